@@ -1,0 +1,218 @@
+#include "capture/recorder_c.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "capture/tensor_recorder.h"
+#include "traces/common/error.h"
+#include "traces/format/trace_file.h"
+
+using stallcast::Error;
+using stallcast::UsageError;
+using stallcast::capture::RecorderOptions;
+using stallcast::capture::SourceRows;
+using stallcast::capture::TensorRecorder;
+using stallcast::traces::DType;
+using stallcast::traces::TensorKind;
+using stallcast::traces::TensorSpec;
+namespace proto = stallcast::traces::proto;
+
+struct stallcast_recorder {
+  stallcast_recorder(const char* path, const proto::TraceInfo& info, const RecorderOptions& options)
+      : recorder(path, info, options) {}
+
+  TensorRecorder recorder;
+};
+
+namespace {
+
+std::string& LastError() {
+  thread_local std::string text;
+  return text;
+}
+
+/// Runs `body` and turns what it throws into a status and a text.
+template <typename Body>
+int Guarded(const char* function, Body&& body) noexcept {
+  try {
+    try {
+      body();
+      return STALLCAST_OK;
+    } catch (const Error& error) {
+      LastError() = error.what();
+      return error.usage() ? STALLCAST_USAGE : STALLCAST_FAILURE;
+    } catch (const std::bad_alloc&) {
+      LastError() =
+          fmt::format("out of memory ({}): record fewer layers or smaller chunks", function);
+    } catch (const std::exception& error) {
+      LastError() = fmt::format("{} ({}): report this as a bug", error.what(), function);
+    }
+  } catch (...) {
+    // Not even the message could be stored; the status alone has to do.
+  }
+  return STALLCAST_FAILURE;
+}
+
+template <typename T>
+T& NotNull(T* pointer, const char* what, const char* function) {
+  if (!pointer) {
+    throw UsageError(fmt::format("{} is null", what), function, "pass a valid address");
+  }
+  return *pointer;
+}
+
+const char* Text(const char* text) { return text ? text : ""; }
+
+void AddPairs(const stallcast_pair* pairs, google::protobuf::Map<std::string, std::string>* out) {
+  for (; pairs && pairs->name; ++pairs) (*out)[pairs->name] = Text(pairs->value);
+}
+
+proto::TraceInfo ToProto(const stallcast_trace_info& info, const char* function) {
+  proto::TraceInfo out;
+  proto::Model& model = *out.mutable_model();
+  model.set_name(Text(info.model_name));
+  model.set_layers(info.layers);
+  model.set_query_heads(info.query_heads);
+  model.set_kv_heads(info.kv_heads);
+  model.set_head_dim(info.head_dim);
+  model.set_hidden(info.hidden);
+  model.set_intermediate(info.intermediate);
+  model.set_vocabulary(info.vocabulary);
+  model.set_softmax_scale(info.softmax_scale);
+  proto::Rope& rope = *model.mutable_rope();
+  rope.set_theta(info.rope_theta);
+  rope.set_type(Text(info.rope_type));
+  rope.set_attention_scaling(info.rope_attention_scaling);
+  if (info.inverse_frequencies) {
+    if (info.inverse_frequency_count < 1 || info.inverse_frequency_count > info.head_dim) {
+      throw UsageError(fmt::format("{} inverse frequencies for head dimension {}",
+                                   info.inverse_frequency_count, info.head_dim),
+                       function, "give half as many as rotated dimensions, or a null pointer");
+    }
+    for (int i = 0; i < info.inverse_frequency_count; ++i) {
+      if (!std::isfinite(info.inverse_frequencies[i])) {
+        throw UsageError(fmt::format("inverse frequency {} is not finite", i), function,
+                         "give the model's own, or a null pointer");
+      }
+      rope.add_inverse_frequencies(info.inverse_frequencies[i]);
+    }
+  }
+  out.set_machine(Text(info.machine));
+  out.set_provenance(Text(info.provenance));
+  out.set_created(Text(info.created));
+  AddPairs(info.software, out.mutable_software());
+  AddPairs(info.parameters, out.mutable_parameters());
+  return out;
+}
+
+}  // namespace
+
+int stallcast_abi_version(void) { return STALLCAST_ABI_VERSION; }
+
+const char* stallcast_last_error(void) { return LastError().c_str(); }
+
+int stallcast_recorder_open(const char* path, const stallcast_trace_info* info,
+                            const stallcast_recorder_options* options, stallcast_recorder** out) {
+  return Guarded(__func__, [&] {
+    NotNull(out, "out", "stallcast_recorder_open") = nullptr;
+    NotNull(path, "path", "stallcast_recorder_open");
+    NotNull(info, "info", "stallcast_recorder_open");
+    RecorderOptions chosen;
+    if (options) {
+      chosen = {options->query_window, options->chunk_tokens, options->queue_bytes};
+    }
+    *out = new stallcast_recorder(path, ToProto(*info, "stallcast_recorder_open"), chosen);
+  });
+}
+
+int stallcast_recorder_write(stallcast_recorder* recorder, const stallcast_rows* rows) {
+  return Guarded(__func__, [&] {
+    NotNull(recorder, "recorder", "stallcast_recorder_write");
+    NotNull(rows, "rows", "stallcast_recorder_write");
+    // Out-of-range codes must not wrap into valid ones before the recorder checks them.
+    const auto code = [](int32_t value) {
+      return static_cast<uint8_t>(value < 0 || value > 255 ? 0 : value);
+    };
+    SourceRows source;
+    source.spec = {.kind = static_cast<TensorKind>(code(rows->kind)),
+                   .dtype = static_cast<DType>(code(rows->dtype)),
+                   .layer = rows->layer,
+                   .heads = rows->heads,
+                   .head_dim = rows->head_dim,
+                   .first_token = rows->first_token,
+                   .tokens = rows->tokens};
+    source.data = static_cast<const std::byte*>(rows->data);
+    source.head_stride = rows->head_stride;
+    source.token_stride = rows->token_stride;
+    recorder->recorder.Record(source);
+  });
+}
+
+int stallcast_recorder_begin_decode(stallcast_recorder* recorder, int64_t prompt_tokens) {
+  return Guarded(__func__, [&] {
+    NotNull(recorder, "recorder", "stallcast_recorder_begin_decode")
+        .recorder.BeginDecode(prompt_tokens);
+  });
+}
+
+int stallcast_recorder_set_parameter(stallcast_recorder* recorder, const char* name,
+                                     const char* value) {
+  return Guarded(__func__, [&] {
+    NotNull(recorder, "recorder", "stallcast_recorder_set_parameter");
+    NotNull(name, "name", "stallcast_recorder_set_parameter");
+    recorder->recorder.SetParameter(name, Text(value));
+  });
+}
+
+int stallcast_recorder_flush(stallcast_recorder* recorder) {
+  return Guarded(__func__, [&] {
+    NotNull(recorder, "recorder", "stallcast_recorder_flush").recorder.Flush();
+  });
+}
+
+int stallcast_recorder_close(stallcast_recorder* recorder) {
+  return Guarded(__func__, [&] {
+    NotNull(recorder, "recorder", "stallcast_recorder_close").recorder.Finish();
+  });
+}
+
+void stallcast_recorder_free(stallcast_recorder* recorder) { delete recorder; }
+
+int stallcast_trace_read(const char* path, stallcast_rows* rows, void* out, int64_t out_bytes) {
+  return Guarded(__func__, [&] {
+    NotNull(path, "path", "stallcast_trace_read");
+    NotNull(rows, "rows", "stallcast_trace_read");
+    stallcast::traces::ReadOptions options;
+    options.layers = {rows->layer};
+    const auto trace = stallcast::traces::ReadTrace(path, options);
+    const auto* tensor = rows->kind >= STALLCAST_QUERY && rows->kind <= STALLCAST_GATE
+                             ? trace.Find(static_cast<TensorKind>(rows->kind), rows->layer)
+                             : nullptr;
+    if (!tensor) {
+      throw UsageError(fmt::format("no tensor of kind {} and layer {}", rows->kind, rows->layer),
+                       path, "ask for one that was recorded");
+    }
+    const TensorSpec& spec = tensor->spec;
+    if (out) {
+      if (out_bytes != spec.bytes()) {
+        throw UsageError(fmt::format("{} bytes of room for {} bytes", out_bytes, spec.bytes()),
+                         path, "call with a null `out` first to learn the size");
+      }
+      std::memcpy(out, tensor->data.data(), tensor->data.size());
+    }
+    rows->dtype = static_cast<int32_t>(spec.dtype);
+    rows->heads = spec.heads;
+    rows->head_dim = spec.head_dim;
+    rows->first_token = spec.first_token;
+    rows->tokens = spec.tokens;
+    rows->head_stride = spec.tokens * spec.head_dim;
+    rows->token_stride = spec.head_dim;
+    rows->data = out;
+  });
+}

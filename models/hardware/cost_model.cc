@@ -1,0 +1,217 @@
+#include "models/hardware/cost_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "traces/common/error.h"
+
+namespace stallcast::hardware {
+namespace {
+
+constexpr double kBytesABlock = 32 * 1024;
+constexpr int32_t kPiecesABlock = 8;  // 256 threads, a warp a piece
+constexpr double kBlocksAnSm = 8;     // 2,048 threads
+constexpr double kLinkPriority = 1e3;
+constexpr double kLongest = 86400;  // s
+
+size_t At(Resource resource) { return static_cast<size_t>(resource); }
+
+void Add(OpCost& cost, Resource resource, double per_unit) {
+  cost.demand[cost.demands++] = {resource, per_unit};
+}
+
+Picoseconds Time(double seconds) {
+  if (!(seconds <= kLongest)) {
+    throw Error("an op takes more than a day", "cost model",
+                "check the sizes of the plan and the values of the hardware profile");
+  }
+  return FromSeconds(seconds);
+}
+
+// No default: a new op kind does not compile until it has a cost.
+class Coster {
+ public:
+  Coster(const Profile& profile, const std::array<double, kResources>& capacity,
+         const KernelFit& fit, const plan::WorkCounts& counts)
+      : profile_(profile), capacity_(capacity), fit_(fit), counts_(counts) {}
+
+  OpCost operator()(const plan::Gemm&) const { return Kernel(); }
+  OpCost operator()(const plan::Norm&) const { return Kernel(); }
+  OpCost operator()(const plan::RopeAppend&) const { return Kernel(); }
+  OpCost operator()(const plan::SwiGlu&) const { return Kernel(); }
+  OpCost operator()(const plan::Sample&) const { return Kernel(); }
+  OpCost operator()(const plan::DecodeAttention&) const { return Kernel(); }
+  OpCost operator()(const plan::PrefillAttention&) const { return Kernel(); }
+  OpCost operator()(const plan::Summarize&) const { return Kernel(); }
+  OpCost operator()(const plan::QuerySimilarity&) const { return Kernel(); }
+  OpCost operator()(const plan::Score&) const { return Kernel(); }
+  OpCost operator()(const plan::TopK&) const { return Kernel(); }
+  OpCost operator()(const plan::AssignSlots&) const { return Kernel(); }
+  OpCost operator()(const plan::Layout&) const { return Kernel(); }
+
+  OpCost operator()(const plan::Copy& copy) const {
+    const bool h2d = copy.direction == plan::Direction::kHostToDevice;
+    const double start = h2d ? profile_.copy_h2d_start : profile_.copy_d2h_start;
+    const auto pieces = static_cast<double>(copy.pieces);
+    const auto piece = static_cast<double>(copy.piece_bytes);
+    OpCost cost;
+    cost.spread = profile_.copy_spread;
+    cost.amount = static_cast<double>(counts_.link_h2d + counts_.link_d2h);
+    cost.rate = h2d ? profile_.link_h2d : profile_.link_d2h;
+    cost.host = cost.first_call = Time(profile_.host_copy_call);
+    cost.engine_start = Time(start);
+    switch (copy.path) {
+      case plan::CopyPath::kBulk:
+        break;
+      case plan::CopyPath::k2D:
+        if (piece > 0 && profile_.copy_2d_row > 0) {
+          cost.rate = std::min(cost.rate, piece / profile_.copy_2d_row);
+        }
+        break;
+      case plan::CopyPath::kPerPiece:
+        cost.host = Time(pieces * profile_.host_copy_call);
+        cost.engine_start = Time(pieces * start);
+        cost.last_piece = Time(start + piece / cost.rate);
+        if (copy.pieces == 0) return {};
+        break;
+      case plan::CopyPath::kBatched: {
+        const double large = std::max(piece, profile_.copy_inline_below);
+        const bool inlined = h2d && piece < large;
+        const double size = h2d ? piece : large;
+        const double call = profile_.batch_host_piece.At(size);
+        const double engine = profile_.batch_engine_piece.At(size);
+        cost.host = Time(profile_.host_batch_call + pieces * call);
+        cost.first_call = inlined ? Time(profile_.host_batch_call + call) : cost.host;
+        cost.last_piece = inlined ? Time(engine + piece / cost.rate) : Picoseconds{0};
+        cost.engine_start += Time(pieces * engine);
+        cost.extrapolated = !profile_.batch_host_piece.Covers(piece);
+        break;
+      }
+    }
+    cost.engine = h2d ? Engine::kCopyH2D : Engine::kCopyD2H;
+    UseLink(cost, h2d);
+    UseMemory(cost, profile_.copy_device_factor);
+    return cost;
+  }
+
+  OpCost operator()(const plan::ZeroCopyGather& gather) const {
+    const auto piece = static_cast<double>(gather.piece_bytes);
+    const int64_t busy = (gather.pieces + kPiecesABlock - 1) / kPiecesABlock;
+    const auto blocks =
+        static_cast<double>(std::max<int64_t>(1, std::min<int64_t>(gather.blocks, busy)));
+    OpCost cost = Launched();
+    cost.fixed = Time(profile_.zero_copy_start);
+    cost.amount = static_cast<double>(counts_.link_h2d);
+    cost.rate = std::min(profile_.zero_copy.At(piece, blocks), profile_.link_h2d);
+    cost.spread = profile_.zero_copy_spread;
+    cost.extrapolated = !profile_.zero_copy.Covers(piece, blocks);
+    UseLink(cost, true);
+    UseMemory(cost, 1 + profile_.zero_copy_memory_loss.At(blocks) / cost.rate);
+    Add(cost, Resource::kSms, std::min(blocks / kBlocksAnSm, profile_.device_sms) / cost.rate);
+    return cost;
+  }
+
+  OpCost operator()(const plan::HostGather& gather) const {
+    OpCost cost;
+    cost.amount = static_cast<double>(counts_.host_memory) / 2;
+    cost.rate = std::min(std::max(1, gather.threads) * profile_.host_gather_thread,
+                         profile_.host_memory / 2);
+    cost.weight = cost.rate;
+    cost.spread = profile_.host_spread;
+    Add(cost, Resource::kHostMemory, 2);
+    return cost;
+  }
+  // What waiting and waking take is latency, charged where it ends.
+  OpCost operator()(const plan::HostSync&) const { return {}; }
+  OpCost operator()(const plan::HostHandoff&) const { return {}; }
+  OpCost operator()(const plan::GraphLaunch& launch) const {
+    OpCost cost;
+    cost.host = cost.first_call = Time(
+        profile_.host_graph_launch + static_cast<double>(launch.nodes) * profile_.host_graph_node);
+    cost.spread = profile_.host_spread;
+    return cost;
+  }
+
+ private:
+  OpCost Launched() const {
+    OpCost cost;
+    cost.host = cost.first_call = Time(profile_.host_launch);
+    return cost;
+  }
+
+  OpCost Kernel() const {
+    OpCost cost = Launched();
+    cost.fixed = Time(fit_.fixed_s);
+    cost.spread = fit_.spread;
+    const auto bytes = static_cast<double>(counts_.device());
+    cost.extrapolated = bytes < fit_.min_bytes || bytes > fit_.max_bytes;
+    if (!(bytes > 0)) return cost;
+    const double bandwidth = std::min(fit_.bandwidth, capacity_[At(Resource::kDeviceMemory)]);
+    const double seconds =
+        std::max({bytes / bandwidth, fit_.flops_rate > 0 ? counts_.flops / fit_.flops_rate : 0,
+                  counts_.serial_items * fit_.serial_s});
+    cost.amount = bytes;
+    cost.rate = bytes / seconds;
+    cost.weight = cost.rate;
+    const double blocks = std::clamp(std::ceil(bytes / kBytesABlock), 1.0, profile_.device_sms);
+    Add(cost, Resource::kDeviceMemory, 1);
+    Add(cost, Resource::kSms, blocks / cost.rate);
+    return cost;
+  }
+
+  void UseLink(OpCost& cost, bool h2d) const {
+    cost.weight = kLinkPriority * (h2d ? profile_.link_both_h2d : profile_.link_both_d2h);
+    Add(cost, h2d ? Resource::kLinkH2D : Resource::kLinkD2H, 1);
+    Add(cost, Resource::kLinkBoth, 1);
+  }
+
+  // A flow alone must reach its rate whatever a what-if makes of the memory.
+  void UseMemory(OpCost& cost, double per_unit) const {
+    Add(cost, Resource::kDeviceMemory,
+        std::min(per_unit, capacity_[At(Resource::kDeviceMemory)] / cost.rate));
+  }
+
+  const Profile& profile_;
+  const std::array<double, kResources>& capacity_;
+  const KernelFit& fit_;
+  const plan::WorkCounts& counts_;
+};
+
+}  // namespace
+
+CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
+  Check(profile_, profile_.name);
+  for (int kind = 0; kind < plan::kOpKinds; ++kind) {
+    const auto fit = profile_.kernels.find(plan::KindName(kind));
+    if (fit != profile_.kernels.end()) fits_[static_cast<size_t>(kind)] = fit->second;
+  }
+  latencies_ = {.launch = FromSeconds(profile_.device_launch_latency),
+                .gap = FromSeconds(profile_.device_gap),
+                .copy_gap = FromSeconds(profile_.device_copy_gap),
+                .event = FromSeconds(profile_.device_event_latency),
+                .graph_gap = FromSeconds(profile_.device_graph_gap),
+                .event_record = FromSeconds(profile_.host_event_record),
+                .stream_wait = FromSeconds(profile_.host_stream_wait),
+                .host_sync = FromSeconds(profile_.host_sync),
+                .host_handoff = FromSeconds(profile_.host_handoff)};
+  capacity_[At(Resource::kDeviceMemory)] = profile_.memory_bandwidth;
+  capacity_[At(Resource::kLinkH2D)] = profile_.link_h2d;
+  capacity_[At(Resource::kLinkD2H)] = profile_.link_d2h;
+  capacity_[At(Resource::kLinkBoth)] = std::max(
+      {profile_.link_both_h2d + profile_.link_both_d2h, profile_.link_h2d, profile_.link_d2h});
+  capacity_[At(Resource::kSms)] = profile_.device_sms;
+  capacity_[At(Resource::kHostMemory)] = profile_.host_memory;
+}
+
+OpCost CostModel::Cost(const plan::Work& work) const {
+  const plan::WorkCounts counts = plan::Count(work);
+  const KernelFit& fit = fits_[static_cast<size_t>(plan::KindOf(work))];
+  const OpCost cost = std::visit(Coster(profile_, capacity_, fit, counts), work);
+  if (cost.amount > 0) Time(cost.amount / cost.rate);
+  return cost;
+}
+
+}  // namespace stallcast::hardware

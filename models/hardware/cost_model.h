@@ -1,0 +1,109 @@
+// What an op costs on a machine when nothing else runs, and which shared resources it uses.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "models/hardware/profile.h"
+#include "models/plan/plan.h"
+
+namespace stallcast::hardware {
+
+/// Capacities that running ops share as fluid.
+enum class Resource : uint8_t { kDeviceMemory, kLinkH2D, kLinkD2H, kLinkBoth, kSms, kHostMemory };
+inline constexpr int kResources = 6;
+
+/// Servers that run one op at a time, first come first served.
+enum class Engine : uint8_t { kNone, kCopyH2D, kCopyD2H };
+
+/// How much of a resource one unit of an op's flow takes.
+struct Demand {
+  Resource resource = Resource::kDeviceMemory;
+  double per_unit = 0;
+};
+
+/// An op alone: the host call, a fixed time, then `amount` units at up to `rate` units/s.
+///
+/// A stream op starts on its lane no earlier than `first_call` after its call begins, and ends no
+/// earlier than `last_piece` after its call ends; alone on the device it takes Alone(). For most
+/// ops `first_call` is `host` and `last_piece` 0. An op that stands for n copy calls has first_call
+/// = host / n, so that calls and copies overlap and the slower of them sets the pace: with a call
+/// of h and a piece of e, n pieces take h + n e when e > h and n h + e when h > e.
+///
+/// Host work occupies its lane for host + Alone().
+struct OpCost {
+  Picoseconds host{0};        ///< of the issuing host thread
+  Picoseconds first_call{0};  ///< <= host
+  Picoseconds last_piece{0};
+  Picoseconds fixed{0};         ///< on its lane, sharing nothing
+  Picoseconds engine_start{0};  ///< on its lane while it holds the copy engine
+  double amount = 0;            ///< bytes
+  double rate = 0;              ///< bytes/s; > 0 where amount > 0
+  /// Fair share relative to other flows on a saturated resource: flow i gets weight_i * level,
+  /// capped by its rate.
+  double weight = 1;
+  Engine engine = Engine::kNone;
+  uint8_t demands = 0;
+  std::array<Demand, 4> demand{};
+  double spread = 0;          ///< relative standard deviation
+  bool extrapolated = false;  ///< outside the range that the profile was calibrated for
+
+  Picoseconds Alone() const {
+    return fixed + engine_start + (amount > 0 ? FromSeconds(amount / rate) : Picoseconds{0});
+  }
+};
+
+/// Fixed times between ops.
+struct Latencies {
+  Picoseconds launch{0};     ///< issue to start on an idle stream
+  Picoseconds gap{0};        ///< previous op of the lane to this one
+  Picoseconds copy_gap{0};   ///< the same between a kernel and a copy
+  Picoseconds event{0};      ///< end of a waited-for op on another lane to this one's start
+  Picoseconds graph_gap{0};  ///< `gap` inside a CUDA graph
+  Picoseconds event_record{0}, stream_wait{0};  ///< host calls
+  Picoseconds host_sync{0};                     ///< end of a waited-for op to the host going on
+  Picoseconds host_handoff{0};
+};
+
+/// Costs of ops on one machine.
+///
+/// Kernels. Time alone is the kind's KernelFit. A unit is a byte of device memory; demand on
+/// kDeviceMemory is 1 a byte, on kSms as many multiprocessors, for as long as it runs, as it has
+/// blocks: one for every 32 KiB that it moves, at least one, at most all (32 KiB in flight and in
+/// turn is what keeps a multiprocessor's share of memory busy). Weight is the rate alone, so two
+/// kernels that together want twice a resource both run at half speed.
+///
+/// Copies hold the copy engine of their direction. A unit is a byte over the link. They and
+/// zero-copy reads go before kernels: their weight is large enough that device memory and
+/// multiprocessors, which they hardly use, never throttle them in favour of a kernel.
+///
+/// Both ways at once. A flow demands 1 of its direction and 1 of kLinkBoth a byte; kLinkBoth has
+/// the capacity both_h2d + both_d2h and weights are in the ratio both_h2d : both_d2h. One flow a
+/// direction then rises with the level until kLinkBoth is full, which is at both_h2d and both_d2h
+/// exactly: max-min fairness gives the measured rates, and each direction alone its full rate. (If
+/// the two together carry less than one alone, kLinkBoth has that one's capacity.)
+///
+/// Zero-copy reads. The rate is the profile's table at the piece size and at the blocks that have
+/// pieces to read (a block reads eight at a time), capped by the link. They take blocks / 8
+/// multiprocessors (256 threads of 2,048) and of device memory, beside the write, what the profile
+/// says that readers lose.
+class CostModel {
+ public:
+  /// Throws what Check() throws.
+  explicit CostModel(Profile profile);
+
+  /// Error: an op that takes more than a day.
+  OpCost Cost(const plan::Work& work) const;
+  const Latencies& latencies() const { return latencies_; }
+  /// Units/s (bytes/s, or multiprocessors) by Resource. kLinkBoth couples the two directions.
+  const std::array<double, kResources>& capacity() const { return capacity_; }
+  const Profile& profile() const { return profile_; }
+
+ private:
+  Profile profile_;
+  std::array<KernelFit, plan::kOpKinds> fits_;
+  Latencies latencies_;
+  std::array<double, kResources> capacity_{};
+};
+
+}  // namespace stallcast::hardware

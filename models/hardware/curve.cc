@@ -1,0 +1,92 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "models/hardware/profile.h"
+#include "traces/common/error.h"
+
+namespace stallcast::hardware {
+namespace {
+
+void RequireAscending(const std::vector<double>& x) {
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (!(std::isfinite(x[i]) && x[i] > 0 && (i == 0 || x[i] > x[i - 1]))) {
+      throw Error("sample points must be positive and ascending", "curve", "sort them");
+    }
+  }
+}
+
+void RequirePositive(const std::vector<double>& y, size_t size) {
+  if (y.size() != size || y.empty()) {
+    throw Error("a curve needs one value a sample point", "curve", "give as many of each");
+  }
+  for (const double value : y) {
+    if (!(std::isfinite(value) && value > 0)) {
+      throw Error("values of a curve must be positive", "curve", "leave such samples out");
+    }
+  }
+}
+
+// Where `at` lies among `x`: between `low` and `low + 1`, a `share` of the way in log space.
+struct Place {
+  size_t low = 0;
+  double share = 0;
+};
+
+Place Find(const std::vector<double>& x, double at) {
+  if (!(at > x.front())) return {};
+  if (at >= x.back()) return {x.size() - 1, 0};
+  const auto low = static_cast<size_t>(std::upper_bound(x.begin(), x.end(), at) - x.begin()) - 1;
+  return {low, std::log(at / x[low]) / std::log(x[low + 1] / x[low])};
+}
+
+double Mix(double low, double high, double share) { return low * std::pow(high / low, share); }
+
+bool Inside(const std::vector<double>& x, double at) {
+  return !x.empty() && at >= x.front() && at <= x.back();
+}
+
+}  // namespace
+
+Curve::Curve(std::vector<double> x, std::vector<double> y) : x_(std::move(x)), y_(std::move(y)) {
+  RequireAscending(x_);
+  RequirePositive(y_, x_.size());
+}
+
+double Curve::At(double x) const {
+  const auto [low, share] = Find(x_, x);
+  return share == 0 ? y_[low] : Mix(y_[low], y_[low + 1], share);
+}
+
+bool Curve::Covers(double x) const { return Inside(x_, x); }
+
+RateTable::RateTable(std::vector<double> piece_bytes, std::vector<double> blocks,
+                     std::vector<double> rate)
+    : piece_bytes_(std::move(piece_bytes)), blocks_(std::move(blocks)), rate_(std::move(rate)) {
+  RequireAscending(piece_bytes_);
+  RequireAscending(blocks_);
+  RequirePositive(rate_, piece_bytes_.size() * blocks_.size());
+}
+
+double RateTable::At(double piece_bytes, double blocks) const {
+  const Place row = Find(piece_bytes_, piece_bytes);
+  const Place column = Find(blocks_, blocks);
+  const auto along = [&](size_t i) {
+    const double* rates = &rate_[i * blocks_.size() + column.low];
+    return column.share == 0 ? rates[0] : Mix(rates[0], rates[1], column.share);
+  };
+  return row.share == 0 ? along(row.low) : Mix(along(row.low), along(row.low + 1), row.share);
+}
+
+bool RateTable::Covers(double piece_bytes, double blocks) const {
+  return Inside(piece_bytes_, piece_bytes) && Inside(blocks_, blocks);
+}
+
+void RateTable::Relink(double old_link, double new_link) {
+  for (double& rate : rate_) {
+    const double beside_wire = std::max(0.0, 1 / rate - 1 / old_link);
+    rate = 1 / (beside_wire + 1 / new_link);
+  }
+}
+
+}  // namespace stallcast::hardware

@@ -1,0 +1,220 @@
+#include "models/hardware/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "models/hardware/nearest.h"
+#include "models/hardware/profile_check.h"
+#include "traces/common/error.h"
+
+namespace stallcast::hardware {
+namespace {
+
+using enum Dimension;
+
+constexpr ProfileField kFields[] = {
+    {"link.h2d", kRate, &Profile::link_h2d, "copy engine rate, host to GPU, alone"},
+    {"link.d2h", kRate, &Profile::link_d2h, "copy engine rate, GPU to host, alone"},
+    {"link.both_h2d", kRate, &Profile::link_both_h2d, "host to GPU while the other way is full"},
+    {"link.both_d2h", kRate, &Profile::link_both_d2h, "GPU to host while the other way is full"},
+    {"copy.h2d_start", kTime, &Profile::copy_h2d_start, "engine time before a copy's first byte"},
+    {"copy.d2h_start", kTime, &Profile::copy_d2h_start, "engine time before a copy's first byte"},
+    {"copy.2d_row", kTime, &Profile::copy_2d_row, "least time of a row of a 2-D copy"},
+    {"copy.device_factor", kNumber, &Profile::copy_device_factor,
+     "device-memory bytes that a copied byte costs others"},
+    {"copy.inline_below", kBytes, &Profile::copy_inline_below,
+     "batched pieces below this move inside the host call"},
+    {"copy.spread", kNumber, &Profile::copy_spread, "relative standard deviation of copies"},
+    {"zero_copy.start", kTime, &Profile::zero_copy_start, "kernel start to first byte, and tail"},
+    {"zero_copy.spread", kNumber, &Profile::zero_copy_spread,
+     "relative standard deviation of zero-copy reads"},
+    {"host.launch", kTime, &Profile::host_launch, "host call that launches a kernel"},
+    {"host.copy_call", kTime, &Profile::host_copy_call, "host call of one copy"},
+    {"host.batch_call", kTime, &Profile::host_batch_call, "host call of a batch, without pieces"},
+    {"host.event_record", kTime, &Profile::host_event_record, "host call that records an event"},
+    {"host.stream_wait", kTime, &Profile::host_stream_wait, "host call: stream waits for event"},
+    {"host.sync", kTime, &Profile::host_sync, "last op's end to the host going on"},
+    {"host.handoff", kTime, &Profile::host_handoff, "waking another host thread"},
+    {"host.graph_launch", kTime, &Profile::host_graph_launch, "launch of a CUDA graph"},
+    {"host.graph_node", kTime, &Profile::host_graph_node, "the same, more for each node"},
+    {"host.memory", kRate, &Profile::host_memory, "host memory bandwidth"},
+    {"host.gather_thread", kRate, &Profile::host_gather_thread, "gather rate of one thread"},
+    {"host.bytes", kBytes, &Profile::host_bytes, "host memory for the pinned pool"},
+    {"host.spread", kNumber, &Profile::host_spread, "relative standard deviation of host work"},
+    {"device.launch_latency", kTime, &Profile::device_launch_latency,
+     "launch call's return to start on an idle GPU"},
+    {"device.gap", kTime, &Profile::device_gap, "between dependent kernels of a stream"},
+    {"device.copy_gap", kTime, &Profile::device_copy_gap, "between a kernel and a copy"},
+    {"device.event_latency", kTime, &Profile::device_event_latency,
+     "an op's end to the start of one that waits for it"},
+    {"device.graph_gap", kTime, &Profile::device_graph_gap, "between kernels inside a graph"},
+    {"device.sms", kNumber, &Profile::device_sms, "multiprocessors"},
+    {"memory.bandwidth", kRate, &Profile::memory_bandwidth, "device memory, large reads"},
+    {"memory.bytes", kBytes, &Profile::memory_bytes, "device memory capacity"},
+};
+
+constexpr KernelField kKernelFields[] = {
+    {"fixed", kTime, &KernelFit::fixed_s, "time whatever the size"},
+    {"bandwidth", kRate, &KernelFit::bandwidth, "device bytes a second"},
+    {"flops", kFlops, &KernelFit::flops_rate, "operations a second; 0: never the limit"},
+    {"serial", kTime, &KernelFit::serial_s, "time an item of the longest chain"},
+    {"spread", kNumber, &KernelFit::spread, "relative standard deviation"},
+};
+
+constexpr std::string_view kKernelKinds[] = {
+    plan::Gemm::kName,
+    plan::Norm::kName,
+    plan::RopeAppend::kName,
+    plan::SwiGlu::kName,
+    plan::Sample::kName,
+    plan::DecodeAttention::kName,
+    plan::PrefillAttention::kName,
+    plan::Summarize::kName,
+    plan::QuerySimilarity::kName,
+    plan::Score::kName,
+    plan::TopK::kName,
+    plan::AssignSlots::kName,
+    plan::Layout::kName,
+};
+
+constexpr double kMostTime = 1;     // s
+constexpr double kLeastRate = 1e6;  // bytes/s
+constexpr double kMost = 1e18;      // bytes, bytes/s
+constexpr double kMostFlops = 1e21;
+constexpr double kMostNumber = 1e6;
+constexpr double kMostSpread = 2;
+
+void Require(bool condition, std::string problem, std::string_view where, std::string remedy) {
+  if (!condition) throw Error(std::move(problem), std::string(where), std::move(remedy));
+}
+
+void RequireSane(std::string_view path, Dimension dimension, double value, std::string_view where) {
+  const std::string problem = OutOfRange(path, dimension, value);
+  Require(problem.empty(), problem, where, "give a value inside the range");
+}
+
+void SetField(Profile& profile, const ProfileField& field, double value) {
+  const double before = std::exchange(profile.*field.member, value);
+  const double factor = before > 0 ? value / before : 1;
+  if (field.member == &Profile::link_h2d && value > 0) {
+    profile.link_both_h2d *= factor;
+    profile.zero_copy.Relink(before, value);
+  } else if (field.member == &Profile::link_d2h) {
+    profile.link_both_d2h *= factor;
+  } else if (field.member == &Profile::memory_bandwidth && value > 0) {
+    for (auto& [kind, fit] : profile.kernels) fit.bandwidth *= factor;
+    std::vector<double> loss = profile.zero_copy_memory_loss.y();
+    for (double& bytes_per_second : loss) bytes_per_second *= factor;
+    profile.zero_copy_memory_loss = Curve(profile.zero_copy_memory_loss.x(), std::move(loss));
+  }
+}
+
+// The kernel value that `path` names, or nullptrs.
+std::pair<KernelFit*, const KernelField*> FindKernelField(Profile& profile, std::string_view path) {
+  constexpr std::string_view kPrefix = "kernel.";
+  const size_t dot = path.rfind('.');
+  if (!path.starts_with(kPrefix) || dot < kPrefix.size()) return {};
+  const auto kernel = profile.kernels.find(path.substr(kPrefix.size(), dot - kPrefix.size()));
+  const auto field = std::ranges::find(kKernelFields, path.substr(dot + 1), &KernelField::path);
+  if (kernel == profile.kernels.end() || field == std::end(kKernelFields)) return {};
+  return {&kernel->second, field};
+}
+
+}  // namespace
+
+std::span<const ProfileField> ProfileFields() { return kFields; }
+std::span<const KernelField> KernelFields() { return kKernelFields; }
+std::span<const std::string_view> KernelKinds() { return kKernelKinds; }
+
+std::string OutOfRange(std::string_view path, Dimension dimension, double value) {
+  double least = 0;
+  double most = kMost;
+  switch (dimension) {
+    case kTime:
+      most = kMostTime;
+      break;
+    case kRate:
+      least = kLeastRate;
+      break;
+    case kBytes:
+      break;
+    case kFlops:
+      most = kMostFlops;
+      break;
+    case kNumber:
+      most = path.ends_with("spread") ? kMostSpread : kMostNumber;
+      least = path == "device.sms" ? 1 : 0;
+      break;
+  }
+  if (value >= least && value <= most) return {};
+  return fmt::format("{} is {}, outside {} to {}", path, FormatQuantity(value, dimension),
+                     FormatQuantity(least, dimension), FormatQuantity(most, dimension));
+}
+
+void Check(const Profile& profile, std::string_view where) {
+  for (const ProfileField& field : kFields) {
+    RequireSane(field.path, field.dimension, profile.*field.member, where);
+  }
+  Require(profile.link_both_h2d <= profile.link_h2d && profile.link_both_d2h <= profile.link_d2h,
+          "a direction is faster while the other runs than alone", where,
+          "link.both_h2d <= link.h2d and link.both_d2h <= link.d2h");
+  for (const std::string_view kind : kKernelKinds) {
+    const auto kernel = profile.kernels.find(kind);
+    Require(kernel != profile.kernels.end(), fmt::format("there is no [kernel.{}]", kind), where,
+            "every op kind needs a fit");
+    for (const KernelField& field : kKernelFields) {
+      RequireSane(fmt::format("kernel.{}.{}", kind, field.path), field.dimension,
+                  kernel->second.*field.member, where);
+    }
+    Require(kernel->second.min_bytes <= kernel->second.max_bytes,
+            fmt::format("kernel.{}.range is upside down", kind), where, "give [least, most]");
+  }
+  for (const auto& [kind, fit] : profile.kernels) {
+    Require(std::ranges::find(kKernelKinds, kind) != std::end(kKernelKinds),
+            fmt::format("there is no op kind '{}'", kind), where, Suggestion(kind, kKernelKinds));
+  }
+  Require(!profile.batch_host_piece.empty() && !profile.batch_engine_piece.empty() &&
+              !profile.zero_copy.rate().empty() && !profile.zero_copy_memory_loss.empty(),
+          "a curve is missing", where, "give all the curves of the shipped profiles");
+  Require(profile.status == "measured" || profile.status == "derived",
+          fmt::format("status is '{}'", profile.status), where, "it is measured or derived");
+}
+
+void Set(Profile& profile, std::string_view path, std::string_view value) {
+  Profile changed = profile;
+  const auto field = std::ranges::find(kFields, path, &ProfileField::path);
+  const auto [fit, kernel_field] = FindKernelField(changed, path);
+  try {
+    if (field != std::end(kFields)) {
+      const double number = ParseQuantity(value, field->dimension, path);
+      RequireSane(path, field->dimension, number, path);
+      SetField(changed, *field, number);
+    } else if (fit != nullptr) {
+      fit->*kernel_field->member = ParseQuantity(value, kernel_field->dimension, path);
+    } else {
+      std::vector<std::string> known;
+      for (const ProfileField& each : kFields) known.emplace_back(each.path);
+      for (const std::string_view kind : kKernelKinds) {
+        for (const KernelField& each : kKernelFields) {
+          known.push_back(fmt::format("kernel.{}.{}", kind, each.path));
+        }
+      }
+      const std::vector<std::string_view> views(known.begin(), known.end());
+      const std::string_view nearest = Nearest(path, views);
+      throw UsageError(fmt::format("there is no value '{}' in a hardware profile", path), "",
+                       nearest.empty() ? "the profile files name all values"
+                                       : fmt::format("did you mean '{}'?", nearest));
+    }
+    Check(changed, path);
+  } catch (const Error& error) {
+    throw UsageError(error.problem(), error.where(), error.remedy());
+  }
+  changed.overrides.push_back(fmt::format("{}={}", path, value));
+  profile = std::move(changed);
+}
+
+}  // namespace stallcast::hardware

@@ -1,0 +1,160 @@
+// A machine as numbers: one TOML file each in this folder. Values come from calibration or, marked
+// `derived`, from published figures, never from a run of a method.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/plan/work.h"
+#include "traces/common/quantity.h"
+
+namespace stallcast::hardware {
+
+/// Values at sample points, interpolated linearly in log-log; outside, the end value holds.
+class Curve {
+ public:
+  Curve() = default;
+  /// `x` ascending and positive, `y` positive, same length.
+  Curve(std::vector<double> x, std::vector<double> y);
+  bool empty() const { return x_.empty(); }
+  double At(double x) const;
+  bool Covers(double x) const;
+  const std::vector<double>& x() const { return x_; }
+  const std::vector<double>& y() const { return y_; }
+
+ private:
+  std::vector<double> x_, y_;
+};
+
+/// Zero-copy read rate in bytes/s by piece size (bytes) and blocks, interpolated in log space.
+class RateTable {
+ public:
+  RateTable() = default;
+  /// rate[i * blocks.size() + j] belongs to piece_bytes[i], blocks[j].
+  RateTable(std::vector<double> piece_bytes, std::vector<double> blocks, std::vector<double> rate);
+  double At(double piece_bytes, double blocks) const;
+  bool Covers(double piece_bytes, double blocks) const;
+  /// A what-if on the link. The time of a byte is 1/link on the wire plus what latency and requests
+  /// add; only the first changes. Rates near the link scale with it, latency-bound ones hardly
+  /// move.
+  void Relink(double old_link, double new_link);
+  const std::vector<double>& piece_bytes() const { return piece_bytes_; }
+  const std::vector<double>& blocks() const { return blocks_; }
+  const std::vector<double>& rate() const { return rate_; }
+
+ private:
+  std::vector<double> piece_bytes_, blocks_, rate_;
+};
+
+/// Time of a kernel kind alone on the device:
+///   fixed + max(device bytes / bandwidth, flops / flops_rate, serial_items * serial).
+struct KernelFit {
+  double fixed_s = 0;
+  double bandwidth = 0;                 ///< bytes/s
+  double flops_rate = 0;                ///< FLOP/s; 0: never the limit
+  double serial_s = 0;                  ///< s an item of the longest chain
+  double spread = 0;                    ///< relative standard deviation of measured about fitted
+  double min_bytes = 0, max_bytes = 0;  ///< range calibrated; outside it a cost is extrapolated
+  std::string source;
+};
+
+struct Profile {
+  std::string name;        ///< "h200"
+  std::string title;       ///< "NVIDIA H200, PCIe 5.0 x16"
+  std::string status;      ///< "measured" or "derived"
+  std::string provenance;  ///< date, driver, command
+  std::vector<std::string> notes;
+
+  // Scalars, base units; declared once in ProfileFields().
+  double link_h2d = 0, link_d2h = 0;              ///< one direction alone, copy engine
+  double link_both_h2d = 0, link_both_d2h = 0;    ///< each while the other runs at full rate
+  double copy_h2d_start = 0, copy_d2h_start = 0;  ///< copy engine busy before a copy's first byte
+  double copy_2d_row = 0;                         ///< least time of a row of a 2-D copy
+  double copy_device_factor = 0;  ///< device-memory capacity that a copied byte takes, in bytes
+  /// Batched H2D pieces below this go through the call itself: the host is busy while they move.
+  /// Larger ones start to move when the call has returned.
+  double copy_inline_below = 0;
+  double copy_spread = 0;       ///< relative standard deviation of copies about the model
+  double zero_copy_start = 0;   ///< from kernel start to the first byte, and its tail
+  double zero_copy_spread = 0;  ///< relative standard deviation
+  double host_launch = 0, host_copy_call = 0, host_batch_call = 0;
+  double host_event_record = 0, host_stream_wait = 0;
+  double host_sync = 0;     ///< from the last op's end to the host going on
+  double host_handoff = 0;  ///< waking another host thread
+  double host_graph_launch = 0, host_graph_node = 0;
+  double host_memory = 0,
+         host_gather_thread = 0;     ///< rates; a gather thread's rate for 8 KiB pieces
+  double device_launch_latency = 0;  ///< from the launch call's return to the start on an idle GPU
+  double device_gap = 0;             ///< between dependent kernels of one stream
+  double device_copy_gap = 0;        ///< between a kernel and a copy of one stream, either way
+  double device_event_latency = 0;   ///< from an op's end to the start of one that waits for it
+  double device_graph_gap = 0;       ///< between kernels inside a CUDA graph
+  double memory_bandwidth = 0;       ///< large reads
+  double memory_bytes = 0;           ///< capacity of the GPU
+  double host_bytes = 0;             ///< host memory available for the pinned pool
+  double host_spread = 0;            ///< relative standard deviation of host work
+  double device_sms = 0;             ///< multiprocessors
+
+  Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
+  Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes
+  RateTable zero_copy;
+  /// Device bandwidth that others lose (bytes/s) while a gather of so many blocks runs, beyond the
+  /// bytes that it writes.
+  Curve zero_copy_memory_loss;
+
+  std::map<std::string, KernelFit, std::less<>> kernels;    ///< by op-kind name
+  std::map<std::string, std::string, std::less<>> sources;  ///< by field path
+  std::vector<std::string> overrides;                       ///< as given to Set(), for the output
+};
+
+/// A scalar of the profile: its path in the file and on the command line, unit and meaning.
+struct ProfileField {
+  std::string_view path;
+  Dimension dimension;
+  double Profile::*member;
+  std::string_view help;
+};
+std::span<const ProfileField> ProfileFields();
+
+/// The same for a value of a kernel's fit: "kernel.gemm." + path.
+struct KernelField {
+  std::string_view path;
+  Dimension dimension;
+  double KernelFit::*member;
+  std::string_view help;
+};
+std::span<const KernelField> KernelFields();
+/// Names of the op kinds that a KernelFit times: work of a stream that is not a transfer.
+std::span<const std::string_view> KernelKinds();
+
+/// Profile values that make no sense alone or together are an Error: a time over a second, a rate
+/// under 1 MB/s, a both-ways rate above the one-way rate, a missing kernel kind. `where` names the
+/// file or option.
+void Check(const Profile& profile, std::string_view where);
+
+/// Reads a profile. Unknown keys, missing keys, wrong units are Errors naming file, line and
+/// remedy.
+Profile LoadProfile(const std::filesystem::path& path);
+/// The profile called `name`, from the folders of the environment variable STALLCAST_PROFILES
+/// (separated by ':'), then from the shipped ones; a path that ends in .toml is read as it is.
+/// Unknown: usage Error listing all.
+Profile FindProfile(std::string_view name);
+/// Names that FindProfile() knows, sorted.
+std::vector<std::string> ProfileNames();
+/// Writes a file that LoadProfile() reads back to the same values.
+void SaveProfile(const Profile& profile, const std::filesystem::path& path);
+
+/// Overrides one value: "link.h2d", "128GB/s", "kernel.gemm.fixed" likewise. Setting a link rate
+/// scales the both-ways rate of that direction by the same factor, link.h2d also the zero-copy
+/// rates (RateTable::Relink); setting memory.bandwidth scales the kernels' bandwidths and the
+/// zero-copy loss. Errors are usage Errors and name the nearest valid path; `profile` is then as
+/// before.
+void Set(Profile& profile, std::string_view path, std::string_view value);
+
+}  // namespace stallcast::hardware

@@ -1,0 +1,430 @@
+// Profiles as TOML: one table a field, { value = "52.8 GB/s", source = "..." }, in sections named
+// by the first part of its path; curves and the zero-copy table as arrays with units in key names.
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <type_traits>
+#include <utility>
+
+#include "models/hardware/nearest.h"
+#include "models/hardware/profile.h"
+#include "models/hardware/profile_check.h"
+#include "traces/common/error.h"
+
+namespace stallcast::hardware {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uintmax_t kLargestFile = 1 << 20;
+constexpr size_t kMostSamples = 1024;  // of a curve
+
+struct CurveField {
+  std::string_view path, x_key, y_key;
+  double y_per_unit;  // units of y_key in a base unit
+  Curve Profile::*member;
+};
+constexpr CurveField kCurves[] = {
+    {"batch.host_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_host_piece},
+    {"batch.engine_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_engine_piece},
+    {"zero_copy.memory_loss", "blocks", "loss_gb_per_s", 1e-9, &Profile::zero_copy_memory_loss},
+};
+constexpr std::string_view kTablePath = "zero_copy.rate";
+constexpr double kRatePerUnit = 1e-9;
+
+struct TextField {
+  std::string_view key;
+  std::string Profile::*member;
+};
+constexpr TextField kTexts[] = {{"name", &Profile::name},
+                                {"title", &Profile::title},
+                                {"status", &Profile::status},
+                                {"provenance", &Profile::provenance}};
+
+// Base units from the file's: dividing by an exact power of ten rounds once.
+double ToBase(double value, double per_unit) {
+  return per_unit >= 1 ? value / per_unit : value * std::round(1 / per_unit);
+}
+// The shortest decimal that ToBase() turns back, free of the noise of the conversion.
+double FromBase(double value, double per_unit) {
+  return std::strtod(fmt::format("{:.15g}", value * per_unit).c_str(), nullptr);
+}
+
+class Reader {
+ public:
+  explicit Reader(const fs::path& path) : path_(path.string()) {
+    std::error_code error;
+    const uintmax_t size = fs::file_size(path, error);
+    if (error) throw Error("cannot read the profile: " + error.message(), path_, "check the path");
+    if (size > kLargestFile) {
+      throw Error("too large for a hardware profile", path_, "is this the right file?");
+    }
+    try {
+      root_ = toml::parse_file(path_);
+    } catch (const toml::parse_error& problem) {
+      throw Error(fmt::format("not TOML: {}", problem.description()),
+                  fmt::format("{}:{}", path_, problem.source().begin.line), "correct the line");
+    }
+  }
+
+  Profile Read() {
+    Profile profile;
+    for (const TextField& text : kTexts) profile.*text.member = Text(root_, text.key, path_);
+    used_.insert("notes");
+    if (const toml::node* notes = root_.get("notes"); notes != nullptr) {
+      for (const toml::node& note : Array(*notes, "notes")) {
+        if (!note.is_string()) Fail(note, "a note is a string", "quote it");
+        profile.notes.push_back(note.as_string()->get());
+      }
+    }
+    for (const ProfileField& field : ProfileFields()) {
+      const toml::table& table = Table(field.path);
+      CheckKeys(table, field.path, {"value", "source"});
+      profile.*field.member = Value(table, "value", field.path, field.dimension);
+      profile.sources.emplace(field.path, Text(table, "source", field.path));
+    }
+    for (const CurveField& curve : kCurves) {
+      const toml::table& table = Table(curve.path);
+      CheckKeys(table, curve.path, {curve.x_key, curve.y_key, "source"});
+      std::vector<double> y = Numbers(Get(table, curve.y_key, curve.path), curve.y_key);
+      for (double& value : y) value = ToBase(value, curve.y_per_unit);
+      profile.*curve.member = Built(table, curve.path, [&] {
+        return Curve(Numbers(Get(table, curve.x_key, curve.path), curve.x_key), std::move(y));
+      });
+      profile.sources.emplace(curve.path, Text(table, "source", curve.path));
+    }
+    ReadTable(profile);
+    for (const std::string_view kind : KernelKinds()) ReadKernel(profile, kind);
+    RefuseUnknown();
+    Check(profile, path_);
+    return profile;
+  }
+
+ private:
+  [[noreturn]] void Fail(const toml::node& node, std::string problem, std::string remedy) const {
+    throw Error(std::move(problem), fmt::format("{}:{}", path_, node.source().begin.line),
+                std::move(remedy));
+  }
+
+  const toml::node& Get(const toml::table& table, std::string_view key, std::string_view in) const {
+    const toml::node* node = table.get(key);
+    if (node == nullptr) Fail(table, fmt::format("'{}' is missing in {}", key, in), "add it");
+    return *node;
+  }
+
+  const toml::array& Array(const toml::node& node, std::string_view key) const {
+    const toml::array* array = node.as_array();
+    if (array == nullptr || array->size() > kMostSamples) {
+      Fail(node, fmt::format("{} is not an array of at most {}", key, kMostSamples), "correct it");
+    }
+    return *array;
+  }
+
+  std::string Text(const toml::table& table, std::string_view key, std::string_view in) {
+    if (&table == &root_) used_.insert(std::string(key));
+    const toml::node& node = Get(table, key, in);
+    if (!node.is_string() || node.as_string()->get().empty()) {
+      Fail(node, fmt::format("'{}' of {} is not text", key, in), "quote it");
+    }
+    return node.as_string()->get();
+  }
+
+  // The table at "section.key", which is marked as known.
+  const toml::table& Table(std::string_view path) {
+    used_.insert(std::string(path));
+    const size_t dot = path.find('.');
+    const toml::node* section = root_.get(path.substr(0, dot));
+    const toml::table* outer = section != nullptr ? section->as_table() : nullptr;
+    const toml::node* node = outer != nullptr ? outer->get(path.substr(dot + 1)) : nullptr;
+    if (node == nullptr) {
+      throw Error(fmt::format("'{}' is missing", path), path_,
+                  "every value needs a line; copy it from a shipped profile");
+    }
+    if (!node->is_table()) {
+      Fail(*node, fmt::format("'{}' is not a table", path),
+           "write { value = \"...\", source = \"...\" }");
+    }
+    return *node->as_table();
+  }
+
+  void CheckKeys(const toml::table& table, std::string_view path,
+                 const std::vector<std::string_view>& known) const {
+    for (const auto& [key, node] : table) {
+      if (std::ranges::find(known, key.str()) == known.end()) {
+        Fail(node, fmt::format("unknown key '{}' in {}", key.str(), path),
+             Suggestion(key.str(), known));
+      }
+    }
+  }
+
+  double Quantity(const toml::node& node, std::string_view path, Dimension dimension) const {
+    std::string text;
+    if (node.is_string()) {
+      text = node.as_string()->get();
+    } else if (dimension == Dimension::kNumber && node.is_number()) {
+      text = fmt::format("{}", *node.value<double>());
+    } else {
+      Fail(node, fmt::format("'{}' is not a quantity", path), "write it as \"52.8 GB/s\"");
+    }
+    const std::string where = fmt::format("{}:{}: {}", path_, node.source().begin.line, path);
+    try {
+      return ParseQuantity(text, dimension, where);
+    } catch (const Error& error) {
+      throw Error(error.problem(), error.where(), error.remedy());
+    }
+  }
+
+  double Value(const toml::table& table, std::string_view key, std::string_view path,
+               Dimension dimension) const {
+    const toml::node& node = Get(table, key, path);
+    const double value = Quantity(node, path, dimension);
+    const std::string problem = OutOfRange(path, dimension, value);
+    if (!problem.empty()) Fail(node, problem, "give a value inside the range");
+    return value;
+  }
+
+  std::vector<double> Numbers(const toml::node& node, std::string_view key) const {
+    std::vector<double> numbers;
+    for (const toml::node& each : Array(node, key)) {
+      const std::optional<double> number = each.value<double>();
+      if (!number || !std::isfinite(*number) || *number <= 0) {
+        Fail(each, fmt::format("{} holds something that is not a positive number", key),
+             "correct it");
+      }
+      numbers.push_back(*number);
+    }
+    return numbers;
+  }
+
+  template <typename Build>
+  std::invoke_result_t<Build> Built(const toml::table& table, std::string_view path,
+                                    Build build) const {
+    try {
+      return build();
+    } catch (const Error& error) {
+      if (error.where() != "curve") throw;
+      Fail(table, fmt::format("{}: {}", path, error.problem()), error.remedy());
+    }
+  }
+
+  void ReadTable(Profile& profile) {
+    const toml::table& table = Table(kTablePath);
+    CheckKeys(table, kTablePath, {"piece_bytes", "blocks", "rate_gb_per_s", "source"});
+    std::vector<double> pieces = Numbers(Get(table, "piece_bytes", kTablePath), "piece_bytes");
+    std::vector<double> blocks = Numbers(Get(table, "blocks", kTablePath), "blocks");
+    const toml::node& rows = Get(table, "rate_gb_per_s", kTablePath);
+    std::vector<double> rates;
+    for (const toml::node& row : Array(rows, "rate_gb_per_s")) {
+      const std::vector<double> line = Numbers(row, "rate_gb_per_s");
+      if (line.size() != blocks.size()) {
+        Fail(row, "a row of rate_gb_per_s is not as long as blocks", "give a rate a block count");
+      }
+      for (const double rate : line) rates.push_back(ToBase(rate, kRatePerUnit));
+    }
+    profile.zero_copy = Built(table, kTablePath, [&] {
+      return RateTable(std::move(pieces), std::move(blocks), std::move(rates));
+    });
+    profile.sources.emplace(kTablePath, Text(table, "source", kTablePath));
+  }
+
+  void ReadKernel(Profile& profile, std::string_view kind) {
+    const std::string path = fmt::format("kernel.{}", kind);
+    const toml::table& table = Table(path);
+    std::vector<std::string_view> known = {"range", "source"};
+    for (const KernelField& field : KernelFields()) known.push_back(field.path);
+    CheckKeys(table, path, known);
+    KernelFit fit;
+    for (const KernelField& field : KernelFields()) {
+      const bool optional =
+          field.member == &KernelFit::flops_rate || field.member == &KernelFit::serial_s;
+      if (optional && table.get(field.path) == nullptr) continue;
+      fit.*field.member =
+          Value(table, field.path, fmt::format("{}.{}", path, field.path), field.dimension);
+    }
+    const toml::node& range = Get(table, "range", path);
+    const toml::array& ends = Array(range, "range");
+    if (ends.size() != 2) Fail(range, "range is not [least, most]", "give two sizes");
+    fit.min_bytes = Quantity(*ends.get(0), path + ".range", Dimension::kBytes);
+    fit.max_bytes = Quantity(*ends.get(1), path + ".range", Dimension::kBytes);
+    fit.source = Text(table, "source", path);
+    profile.kernels.emplace(kind, std::move(fit));
+  }
+
+  void RefuseUnknown() const {
+    const std::vector<std::string_view> known(used_.begin(), used_.end());
+    for (const auto& [key, node] : root_) {
+      if (used_.contains(std::string(key.str()))) continue;
+      if (!node.is_table()) {
+        Fail(node, fmt::format("unknown key '{}'", key.str()), Suggestion(key.str(), known));
+      }
+      for (const auto& [inner, value] : *node.as_table()) {
+        const std::string path = fmt::format("{}.{}", key.str(), inner.str());
+        if (!used_.contains(path)) {
+          Fail(value, fmt::format("unknown value '{}'", path), Suggestion(path, known));
+        }
+      }
+    }
+  }
+
+  std::string path_;
+  toml::table root_;
+  std::set<std::string> used_;
+};
+
+// A way to write a quantity: short first, exact last.
+struct Spelling {
+  Dimension dimension;
+  std::string_view unit;
+  double per_unit;
+};
+constexpr Spelling kSpellings[] = {
+    {Dimension::kNumber, "", 1},      {Dimension::kTime, " us", 1e6},
+    {Dimension::kTime, " s", 1},      {Dimension::kBytes, " GB", 1e-9},
+    {Dimension::kBytes, " B", 1},     {Dimension::kRate, " GB/s", 1e-9},
+    {Dimension::kRate, " B/s", 1},    {Dimension::kFlops, " TFLOPS", 1e-12},
+    {Dimension::kFlops, " FLOPS", 1},
+};
+
+// Text that ParseQuantity() turns back into exactly `value`.
+std::string Exact(double value, Dimension dimension) {
+  std::string text;
+  for (const Spelling& spelling : kSpellings) {
+    if (spelling.dimension != dimension) continue;
+    const double number = spelling.per_unit == 1 ? value : FromBase(value, spelling.per_unit);
+    text = fmt::format("{}{}", number, spelling.unit);
+    if (ParseQuantity(text, dimension, "profile") == value) break;
+  }
+  return text;
+}
+
+toml::array ToArray(const std::vector<double>& values, double per_unit) {
+  toml::array array;
+  for (const double value : values) array.push_back(FromBase(value, per_unit));
+  return array;
+}
+
+std::string SourceOf(const Profile& profile, std::string_view path) {
+  const auto source = profile.sources.find(path);
+  return source == profile.sources.end() ? "unknown" : source->second;
+}
+
+void Insert(toml::table& root, std::string_view path, toml::table value) {
+  const size_t dot = path.find('.');
+  const std::string_view section = path.substr(0, dot);
+  if (!root.contains(section)) root.insert(section, toml::table{});
+  root.get(section)->as_table()->insert(path.substr(dot + 1), std::move(value));
+}
+
+toml::table ToToml(const Profile& profile) {
+  toml::table root;
+  for (const TextField& text : kTexts) root.insert(text.key, profile.*text.member);
+  toml::array notes;
+  for (const std::string& note : profile.notes) notes.push_back(note);
+  if (!notes.empty()) root.insert("notes", std::move(notes));
+  for (const ProfileField& field : ProfileFields()) {
+    toml::table table{{"value", Exact(profile.*field.member, field.dimension)},
+                      {"source", SourceOf(profile, field.path)}};
+    table.is_inline(true);
+    Insert(root, field.path, std::move(table));
+  }
+  for (const CurveField& curve : kCurves) {
+    const Curve& values = profile.*curve.member;
+    Insert(root, curve.path,
+           toml::table{{curve.x_key, ToArray(values.x(), 1)},
+                       {curve.y_key, ToArray(values.y(), curve.y_per_unit)},
+                       {"source", SourceOf(profile, curve.path)}});
+  }
+  const RateTable& rates = profile.zero_copy;
+  toml::array rows;
+  const size_t columns = rates.blocks().size();
+  for (size_t i = 0; i < rates.rate().size(); i += columns) {
+    const auto row = rates.rate().begin() + static_cast<std::ptrdiff_t>(i);
+    rows.push_back(ToArray({row, row + static_cast<std::ptrdiff_t>(columns)}, kRatePerUnit));
+  }
+  Insert(root, kTablePath,
+         toml::table{{"piece_bytes", ToArray(rates.piece_bytes(), 1)},
+                     {"blocks", ToArray(rates.blocks(), 1)},
+                     {"rate_gb_per_s", std::move(rows)},
+                     {"source", SourceOf(profile, kTablePath)}});
+  for (const auto& [kind, fit] : profile.kernels) {
+    toml::table table;
+    for (const KernelField& field : KernelFields()) {
+      table.insert(field.path, Exact(fit.*field.member, field.dimension));
+    }
+    table.insert("range", toml::array{Exact(fit.min_bytes, Dimension::kBytes),
+                                      Exact(fit.max_bytes, Dimension::kBytes)});
+    table.insert("source", fit.source);
+    Insert(root, "kernel." + kind, std::move(table));
+  }
+  return root;
+}
+
+std::vector<fs::path> Folders() {
+  std::vector<fs::path> folders;
+  if (const char* listed = std::getenv("STALLCAST_PROFILES"); listed != nullptr) {
+    std::string_view rest = listed;
+    while (!rest.empty()) {
+      const size_t colon = std::min(rest.find(':'), rest.size());
+      if (colon > 0) folders.emplace_back(rest.substr(0, colon));
+      rest.remove_prefix(std::min(colon + 1, rest.size()));
+    }
+  }
+  folders.emplace_back(STALLCAST_PROFILE_DIR);
+  return folders;
+}
+
+// Files by profile name; earlier folders win.
+std::map<std::string, fs::path> Files() {
+  std::map<std::string, fs::path> files;
+  for (const fs::path& folder : Folders()) {
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+      if (entry.path().extension() == ".toml") {
+        files.emplace(entry.path().stem().string(), entry.path());
+      }
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+Profile LoadProfile(const fs::path& path) { return Reader(path).Read(); }
+
+Profile FindProfile(std::string_view name) {
+  if (name.ends_with(".toml")) return LoadProfile(fs::path(name));
+  const std::map<std::string, fs::path> files = Files();
+  if (const auto file = files.find(std::string(name)); file != files.end()) {
+    return LoadProfile(file->second);
+  }
+  std::vector<std::string_view> known;
+  known.reserve(files.size());
+  for (const auto& [each, path] : files) known.push_back(each);
+  throw UsageError(fmt::format("there is no hardware profile '{}'", name), "",
+                   Suggestion(name, known) + ", or give a path that ends in .toml");
+}
+
+std::vector<std::string> ProfileNames() {
+  const std::map<std::string, fs::path> files = Files();
+  std::vector<std::string> names;
+  names.reserve(files.size());
+  for (const auto& [name, path] : files) names.push_back(name);
+  return names;
+}
+
+void SaveProfile(const Profile& profile, const fs::path& path) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << toml::toml_formatter(ToToml(profile)) << '\n';
+  file.close();
+  if (!file) {
+    throw Error("cannot write the profile", path.string(), "check the folder and the free space");
+  }
+}
+
+}  // namespace stallcast::hardware

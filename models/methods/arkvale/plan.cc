@@ -1,0 +1,128 @@
+#include "models/methods/arkvale/plan.h"
+
+#include "models/methods/common/page_offload.h"
+
+namespace stallcast::methods {
+namespace {
+
+using plan::Copy;
+using plan::CopyPath;
+using plan::Direction;
+using plan::Role;
+
+// Selection and recall before every attention, all on the compute stream.
+class ArkValePlan : public PlanWriter {
+ public:
+  ArkValePlan(DecoderPlan& plan, const ArkValeParams& params)
+      : plan_(plan),
+        builder_(plan.builder),
+        params_(params),
+        published_(params.variant == ArkValeParams::Variant::kPublished),
+        offload_(plan, params.page, published_ ? PageOffload::Pool::kNhd : PageOffload::Pool::kHnd,
+                 static_cast<int>(params.dense_layers)) {}
+
+  void BeginStep(int step) override { offload_.BeginStep(step); }
+
+  void Attention(int step, int layer) override {
+    if (layer < params_.dense_layers) {
+      plan_.AttendAll(step, layer);
+      return;
+    }
+    const auto access = plan_.Access(step, layer);
+    if (access.flags & traces::kSelectedNow) {
+      Select(step, layer);
+      if (published_) {
+        RecallPublished(access);
+      } else {
+        RecallAsFreeKv(access);
+      }
+    }
+    // One page set serves every KV head of the layer: the log's single cell counts for each.
+    const int64_t rows = plan_.kv_rows() / static_cast<int64_t>(access.cells.size());
+    plan_.Attend(layer, access.attended_tokens * rows, access.attended_tokens_max);
+  }
+
+  void BeforePrefillAttention(int layer) override { offload_.Prefill(layer, published_); }
+
+  void AfterPrefillAttention(int layer) override {
+    // The cache is cut down to the budget by the last prompt token's scores.
+    if (layer >= params_.dense_layers) Score(layer, plan_.input.prompt_tokens / params_.page);
+  }
+
+  void EndPrefill() override { offload_.EndPrefill(); }
+
+ private:
+  int64_t Sets() const { return published_ ? plan_.input.batch : plan_.kv_rows(); }
+  Bytes PageHeadBytes() const {
+    const llm::Model& m = plan_.input.model;
+    return params_.page * m.KvBytesPerTokenLayer() / m.kv_heads;
+  }
+
+  void Score(int layer, int64_t pages) {
+    if (pages == 0) return;
+    const llm::Model& m = plan_.input.model;
+    builder_.At(layer, Role::kSelection);
+    builder_.Run(plan_.compute, plan::Score{pages, plan_.kv_rows(), m.group(), 2, m.head_dim});
+    builder_.Run(plan_.compute, plan::TopK{Sets(), pages, std::min(pages, params_.ranked())});
+  }
+
+  void Select(int step, int layer) {
+    Score(layer, plan_.Context(step) / params_.page);
+    builder_.Run(plan_.compute, plan::AssignSlots{Sets(), params_.ranked(), params_.slots()});
+  }
+
+  // A CUDA scalar read by the host: 4 bytes to the host, and a wait for all of the stream.
+  void ReadScalar() {
+    builder_.SetRole(Role::kSync);
+    builder_.Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, 4});
+    builder_.SyncStream(plan_.host, plan_.compute);
+  }
+
+  // Three scalars a sequence (is there a miss, the list's bounds), two a page, one copy a page.
+  void RecallPublished(const DecoderPlan::LayerAccess& access) {
+    for (const AccessCell& sequence : access.cells) {
+      for (int i = 0; i < (sequence.recalled_now > 0 ? 3 : 1); ++i) ReadScalar();
+      for (int page = 0; page < sequence.recalled_now; ++page) {
+        ReadScalar();
+        ReadScalar();
+        builder_.SetRole(Role::kRecall);
+        builder_.Run(plan_.compute, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 1,
+                                         PageHeadBytes() * plan_.input.model.kv_heads});
+      }
+    }
+  }
+
+  // The miss list goes to the host; each page of each head is a copy and is scattered into the
+  // paged cache; then the host waits for the device.
+  void RecallAsFreeKv(const DecoderPlan::LayerAccess& access) {
+    int64_t missed = 0;
+    for (const AccessCell& cell : access.cells) missed += cell.recalled_now;
+    builder_.SetRole(Role::kSync);
+    builder_.Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
+                                     Sets() * params_.slots() * int64_t{sizeof(int32_t)}});
+    builder_.SyncStream(plan_.host, plan_.compute);
+    if (missed > 0) {
+      builder_.SetRole(Role::kRecall);
+      builder_.Run(plan_.compute,
+                   Copy{Direction::kHostToDevice, CopyPath::kPerPiece, missed, PageHeadBytes()});
+      builder_.SetRole(Role::kLayout);
+      builder_.Run(plan_.compute, plan::Layout{missed, PageHeadBytes()});
+    }
+    builder_.SetRole(Role::kSync);
+    builder_.SyncDevice(plan_.host);
+  }
+
+  DecoderPlan& plan_;
+  plan::PlanBuilder& builder_;
+  ArkValeParams params_;
+  bool published_;
+  PageOffload offload_;
+};
+
+}  // namespace
+
+std::unique_ptr<PlanWriter> NewArkValePlan(DecoderPlan& plan, const ArkValeParams& params) {
+  return std::make_unique<ArkValePlan>(plan, params);
+}
+
+}  // namespace stallcast::methods

@@ -1,0 +1,57 @@
+// What every method's class shares: its parameters and their table.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "models/methods/method.h"
+
+namespace stallcast::methods {
+
+template <class P>
+class ConfiguredMethod : public Method {
+ public:
+  /// `table` must outlive the method.
+  ConfiguredMethod(const ParamTable<P>& table, P params)
+      : table_(table), params_(std::move(params)) {}
+
+  std::map<std::string, std::string> Params(bool only_selection) const override {
+    return table_.Write(params_, only_selection);
+  }
+
+ protected:
+  const P& params() const { return params_; }
+
+ private:
+  const ParamTable<P>& table_;
+  P params_;
+};
+
+/// Usage Error unless `tokens` is a whole number of pages.
+inline void CheckWholePages(const char* method, const char* name, int64_t tokens, int64_t page) {
+  if (tokens % page == 0) return;
+  throw UsageError(
+      fmt::format("{} of {} tokens is not a whole number of {}-token pages", name, tokens, page),
+      method, fmt::format("give a multiple of {}", page));
+}
+
+/// Usage Error unless `need` tokens, of which `parts` says what they are, fit the budget.
+inline void CheckBudget(const char* method, int64_t budget, int64_t need, const char* parts) {
+  if (need <= budget) return;
+  throw UsageError(
+      fmt::format("a budget of {} tokens is less than {} ({} tokens)", budget, parts, need), method,
+      "raise budget or lower the others");
+}
+
+/// Usage Error if more layers are dense than the model has.
+inline void CheckDenseLayers(const char* method, int64_t dense_layers, const llm::Model& model) {
+  if (dense_layers <= model.layers) return;
+  throw UsageError(
+      fmt::format("{} dense layers, but {} has {}", dense_layers, model.title, model.layers),
+      method, fmt::format("give dense_layers of 0 to {}", model.layers));
+}
+
+}  // namespace stallcast::methods

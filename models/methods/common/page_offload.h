@@ -1,0 +1,36 @@
+// Pages that fill up are summarised and written to the host pool: the same in every paged method.
+#pragma once
+
+#include "models/methods/decoder_plan.h"
+
+namespace stallcast::methods {
+
+class PageOffload {
+ public:
+  enum class Pool : uint8_t {
+    kNhd,  ///< pages as on the GPU
+    kHnd,  ///< a page's heads apart: transposed on the GPU before the copy
+  };
+  /// `first_layer`: layers below are dense and stay on the GPU.
+  PageOffload(DecoderPlan& plan, int64_t page_tokens, Pool pool, int first_layer);
+
+  /// Once every page_tokens steps: offloads and summarises the page that the step before filled, in
+  /// every layer at once.
+  void BeginStep(int step);
+  /// All pages of a layer, one copy a page. With `sync_each_page` the host waits for the device
+  /// before each (ArkVale's loop reads a device scalar a page).
+  void Prefill(int layer, bool sync_each_page);
+  /// The host waits until the prefill's pages are in the pool.
+  void EndPrefill();
+
+ private:
+  void Transpose(int64_t pages);
+
+  DecoderPlan& plan_;
+  int64_t page_;
+  Pool pool_;
+  int first_layer_;
+  plan::LaneId stream_;
+};
+
+}  // namespace stallcast::methods

@@ -1,0 +1,31 @@
+// Ranking units by score. Higher is better; ties go to the smaller id, so results do not depend on
+// the machine's threads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace stallcast::methods {
+
+/// How the query heads that share a selection agree on a score.
+enum class Pooling : uint8_t {
+  kSoftmaxMean,          ///< mean of softmax(scale * score)
+  kSoftmaxMeanUnscaled,  ///< mean of softmax(score)
+  kMean,                 ///< mean of the scores
+  kMax,                  ///< maximum of the scores
+};
+
+/// Pools `count` scores of each row into `out`: an order-preserving function of the pooled score.
+/// Rows must be readable for kPanel values past `count`.
+void PoolScores(Pooling pooling, std::span<const float* const> rows, int64_t count, float scale,
+                std::vector<float>& out);
+
+/// The `count` best of the ascending `ids` (all if fewer), ascending; scores[id - first_id] is the
+/// score of id.
+std::vector<uint32_t> Best(std::span<const uint32_t> ids, std::span<const float> scores,
+                           uint32_t first_id, int64_t count);
+/// The same of the ids first_id, first_id + 1, ... that have a score.
+std::vector<uint32_t> Best(std::span<const float> scores, uint32_t first_id, int64_t count);
+
+}  // namespace stallcast::methods

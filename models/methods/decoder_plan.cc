@@ -1,0 +1,147 @@
+#include "models/methods/decoder_plan.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace stallcast::methods {
+
+using plan::LaneId;
+using plan::OpId;
+using plan::Role;
+
+DecoderPlan::DecoderPlan(const PlanInput& run) : input(run), log(run.log, run.model, run.batch) {
+  host = builder.AddHost("host");
+  compute = builder.AddStream("compute", host, /*compute=*/true);
+}
+
+OpId DecoderPlan::Attend(int layer, int64_t kv_tokens, int64_t kv_tokens_max,
+                         std::initializer_list<OpId> waits) {
+  const llm::Model& m = input.model;
+  builder.At(layer, Role::kAttention);
+  return builder.Run(compute,
+                     plan::DecodeAttention{kv_tokens, kv_tokens_max, input.batch, m.kv_heads,
+                                           m.group(), m.head_dim},
+                     waits);
+}
+
+DecoderPlan::LayerAccess DecoderPlan::Access(int step, int layer) const {
+  LayerAccess sum;
+  const auto context = static_cast<int32_t>(std::min<int64_t>(Context(step), INT32_MAX));
+  for (int sequence = 0; sequence < input.batch; ++sequence) {
+    for (int head = 0; head < log.heads(); ++head) {
+      AccessCell cell = log.At(step, layer, sequence, head);
+      if (cell.attended_tokens >= context) {
+        // Everything fits the budget at this shorter context: nothing is selected or moved.
+        cell = {.attended_tokens = context};
+      }
+      sum.attended_tokens += cell.attended_tokens;
+      sum.attended_tokens_max = std::max<int64_t>(sum.attended_tokens_max, cell.attended_tokens);
+      sum.flags |= cell.flags;
+      sum.cells.push_back(cell);
+    }
+  }
+  return sum;
+}
+
+OpId DecoderPlan::AttendAll(int step, int layer, std::initializer_list<OpId> waits) {
+  return Attend(layer, kv_rows() * Context(step), Context(step), waits);
+}
+
+namespace {
+
+// The ops of a layer around its attention, for `rows` tokens.
+void BeforeAttention(DecoderPlan& d, int layer, int64_t rows) {
+  const llm::Model& m = d.input.model;
+  d.builder.At(layer, Role::kProjection);
+  d.builder.Run(d.compute, plan::Norm{rows, m.hidden});
+  const int64_t qkv = int64_t{m.query_heads + 2 * m.kv_heads} * m.head_dim;
+  d.builder.Run(d.compute, plan::Gemm{rows, qkv, m.hidden});
+  d.builder.Run(d.compute, plan::RopeAppend{rows, m.query_heads, m.kv_heads, m.head_dim});
+}
+
+void OutputProjection(DecoderPlan& d, int layer, int64_t rows) {
+  const llm::Model& m = d.input.model;
+  d.builder.At(layer, Role::kProjection);
+  d.builder.Run(d.compute, plan::Gemm{rows, m.hidden, int64_t{m.query_heads} * m.head_dim});
+}
+
+void Mlp(DecoderPlan& d, int layer, int64_t rows) {
+  const llm::Model& m = d.input.model;
+  d.builder.At(layer, Role::kMlp);
+  d.builder.Run(d.compute, plan::Norm{rows, m.hidden});
+  d.builder.Run(d.compute, plan::Gemm{rows, 2 * m.intermediate, m.hidden});
+  d.builder.Run(d.compute, plan::SwiGlu{rows, m.intermediate});
+  d.builder.Run(d.compute, plan::Gemm{rows, m.hidden, m.intermediate});
+}
+
+// Logits, the next token, and its way to the host.
+void NextToken(DecoderPlan& d) {
+  const llm::Model& m = d.input.model;
+  const int64_t rows = d.input.batch;
+  d.builder.At(-1, Role::kProjection);
+  d.builder.Run(d.compute, plan::Norm{rows, m.hidden});
+  d.builder.Run(d.compute, plan::Gemm{rows, m.vocabulary, m.hidden});
+  d.builder.Run(d.compute, plan::Sample{rows, m.vocabulary});
+  d.builder.SetRole(Role::kSync);
+  d.builder.Run(d.compute, plan::Copy{plan::Direction::kDeviceToHost, plan::CopyPath::kBulk, 1,
+                                      rows * int64_t{sizeof(int32_t)}});
+}
+
+void CheckRun(const PlanInput& input) {
+  if (input.batch < 1 || input.prompt_tokens < 1 || input.steps < 0) {
+    throw UsageError("batch and context must be at least 1", "plan", "choose larger ones");
+  }
+}
+
+}  // namespace
+
+plan::Plan WriteDecode(const Method& method, const PlanInput& input) {
+  CheckRun(input);
+  DecoderPlan d(input);
+  const std::unique_ptr<PlanWriter> writer = method.NewPlanWriter(d);
+  for (int step = 0; step < input.steps; ++step) {
+    d.builder.BeginStep(step);
+    d.builder.At(-1, Role::kHost);
+    if (input.graph) d.builder.BeginGraph(d.host);
+    writer->BeginStep(step);
+    for (int layer = 0; layer < input.model.layers; ++layer) {
+      BeforeAttention(d, layer, input.batch);
+      writer->Attention(step, layer);
+      OutputProjection(d, layer, input.batch);
+      writer->AfterAttention(step, layer);
+      Mlp(d, layer, input.batch);
+    }
+    writer->EndLayers(step);
+    NextToken(d);
+    if (input.graph) d.builder.EndGraph();
+    // The host needs the token to decide whether to go on: a step ends when it has it.
+    d.builder.EndStep(d.builder.SyncStream(d.host, d.compute));
+  }
+  plan::Plan plan = d.builder.Finish();
+  plan.notes = d.log.notes();
+  return plan;
+}
+
+plan::Plan WritePrefill(const Method& method, const PlanInput& input) {
+  CheckRun(input);
+  DecoderPlan d(input);
+  const std::unique_ptr<PlanWriter> writer = method.NewPlanWriter(d);
+  const llm::Model& m = input.model;
+  const int64_t rows = int64_t{input.batch} * input.prompt_tokens;
+  for (int layer = 0; layer < m.layers; ++layer) {
+    BeforeAttention(d, layer, rows);
+    writer->BeforePrefillAttention(layer);
+    d.builder.At(layer, Role::kAttention);
+    d.builder.Run(d.compute, plan::PrefillAttention{input.batch, input.prompt_tokens, 0,
+                                                    m.query_heads, m.kv_heads, m.head_dim});
+    writer->AfterPrefillAttention(layer);
+    OutputProjection(d, layer, rows);
+    Mlp(d, layer, rows);
+  }
+  writer->EndPrefill();
+  NextToken(d);
+  d.builder.SyncStream(d.host, d.compute);
+  return d.builder.Finish();
+}
+
+}  // namespace stallcast::methods

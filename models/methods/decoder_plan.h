@@ -1,0 +1,48 @@
+// The part of a plan that every method shares: a decoder's projections, MLP and sampling.
+#pragma once
+
+#include <memory>
+
+#include "models/methods/method.h"
+#include "models/methods/projected_log.h"
+#include "models/plan/plan.h"
+
+namespace stallcast::methods {
+
+/// A plan being written: a main host thread, the compute stream, and what the method adds. Method
+/// writers use `builder` and the two lanes, and read the run from `input` and `log`.
+class DecoderPlan {
+ public:
+  explicit DecoderPlan(const PlanInput& input);
+
+  plan::PlanBuilder builder;
+  const PlanInput input;
+  const ProjectedLog log;
+  plan::LaneId host;     ///< the thread that runs the model
+  plan::LaneId compute;  ///< its stream
+
+  /// Tokens a sequence has cached when step `step` attends, its own included.
+  int64_t Context(int step) const { return input.prompt_tokens + step + 1; }
+  /// (sequence, KV head) pairs.
+  int64_t kv_rows() const { return int64_t{input.batch} * input.model.kv_heads; }
+  /// What the log says of a layer in a step, clamped to the run's context.
+  struct LayerAccess {
+    std::vector<AccessCell> cells;  ///< sequence * log.heads() + head
+    uint8_t flags = 0;              ///< of any cell
+    int64_t attended_tokens = 0, attended_tokens_max = 0;
+  };
+  LayerAccess Access(int step, int layer) const;
+
+  /// Decode attention on the compute stream over `kv_tokens` tokens (all rows together).
+  plan::OpId Attend(int layer, int64_t kv_tokens, int64_t kv_tokens_max,
+                    std::initializer_list<plan::OpId> waits = {});
+  /// Attention over the whole cache on the GPU.
+  plan::OpId AttendAll(int step, int layer, std::initializer_list<plan::OpId> waits = {});
+};
+
+/// The whole plan of `input.steps` decode steps.
+plan::Plan WriteDecode(const Method& method, const PlanInput& input);
+/// The plan of the prefill of `input.prompt_tokens` tokens a sequence.
+plan::Plan WritePrefill(const Method& method, const PlanInput& input);
+
+}  // namespace stallcast::methods

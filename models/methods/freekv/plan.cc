@@ -1,0 +1,233 @@
+#include "models/methods/freekv/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "models/methods/common/page_offload.h"
+
+namespace stallcast::methods {
+namespace {
+
+using plan::Copy;
+using plan::CopyPath;
+using plan::Direction;
+using plan::LaneId;
+using plan::OpId;
+using plan::Role;
+
+// FreeKV 3.2, 3.3, 4.2. Of a layer's heads, those that correction flags are recalled before the
+// attention of the step; the others meanwhile, for the next step, issued by a pool of host threads.
+class FreeKvPlan : public PlanWriter {
+ public:
+  FreeKvPlan(DecoderPlan& plan, const FreeKvParams& params)
+      : plan_(plan),
+        builder_(plan.builder),
+        model_(plan.input.model),
+        params_(params),
+        offload_(plan, params.page,
+                 params.layout == FreeKvParams::Layout::kHybrid ? PageOffload::Pool::kHnd
+                                                                : PageOffload::Pool::kNhd,
+                 static_cast<int>(params.dense_layers)),
+        ahead_(static_cast<size_t>(model_.layers), {OpId::kNone, OpId::kNone}) {
+    if (plan.input.graph && (params.checks() || NeedsMissList())) {
+      throw UsageError("a step in which the host decides cannot be one CUDA graph", "freekv",
+                       "use recall=zero-copy with correction=off, or launch without graphs");
+    }
+    for (size_t i = 0; i < recall_.size(); ++i) {
+      recall_[i] = builder_.AddStream(i == 0 ? "recall 1" : "recall 2", plan.host);
+    }
+    if (NeedsMissList()) {
+      for (int64_t i = 0; i < params.workers; ++i) {
+        workers_.push_back(builder_.AddHost("recall worker " + std::to_string(i + 1)));
+      }
+    }
+  }
+
+  void BeginStep(int step) override { offload_.BeginStep(step); }
+
+  void Attention(int step, int layer) override {
+    if (layer < params_.dense_layers) {
+      plan_.AttendAll(step, layer);
+      return;
+    }
+    const auto access = plan_.Access(step, layer);
+    const OpId query_ready = builder_.Last(plan_.compute);
+    const bool now = access.flags & traces::kSelectedNow;
+    // Heads that were not flagged recall ahead from the selection that a flagged one caused.
+    const bool ahead = (access.flags & traces::kSelectedAhead) ||
+                       std::any_of(access.cells.begin(), access.cells.end(),
+                                   [](const AccessCell& cell) { return cell.recalled_ahead > 0; });
+    if ((now || ahead) && params_.checks()) CheckSimilarity(layer);
+    if (now) RecallNow(step, layer, access);
+    const OpId attended = AttendRecalled(layer, access);
+    if (ahead) RecallAhead(step, layer, access, /*select=*/!now, query_ready, attended);
+  }
+
+  void BeforePrefillAttention(int layer) override {
+    offload_.Prefill(layer, /*sync_each_page=*/false);
+  }
+
+  void AfterPrefillAttention(int layer) override {
+    // The cache is cut down to the budget by the last prompt token's scores.
+    const int64_t pages = plan_.input.prompt_tokens / params_.page;
+    if (layer < params_.dense_layers || pages == 0) return;
+    builder_.At(layer, Role::kSelection);
+    Select(plan_.compute, plan_.host, pages, {});
+  }
+
+  void EndPrefill() override { offload_.EndPrefill(); }
+
+ private:
+  // A kernel that reads the host pool takes the miss list from device memory; copies need it on the
+  // host.
+  bool NeedsMissList() const { return params_.recall != FreeKvParams::Recall::kZeroCopy; }
+  bool Hybrid() const { return params_.layout == FreeKvParams::Layout::kHybrid; }
+
+  // A missed page is one piece in the hybrid layout and a piece a key and value row in NHD.
+  Bytes PieceBytes() const {
+    const Bytes row = int64_t{model_.head_dim} * model_.element_bytes;
+    return Hybrid() ? 2 * params_.page * row : row;
+  }
+  int64_t Pieces(int64_t pages) const { return Hybrid() ? pages : 2 * params_.page * pages; }
+  Bytes PageBytes() const {
+    return 2 * params_.page * int64_t{model_.head_dim} * model_.element_bytes;
+  }
+
+  // One flag for all comes back, so the host learns whether to correct.
+  void CheckSimilarity(int layer) {
+    builder_.At(layer, Role::kSelection);
+    builder_.Run(
+        plan_.compute,
+        plan::QuerySimilarity{int64_t{plan_.input.batch} * model_.query_heads, model_.head_dim});
+    builder_.SetRole(Role::kSync);
+    builder_.Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, 4});
+    builder_.SyncStream(plan_.host, plan_.compute);
+  }
+
+  void Select(LaneId stream, LaneId issuer, int64_t pages, OpId query_ready) {
+    builder_.SetRole(Role::kSelection);
+    const std::array<OpId, 1> ready{query_ready};
+    builder_.Run(stream, plan::Score{pages, plan_.kv_rows(), model_.group(), 2, model_.head_dim},
+                 ready, issuer);
+    builder_.Run(stream,
+                 plan::TopK{plan_.kv_rows(), pages, std::min<int64_t>(pages, params_.slots())}, {},
+                 issuer);
+    builder_.Run(stream, plan::AssignSlots{plan_.kv_rows(), params_.slots(), params_.slots()}, {},
+                 issuer);
+  }
+  void SelectForStep(int step, LaneId stream, LaneId issuer, OpId query_ready) {
+    Select(stream, issuer, plan_.Context(step) / params_.page, query_ready);
+    if (!NeedsMissList()) return;
+    builder_.SetRole(Role::kSync);
+    builder_.Run(stream,
+                 Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
+                      plan_.kv_rows() * params_.slots() * int64_t{sizeof(int32_t)}},
+                 {}, issuer);
+    builder_.SyncStream(issuer, stream);
+  }
+
+  void RecallNow(int step, int layer, const DecoderPlan::LayerAccess& access) {
+    builder_.At(layer, Role::kSelection);
+    SelectForStep(step, plan_.compute, plan_.host, OpId::kNone);
+    std::vector<int64_t> missed;
+    for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_now);
+    Recall(missed, plan_.host, builder_.Last(plan_.compute), OpId::kNone);
+    if (!NeedsMissList()) return;
+    builder_.SetRole(Role::kSync);
+    for (LaneId stream : recall_) builder_.SyncStream(plan_.host, stream);
+  }
+
+  OpId AttendRecalled(int layer, const DecoderPlan::LayerAccess& access) {
+    const auto& waits = ahead_[static_cast<size_t>(layer)];
+    const OpId now = NeedsMissList() ? OpId::kNone : builder_.Last(recall_[0]);
+    return plan_.Attend(layer, access.attended_tokens, access.attended_tokens_max,
+                        {waits[0], waits[1], now});
+  }
+
+  void RecallAhead(int step, int layer, const DecoderPlan::LayerAccess& access, bool select,
+                   OpId query_ready, OpId attended) {
+    LaneId issuer = plan_.host;
+    builder_.At(layer, Role::kHost);
+    if (!workers_.empty()) {
+      const OpId posted = builder_.Run(plan_.host, plan::HostHandoff{});
+      issuer = workers_[static_cast<size_t>(layer) % workers_.size()];
+      builder_.Run(issuer, plan::HostHandoff{}, {posted});
+    }
+    if (select) SelectForStep(step, recall_[0], issuer, query_ready);
+    std::vector<int64_t> missed;
+    for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_ahead);
+    const bool safe = params_.overwrite == FreeKvParams::Overwrite::kSafe;
+    Recall(missed, issuer, OpId::kNone, safe ? attended : OpId::kNone);
+    auto& waits = ahead_[static_cast<size_t>(layer)];
+    for (size_t i = 0; i < recall_.size(); ++i) waits[i] = builder_.Last(recall_[i]);
+  }
+
+  // Moves the missed pages of each (sequence, KV head). `ready`: what the first transfer waits for;
+  // `free`: what must be done before pages in the cache are overwritten.
+  void Recall(const std::vector<int64_t>& missed, LaneId issuer, OpId ready, OpId free) {
+    int64_t total = 0;
+    for (int64_t pages : missed) total += pages;
+    if (total == 0) return;
+    switch (params_.recall) {
+      case FreeKvParams::Recall::kPerPage:
+        // A buffer holds one head's pages: with two, a head is copied while the one before is put
+        // into the cache.
+        for (size_t row = 0; row < missed.size(); ++row) {
+          if (missed[row] == 0) continue;
+          const LaneId stream = recall_[params_.double_buffer ? row % 2 : 0];
+          Transfer(stream, issuer, missed[row], CopyPath::kPerPiece, ready, free);
+        }
+        return;
+      case FreeKvParams::Recall::kBatched:
+        Transfer(recall_[0], issuer, total, CopyPath::kBatched, ready, free);
+        return;
+      case FreeKvParams::Recall::kStaged:
+        builder_.SetRole(Role::kRecall);
+        builder_.Run(issuer, plan::HostGather{Pieces(total), PieceBytes(), 1});
+        Transfer(recall_[0], issuer, total, CopyPath::kBulk, ready, free);
+        return;
+      case FreeKvParams::Recall::kZeroCopy: {
+        builder_.SetRole(Role::kRecall);
+        const std::array<OpId, 2> waits{ready, free};
+        builder_.Run(recall_[0],
+                     plan::ZeroCopyGather{Pieces(total), PieceBytes(),
+                                          static_cast<int32_t>(params_.zero_copy_blocks)},
+                     waits, issuer);
+        return;
+      }
+    }
+  }
+
+  // Pages to a buffer and from there into the cache; NHD rows go straight into the cache, unless
+  // one bulk copy brings them all.
+  void Transfer(LaneId stream, LaneId issuer, int64_t pages, CopyPath path, OpId ready, OpId free) {
+    const bool buffered = Hybrid() || path == CopyPath::kBulk;
+    builder_.SetRole(Role::kRecall);
+    const std::array<OpId, 2> waits{ready, buffered ? OpId::kNone : free};
+    const Copy pieces{Direction::kHostToDevice, path, Pieces(pages), PieceBytes()};
+    const Copy whole{Direction::kHostToDevice, path, 1, pages * PageBytes()};
+    builder_.Run(stream, path == CopyPath::kBulk ? whole : pieces, waits, issuer);
+    if (!buffered) return;
+    builder_.SetRole(Role::kLayout);
+    const std::array<OpId, 1> overwrite{free};
+    builder_.Run(stream, plan::Layout{Pieces(pages), PieceBytes()}, overwrite, issuer);
+  }
+
+  DecoderPlan& plan_;
+  plan::PlanBuilder& builder_;
+  const llm::Model& model_;
+  FreeKvParams params_;
+  PageOffload offload_;
+  std::array<LaneId, 2> recall_{};
+  std::vector<LaneId> workers_;
+  std::vector<std::array<OpId, 2>> ahead_;  // by layer: last ops of its recall for the next step
+};
+
+}  // namespace
+
+std::unique_ptr<PlanWriter> NewFreeKvPlan(DecoderPlan& plan, const FreeKvParams& params) {
+  return std::make_unique<FreeKvPlan>(plan, params);
+}
+
+}  // namespace stallcast::methods

@@ -1,0 +1,208 @@
+#include "models/methods/layer_tensors.h"
+
+#include <fmt/format.h>
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/methods/common/vector_kernels.h"
+#include "traces/common/error.h"
+
+namespace stallcast::methods {
+
+using traces::Tensor;
+using traces::TensorKind;
+using traces::Trace;
+
+namespace {
+
+const Tensor& FindTensor(const Trace& trace, TensorKind kind, int layer) {
+  const std::string where = fmt::format("layer {}", layer);
+  const Tensor* tensor = trace.Find(kind, layer);
+  if (tensor == nullptr) {
+    throw Error(fmt::format("the trace has no {} tensor", Name(kind)), where,
+                "choose a layer that was captured (`stallcast info` lists them)");
+  }
+  if (tensor->spec.heads < 1 || tensor->spec.head_dim < 1) {
+    throw Error(fmt::format("the {} tensor is empty", Name(kind)), where, "capture it again");
+  }
+  if (const int64_t bad = CountNonFinite(*tensor); bad > 0) {
+    throw Error(fmt::format("{} of {} {} elements are infinite or not a number", bad,
+                            tensor->spec.elements(), Name(kind)),
+                where, "capture in a wider type (bf16 or fp32) or leave the layer out");
+  }
+  return *tensor;
+}
+
+}  // namespace
+
+int DecodeSteps(const Trace& trace) {
+  int64_t steps = trace.info.decode_steps();
+  if (steps == 0) {
+    for (const Tensor& tensor : trace.tensors) {
+      if (tensor.spec.kind == TensorKind::kQuery) {
+        steps = std::max(steps, tensor.spec.end_token() - trace.info.prompt_tokens());
+      }
+    }
+  }
+  if (steps < 1 || trace.info.prompt_tokens() < 1) {
+    throw Error(fmt::format("the trace decodes {} tokens after a prompt of {}", steps,
+                            trace.info.prompt_tokens()),
+                "trace", "capture a run with a prompt and at least one decoded token");
+  }
+  if (steps > INT32_MAX || trace.info.prompt_tokens() > INT32_MAX - steps) {
+    throw Error("more than 2^31 tokens", "trace", "split the trace");
+  }
+  return static_cast<int>(steps);
+}
+
+LayerTensors::LayerTensors(const Trace& trace, int layer)
+    : layer_(layer),
+      steps_(DecodeSteps(trace)),
+      prompt_tokens_(trace.info.prompt_tokens()),
+      tokens_(prompt_tokens_ + steps_) {
+  const Tensor& keys = FindTensor(trace, TensorKind::kKey, layer);
+  const Tensor& queries = FindTensor(trace, TensorKind::kQuery, layer);
+  const std::string where = fmt::format("layer {}", layer);
+  kv_heads_ = keys.spec.heads;
+  query_heads_ = queries.spec.heads;
+  head_dim_ = keys.spec.head_dim;
+  if (query_heads_ % kv_heads_ != 0) {
+    throw Error(
+        fmt::format("{} query heads are not a multiple of {} KV heads", query_heads_, kv_heads_),
+        where, "capture all heads of the layer");
+  }
+  if (queries.spec.head_dim != head_dim_) {
+    throw Error(
+        fmt::format("queries have {} dimensions, keys {}", queries.spec.head_dim, head_dim_), where,
+        "capture both from one model");
+  }
+  if (keys.spec.first_token > 0 || keys.spec.end_token() < tokens_) {
+    throw Error(fmt::format("keys cover tokens {} to {}, the run needs 0 to {}",
+                            keys.spec.first_token, keys.spec.end_token(), tokens_),
+                where, "capture the keys of the whole prompt and of every step");
+  }
+  if (queries.spec.first_token > prompt_tokens_ || queries.spec.end_token() < tokens_) {
+    throw Error(
+        fmt::format("queries cover tokens {} to {}, the run needs {} to {}",
+                    queries.spec.first_token, queries.spec.end_token(), prompt_tokens_, tokens_),
+        where, "capture the query of every step");
+  }
+  // Of the prompt's queries only the last one matters: it is what a cache starts from.
+  first_query_ = std::max(queries.spec.first_token, prompt_tokens_ - 1);
+  query_tokens_ = tokens_ - first_query_;
+  scale_ = static_cast<float>(trace.info.model().softmax_scale());
+  if (!(scale_ > 0) || !std::isfinite(scale_)) {
+    scale_ = 1.0f / std::sqrt(static_cast<float>(head_dim_));
+  }
+  keys_ = &keys;
+  queries_.resize(static_cast<size_t>(query_heads_ * query_tokens_ * head_dim_));
+  for (int h = 0; h < query_heads_; ++h) {
+    queries.ToFloat(h, first_query_, query_tokens_,
+                    queries_.data() + h * query_tokens_ * head_dim_);
+  }
+}
+
+std::span<const float> LayerTensors::Query(int query_head, int64_t token) const {
+  const int64_t row = query_head * query_tokens_ + token - first_query_;
+  return {queries_.data() + row * head_dim_, static_cast<size_t>(head_dim_)};
+}
+
+void AttendedRanges::Add(int64_t begin, int64_t end) {
+  if (begin >= end) return;
+  const size_t cell_begin = ends_.empty() ? 0 : ends_.back();
+  if (ranges_.size() > cell_begin && ranges_.back().end == begin) {
+    ranges_.back().end = static_cast<int32_t>(end);
+  } else {
+    ranges_.push_back({static_cast<int32_t>(begin), static_cast<int32_t>(end)});
+  }
+}
+
+void AttendedRanges::EndCell() { ends_.push_back(static_cast<uint32_t>(ranges_.size())); }
+
+std::span<const AttendedRanges::Range> AttendedRanges::Cell(int step, int head) const {
+  const size_t cell = static_cast<size_t>(step) * heads_ + head;
+  const uint32_t begin = cell == 0 ? 0 : ends_[cell - 1];
+  return std::span(ranges_).subspan(begin, ends_[cell] - begin);
+}
+
+int64_t AttendedRanges::TokensInLastCell() const {
+  const size_t cells = ends_.size();
+  int64_t tokens = 0;
+  for (uint32_t i = cells < 2 ? 0 : ends_[cells - 2]; i < ends_.back(); ++i) {
+    tokens += ranges_[i].end - ranges_[i].begin;
+  }
+  return tokens;
+}
+
+namespace {
+
+// Steps that a task takes: enough that packing the keys costs little beside multiplying them.
+constexpr int kTaskSteps = 256;
+
+// Covered shares of steps [first, last) for the query heads of a KV head, into
+// shares[query head][step].
+void MeasureKvHead(const LayerTensors& tensors, const AttendedRanges& attended, int kv_head,
+                   int first, int last, std::vector<double>& shares) {
+  const int64_t dim = tensors.head_dim();
+  const int group = tensors.group();
+  const int heads_a_selection = tensors.query_heads() / attended.heads();
+  std::vector<float> keys(static_cast<size_t>(kPanel * dim));
+  std::vector<float> panel(static_cast<size_t>(dim * kPanel));
+  std::vector<float> dots(static_cast<size_t>(kRowBlock * kPanel));
+  std::vector<OnlineSoftmax> rows(static_cast<size_t>(group * (last - first)));
+  const int64_t tokens = tensors.prompt_tokens() + last;
+  for (int64_t begin = 0; begin < tokens; begin += kPanel) {
+    const int64_t columns = std::min(kPanel, tokens - begin);
+    tensors.ReadKeys(kv_head, begin, columns, keys.data());
+    PackPanel(keys.data(), columns, dim, panel.data());
+    for (int g = 0; g < group; ++g) {
+      const int head = kv_head * group + g;
+      for (int step = first; step < last; step += static_cast<int>(kRowBlock)) {
+        const int count = std::min(static_cast<int>(kRowBlock), last - step);
+        PanelDots(tensors.Query(head, tensors.prompt_tokens() + step).data(), count, dim,
+                  panel.data(), columns, dots.data(), kPanel);
+        for (int r = 0; r < count; ++r) {
+          // A query sees its own token and those before.
+          const int64_t seen = std::min(columns, tensors.prompt_tokens() + step + r + 1 - begin);
+          if (seen <= 0) continue;
+          AddToSoftmax(rows[g * (last - first) + step + r - first], dots.data() + r * kPanel, begin,
+                       seen, tensors.softmax_scale(),
+                       attended.Cell(step + r, head / heads_a_selection));
+        }
+      }
+    }
+  }
+  for (int g = 0; g < group; ++g) {
+    for (int step = first; step < last; ++step) {
+      const OnlineSoftmax& row = rows[g * (last - first) + step - first];
+      shares[static_cast<size_t>(kv_head * group + g) * tensors.steps() + step] =
+          row.covered / row.total;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<float> AttentionMass(const LayerTensors& tensors, const AttendedRanges& attended) {
+  const int steps = tensors.steps();
+  const int tasks_a_head = (steps + kTaskSteps - 1) / kTaskSteps;
+  std::vector<double> shares(static_cast<size_t>(tensors.query_heads()) * steps);
+  tbb::parallel_for(0, tensors.kv_heads() * tasks_a_head, [&](int task) {
+    const int first = task % tasks_a_head * kTaskSteps;
+    MeasureKvHead(tensors, attended, task / tasks_a_head, first,
+                  std::min(first + kTaskSteps, steps), shares);
+  });
+  std::vector<float> mass;
+  for (int step = 0; step < steps; ++step) {
+    double sum = 0;
+    for (int head = 0; head < tensors.query_heads(); ++head) {
+      sum += shares[static_cast<size_t>(head) * steps + step];
+    }
+    mass.push_back(static_cast<float>(sum / tensors.query_heads()));
+  }
+  return mass;
+}
+
+}  // namespace stallcast::methods

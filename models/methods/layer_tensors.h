@@ -1,0 +1,76 @@
+// One layer of a trace as a policy sees it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "traces/format/trace_file.h"
+
+namespace stallcast::methods {
+
+/// Steps that a trace decodes. None: Error.
+int DecodeSteps(const traces::Trace& trace);
+
+/// Keys and queries of one layer as floats. Tokens count from the sequence's start; step s decodes
+/// token prompt_tokens + s, whose own key is part of the cache when its query is scored. Keys stay
+/// as the trace holds them and are widened panel by panel where they are used, so a replay needs
+/// little memory beside its trace. The trace must outlive this.
+class LayerTensors {
+ public:
+  /// Throws Error naming the layer when its queries or keys are missing, do not cover every decode
+  /// step, are not finite, or when query heads are not a multiple of KV heads.
+  LayerTensors(const traces::Trace& trace, int layer);
+
+  int layer() const { return layer_; }
+  int kv_heads() const { return kv_heads_; }
+  int query_heads() const { return query_heads_; }
+  int group() const { return query_heads_ / kv_heads_; }
+  int head_dim() const { return head_dim_; }
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  int steps() const { return steps_; }
+  float softmax_scale() const { return scale_; }
+
+  /// Widens the keys of a KV head for `count` tokens from `token` on: `out` is [token][dim].
+  void ReadKeys(int kv_head, int64_t token, int64_t count, float* out) const {
+    keys_->ToFloat(kv_head, token, count, out);
+  }
+  /// Query of a query head at a token, head_dim long.
+  std::span<const float> Query(int query_head, int64_t token) const;
+  /// First token whose query is in the trace (prompt queries are kept for a window only).
+  int64_t first_query_token() const { return first_query_; }
+
+ private:
+  int layer_, kv_heads_ = 0, query_heads_ = 0, head_dim_ = 0, steps_;
+  int64_t prompt_tokens_, tokens_, first_query_ = 0, query_tokens_ = 0;
+  float scale_ = 0;
+  const traces::Tensor* keys_ = nullptr;
+  std::vector<float> queries_;
+};
+
+/// Tokens attended, a list of disjoint ascending ranges [begin, end) a cell (step * heads + head).
+class AttendedRanges {
+ public:
+  struct Range {
+    int32_t begin, end;
+  };
+  explicit AttendedRanges(int heads = 0) : heads_(heads) {}
+  /// Appends a range to the cell being filled, merging with the previous one where they touch.
+  void Add(int64_t begin, int64_t end);
+  void EndCell();
+  int heads() const { return heads_; }
+  std::span<const Range> Cell(int step, int head) const;
+  int64_t TokensInLastCell() const;
+
+ private:
+  int heads_;
+  std::vector<Range> ranges_;
+  std::vector<uint32_t> ends_;
+};
+
+/// Share of the true attention weight (softmax over the whole cache, in float with a double sum)
+/// that `attended` covers: one value a step, mean over query heads. A selection head serves
+/// query_heads / attended.heads() query heads.
+std::vector<float> AttentionMass(const LayerTensors& tensors, const AttendedRanges& attended);
+
+}  // namespace stallcast::methods

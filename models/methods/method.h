@@ -1,0 +1,127 @@
+// What a KV-cache method is: parameters, a policy (what is selected and moved; nothing about time),
+// a plan writer (in which order, on which lanes; nothing about scores), and a footprint.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/llm/model.h"
+#include "models/methods/layer_tensors.h"
+#include "models/methods/param.h"
+#include "models/plan/plan.h"
+#include "traces/access_log.h"
+
+namespace stallcast::methods {
+
+/// Replays one layer; layers are independent. Deterministic: ties go to the smaller unit id.
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  /// What AccessLog::unit and unit_tokens say.
+  struct Unit {
+    std::string name;
+    int32_t tokens = 1;
+  };
+  virtual Unit unit() const = 0;
+  /// Fills `access` (all but layer and attention_mass) and `attended`, a cell a step and head.
+  virtual void Replay(const LayerTensors& tensors, traces::LayerAccess& access,
+                      AttendedRanges& attended) const = 0;
+};
+
+/// The run that a plan is written for.
+struct PlanInput {
+  llm::Model model;
+  int32_t batch = 1;
+  int64_t prompt_tokens = 0;  ///< context before step 0
+  int32_t steps = 0;
+  bool graph = false;  ///< launch each step as one CUDA graph
+  /// The method's log; null for methods without a policy.
+  const traces::AccessLog* log = nullptr;
+};
+
+/// Bytes that a run needs at its longest context, weights apart.
+struct Footprint {
+  Bytes gpu_kv = 0;       ///< keys and values on the GPU
+  Bytes gpu_index = 0;    ///< summaries, codes, maps
+  Bytes gpu_buffers = 0;  ///< staging, double buffers
+  Bytes host = 0;         ///< pinned pool and host index
+  Bytes gpu() const { return gpu_kv + gpu_index + gpu_buffers; }
+};
+
+class DecoderPlan;
+
+/// Writes what a method adds to a decoder's plan. One object a plan: it may remember, say, the last
+/// recall of each layer. Lanes are added in the constructor.
+class PlanWriter {
+ public:
+  virtual ~PlanWriter() = default;
+  /// Before the first op of a step, after the token is known.
+  virtual void BeginStep(int /*step*/) {}
+  /// The layer's attention, from appended keys and values to its output: everything between
+  /// RopeAppend and the output projection. Must add the attention op itself.
+  virtual void Attention(int step, int layer) = 0;
+  /// After the layer's output projection is queued: work that overlaps with the MLP.
+  virtual void AfterAttention(int /*step*/, int /*layer*/) {}
+  /// After the last layer, before the next token is chosen.
+  virtual void EndLayers(int /*step*/) {}
+  /// Prefill: before and after the layer's causal attention, once its keys and values exist.
+  virtual void BeforePrefillAttention(int /*layer*/) {}
+  virtual void AfterPrefillAttention(int /*layer*/) {}
+  /// After the last prefill op: joins what must be done before decoding.
+  virtual void EndPrefill() {}
+};
+
+/// A configured method.
+class Method {
+ public:
+  virtual ~Method() = default;
+  /// Null when nothing is selected from tensors (full cache, full offload).
+  virtual std::unique_ptr<Policy> NewPolicy() const = 0;
+  virtual std::unique_ptr<PlanWriter> NewPlanWriter(DecoderPlan& plan) const = 0;
+  /// `context`: longest context, tokens a sequence.
+  virtual Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const = 0;
+  /// First layers that attend everything.
+  virtual int DenseLayers() const { return 0; }
+  /// Canonical values; with `only_selection`, those that shape the access log.
+  virtual std::map<std::string, std::string> Params(bool only_selection) const = 0;
+  /// Why a run at this context cannot be (budget under sink + window, ...): usage Error.
+  virtual void Check(const llm::Model& /*model*/, int64_t /*context*/) const {}
+};
+
+/// A method as listed, completed and configured by name.
+struct MethodInfo {
+  std::string name;     ///< "freekv"
+  std::string title;    ///< "FreeKV"
+  std::string summary;  ///< one line
+  std::string source;   ///< paper, code
+  std::vector<ParamSpec> params;
+  /// Named variants that `--method all` lists beside the defaults: name -> values.
+  std::vector<std::pair<std::string, ParamValues>> presets;
+  std::function<std::unique_ptr<Method>(const ParamValues&)> make;
+};
+
+/// All methods, in the order of registry.cc.
+const std::vector<MethodInfo>& Methods();
+
+/// A method or preset by name, with the preset's values laid under `values`. Unknown: usage Error
+/// listing all names.
+struct NamedMethod {
+  std::string name;
+  const MethodInfo* info = nullptr;
+  std::unique_ptr<Method> method;
+};
+NamedMethod MakeMethod(std::string_view name, const ParamValues& values);
+
+/// Replays every layer of the trace over all cores and measures attention mass. Layers below
+/// method.DenseLayers() are logged as dense. `progress` is called with the share done, from any
+/// thread; may be empty.
+traces::AccessLog Replay(const traces::Trace& trace, const std::string& trace_hash,
+                         const std::string& method_name, const Method& method,
+                         const std::function<void(double)>& progress = {});
+
+}  // namespace stallcast::methods

@@ -1,0 +1,62 @@
+#include "models/methods/projected_log.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "traces/common/error.h"
+
+namespace stallcast::methods {
+
+ProjectedLog::ProjectedLog(const traces::AccessLog* log, const llm::Model& model, int32_t batch)
+    : log_(log), batch_(batch) {
+  if (!log) return;
+  std::vector<int> selecting;  // indices of the log's layers that select
+  for (size_t i = 0; i < log->layers.size(); ++i) {
+    if (!log->layers[i].dense) selecting.push_back(static_cast<int>(i));
+  }
+  if (selecting.empty()) {
+    throw Error("every layer of the access log is dense", log->method,
+                "use a trace with more layers or lower dense_layers");
+  }
+  // A log of one selection a layer, of one a KV head or of one a query head keeps that rule.
+  const int logged = log->layers[selecting.front()].heads;
+  heads_ = logged == 1                                             ? 1
+           : logged == log->query_heads && logged != log->kv_heads ? model.query_heads
+                                                                   : model.kv_heads;
+
+  const auto traced_depth = [log](int i) {
+    return (log->layers[static_cast<size_t>(i)].layer + 0.5) / log->model_layers;
+  };
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const double depth = (layer + 0.5) / model.layers;
+    layer_of_.push_back(*std::min_element(selecting.begin(), selecting.end(), [&](int a, int b) {
+      return std::abs(traced_depth(a) - depth) < std::abs(traced_depth(b) - depth);
+    }));
+  }
+  if (model.layers != static_cast<int>(log->layers.size()) || model.kv_heads != log->kv_heads) {
+    notes_.push_back(fmt::format(
+        "projected: {} layers x {} KV heads mapped onto the trace's {} x {} by depth and index",
+        model.layers, model.kv_heads, selecting.size(), log->kv_heads));
+  }
+  if (batch > 1) {
+    notes_.push_back(fmt::format(
+        "projected: the {} sequences of the batch are the trace's one, staggered by {} steps",
+        batch, log->steps / batch));
+  }
+}
+
+AccessCell ProjectedLog::At(int step, int layer, int sequence, int head) const {
+  const traces::LayerAccess& access = log_->layers[layer_of_[layer]];
+  const int stagger = sequence * (log_->steps / batch_);
+  const auto cell =
+      static_cast<int64_t>((step + stagger) % log_->steps) * access.heads + head % access.heads;
+  const auto count = [cell](const traces::IdLists& lists) {
+    return static_cast<int32_t>(lists[cell].size());
+  };
+  return {access.flags[cell], count(access.selected), count(access.recalled_now),
+          count(access.recalled_ahead), access.attended_tokens[cell]};
+}
+
+}  // namespace stallcast::methods

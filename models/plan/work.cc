@@ -1,0 +1,163 @@
+#include "models/plan/work.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace stallcast::plan {
+namespace {
+
+constexpr Bytes kElement = 2;  // bf16 activations, keys and values
+constexpr Bytes kScore = 4;    // fp32
+constexpr Bytes kId = 4;       // int32 tokens, unit ids and slots
+
+// Split KV: a tile is the least that a block takes, and a row is cut into this many at most.
+constexpr int64_t kTileTokens = 128;
+constexpr int64_t kMaxSplits = 128;
+
+int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / std::max<int64_t>(b, 1); }
+
+double Product(std::initializer_list<int64_t> factors) {
+  double product = 1;
+  for (const int64_t factor : factors) product *= static_cast<double>(factor);
+  return product;
+}
+
+// No default: a new op kind does not compile until it is counted.
+struct Counter {
+  WorkCounts operator()(const Gemm& w) const {
+    return {.device_read = (w.m * w.k + w.k * w.n) * w.element_bytes,
+            .device_written = w.m * w.n * w.element_bytes,
+            .flops = Product({2, w.m, w.n, w.k})};
+  }
+  WorkCounts operator()(const Norm& w) const {
+    return {.device_read = (2 * w.rows + 1) * w.width * kElement,
+            .device_written = 2 * w.rows * w.width * kElement,
+            .flops = Product({5, w.rows, w.width})};
+  }
+  WorkCounts operator()(const RopeAppend& w) const {
+    const Bytes bytes =
+        w.tokens * (w.query_heads + int64_t{2} * w.kv_heads) * w.head_dim * kElement;
+    return {.device_read = bytes,
+            .device_written = bytes,
+            .flops = Product({3, w.tokens, w.query_heads + w.kv_heads, w.head_dim})};
+  }
+  WorkCounts operator()(const SwiGlu& w) const {
+    return {.device_read = 2 * w.rows * w.width * kElement,
+            .device_written = w.rows * w.width * kElement,
+            .flops = Product({5, w.rows, w.width})};
+  }
+  WorkCounts operator()(const Sample& w) const {
+    return {.device_read = w.rows * w.vocabulary * kElement,
+            .device_written = w.rows * kId,
+            .flops = Product({w.rows, w.vocabulary})};
+  }
+  WorkCounts operator()(const DecodeAttention& w) const {
+    const Bytes queries = int64_t{w.sequences} * w.kv_heads * w.group * w.head_dim * kElement;
+    const int64_t split = std::max(kTileTokens, CeilDivide(w.kv_tokens_max, kMaxSplits));
+    return {.device_read = 2 * w.kv_tokens * w.head_dim * kElement + queries,
+            .device_written = queries,
+            .flops = Product({4, w.kv_tokens, w.group, w.head_dim}),
+            .serial_items = static_cast<double>(std::min(w.kv_tokens_max, split))};
+  }
+  WorkCounts operator()(const PrefillAttention& w) const {
+    const Bytes queries = w.sequences * w.tokens * w.query_heads * w.head_dim * kElement;
+    const Bytes kv = 2 * w.sequences * (w.past + w.tokens) * w.kv_heads * w.head_dim * kElement;
+    const double pairs = Product({w.tokens, w.past}) + Product({w.tokens, w.tokens + 1}) / 2;
+    return {.device_read = queries + kv,
+            .device_written = queries,
+            .flops = Product({4, w.sequences, w.query_heads, w.head_dim}) * pairs};
+  }
+  WorkCounts operator()(const Summarize& w) const {
+    return {.device_read = w.units * w.unit_tokens * w.head_dim * kElement,
+            .device_written = w.units * w.vectors * w.head_dim * kElement,
+            .flops = Product({w.units, w.unit_tokens, w.vectors, w.head_dim})};
+  }
+  WorkCounts operator()(const QuerySimilarity& w) const {
+    return {.device_read = 2 * w.rows * w.head_dim * kElement,
+            .device_written = w.rows,
+            .flops = Product({6, w.rows, w.head_dim})};
+  }
+  WorkCounts operator()(const Score& w) const {
+    const Bytes summaries = w.kv_rows * w.units * w.vectors * w.head_dim * kElement;
+    return {.device_read = summaries + w.kv_rows * w.group * w.head_dim * kElement,
+            .device_written = w.kv_rows * w.units * kScore,
+            .flops = Product({2, w.kv_rows, w.units, w.group, w.vectors, w.head_dim})};
+  }
+  WorkCounts operator()(const TopK& w) const {
+    return {.device_read = w.rows * w.candidates * kScore,
+            .device_written = w.rows * w.k * kId,
+            .flops = Product({w.rows, w.candidates}),
+            .serial_items = static_cast<double>(w.candidates)};
+  }
+  WorkCounts operator()(const AssignSlots& w) const {
+    return {.device_read = w.rows * (w.k + w.slots) * kId,
+            .device_written = w.rows * (2 * w.k + w.slots) * kId,
+            .serial_items = static_cast<double>(w.k + w.slots)};
+  }
+  WorkCounts operator()(const Layout& w) const {
+    const Bytes bytes = w.pieces * w.piece_bytes;
+    return {.device_read = bytes, .device_written = bytes};
+  }
+  WorkCounts operator()(const Copy& w) const {
+    const Bytes bytes = w.pieces * w.piece_bytes;
+    if (w.direction == Direction::kHostToDevice) {
+      return {.device_written = bytes, .link_h2d = bytes};
+    }
+    return {.device_read = bytes, .link_d2h = bytes};
+  }
+  WorkCounts operator()(const ZeroCopyGather& w) const {
+    const Bytes bytes = w.pieces * w.piece_bytes;
+    return {.device_written = bytes,
+            .link_h2d = bytes,
+            .serial_items = static_cast<double>(CeilDivide(w.pieces, w.blocks))};
+  }
+  WorkCounts operator()(const HostGather& w) const {
+    return {.host_memory = 2 * w.pieces * w.piece_bytes,
+            .serial_items = static_cast<double>(CeilDivide(w.pieces, w.threads))};
+  }
+  WorkCounts operator()(const HostSync&) const { return {}; }
+  WorkCounts operator()(const HostHandoff&) const { return {}; }
+  WorkCounts operator()(const GraphLaunch&) const { return {}; }
+};
+
+template <size_t... kIndex>
+constexpr std::array<std::string_view, kOpKinds> Names(std::index_sequence<kIndex...>) {
+  return {std::variant_alternative_t<kIndex, Work>::kName...};
+}
+constexpr auto kNames = Names(std::make_index_sequence<kOpKinds>{});
+
+}  // namespace
+
+std::string_view Name(CopyPath path) {
+  switch (path) {
+    case CopyPath::kPerPiece:
+      return "per_piece";
+    case CopyPath::kBatched:
+      return "batched";
+    case CopyPath::k2D:
+      return "2d";
+    case CopyPath::kBulk:
+      return "bulk";
+  }
+  return "unknown";
+}
+
+std::string_view KindName(int kind) {
+  return kind >= 0 && kind < kOpKinds ? kNames[static_cast<size_t>(kind)] : "unknown";
+}
+
+bool IsHostWork(const Work& work) {
+  return std::holds_alternative<HostGather>(work) || std::holds_alternative<HostSync>(work) ||
+         std::holds_alternative<HostHandoff>(work) || std::holds_alternative<GraphLaunch>(work);
+}
+
+WorkCounts Count(const Work& work) { return std::visit(Counter{}, work); }
+
+Bytes MovedBytes(const Work& work) {
+  const WorkCounts counts = Count(work);
+  if (const Bytes link = counts.link_h2d + counts.link_d2h; link > 0) return link;
+  return counts.device() > 0 ? counts.device() : counts.host_memory / 2;
+}
+
+}  // namespace stallcast::plan

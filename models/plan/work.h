@@ -1,0 +1,186 @@
+// What an op moves and computes, as numbers with units. One struct an op kind: the cost model, the
+// byte counts and the CUDA launchers each have one function a struct, and the compiler names the
+// one that is missing.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+#include "traces/common/units.h"
+
+namespace stallcast::plan {
+
+enum class Direction : uint8_t { kHostToDevice, kDeviceToHost };
+
+/// C[m,n] = A[m,k] B[k,n], bf16 unless element_bytes says otherwise; B is a weight matrix.
+struct Gemm {
+  static constexpr std::string_view kName = "gemm";
+  int64_t m = 0, n = 0, k = 0;
+  int32_t element_bytes = 2;
+};
+
+/// Residual add and RMSNorm over `rows` vectors of `width`.
+struct Norm {
+  static constexpr std::string_view kName = "norm";
+  int64_t rows = 0, width = 0;
+};
+
+/// RoPE on the new tokens' queries and keys, and append of keys and values to the cache.
+struct RopeAppend {
+  static constexpr std::string_view kName = "rope_append";
+  int64_t tokens = 0;
+  int32_t query_heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+/// silu(gate) * up over `rows` vectors of `width`.
+struct SwiGlu {
+  static constexpr std::string_view kName = "swiglu";
+  int64_t rows = 0, width = 0;
+};
+
+/// Greedy choice of the next token from `rows` rows of logits.
+struct Sample {
+  static constexpr std::string_view kName = "sample";
+  int64_t rows = 0, vocabulary = 0;
+};
+
+/// Attention of one new token a sequence over a paged cache on the GPU (split KV, GQA).
+struct DecodeAttention {
+  static constexpr std::string_view kName = "decode_attention";
+  int64_t kv_tokens = 0;      ///< summed over sequences and KV heads
+  int64_t kv_tokens_max = 0;  ///< longest (sequence, KV head)
+  int32_t sequences = 0, kv_heads = 0, group = 0, head_dim = 0;
+};
+
+/// Causal attention of `tokens` new tokens a sequence after `past` earlier ones.
+struct PrefillAttention {
+  static constexpr std::string_view kName = "prefill_attention";
+  int64_t sequences = 0, tokens = 0, past = 0;
+  int32_t query_heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+/// Summaries (`vectors` of head_dim each) of `units` units of `unit_tokens` keys.
+struct Summarize {
+  static constexpr std::string_view kName = "summarize";
+  int64_t units = 0;  ///< over sequences and KV heads
+  int32_t unit_tokens = 0, vectors = 0, head_dim = 0;
+};
+
+/// Cosine of each of `rows` query vectors with its predecessor, pooled; writes a flag a group.
+struct QuerySimilarity {
+  static constexpr std::string_view kName = "query_similarity";
+  int64_t rows = 0;
+  int32_t head_dim = 0;
+};
+
+/// Scores of `units` unit summaries for each query head, with softmax and pooling over the group.
+struct Score {
+  static constexpr std::string_view kName = "score";
+  int64_t units = 0;    ///< a (sequence, KV head)
+  int64_t kv_rows = 0;  ///< sequences * KV heads: each reads its own summaries once
+  int32_t group = 0, vectors = 0, head_dim = 0;
+};
+
+/// The `k` best of `candidates` scores in each of `rows` rows.
+struct TopK {
+  static constexpr std::string_view kName = "top_k";
+  int64_t rows = 0, candidates = 0, k = 0;
+};
+
+/// Hits, misses and victim slots from `k` selected units against `slots` cached ones, a row.
+struct AssignSlots {
+  static constexpr std::string_view kName = "assign_slots";
+  int64_t rows = 0, k = 0, slots = 0;
+};
+
+/// Moves `pieces` pieces inside device memory between layouts (HND to NHD, scatter, transpose).
+struct Layout {
+  static constexpr std::string_view kName = "layout";
+  int64_t pieces = 0;
+  Bytes piece_bytes = 0;
+};
+
+enum class CopyPath : uint8_t {
+  kPerPiece,  ///< one cudaMemcpyAsync a piece
+  kBatched,   ///< one cudaMemcpyBatchAsync
+  k2D,        ///< one cudaMemcpy2DAsync, a piece a row
+  kBulk,      ///< one cudaMemcpyAsync of everything
+};
+std::string_view Name(CopyPath path);
+
+/// Copy engine transfer between pinned host memory and the GPU.
+struct Copy {
+  static constexpr std::string_view kName = "copy";
+  Direction direction = Direction::kHostToDevice;
+  CopyPath path = CopyPath::kBulk;
+  int64_t pieces = 0;
+  Bytes piece_bytes = 0;
+};
+
+/// A kernel of `blocks` blocks that reads `pieces` pieces straight from pinned host memory.
+struct ZeroCopyGather {
+  static constexpr std::string_view kName = "zero_copy_gather";
+  int64_t pieces = 0;
+  Bytes piece_bytes = 0;
+  int32_t blocks = 0;
+};
+
+/// A host thread gathers `pieces` scattered pieces into one pinned staging buffer.
+struct HostGather {
+  static constexpr std::string_view kName = "host_gather";
+  int64_t pieces = 0;
+  Bytes piece_bytes = 0;
+  int32_t threads = 1;
+};
+
+/// The host thread blocks until the ops that this one waits for are done.
+struct HostSync {
+  static constexpr std::string_view kName = "host_sync";
+};
+
+/// The host thread is woken by another one (task queue), then goes on.
+struct HostHandoff {
+  static constexpr std::string_view kName = "host_handoff";
+};
+
+/// The host thread launches a CUDA graph of `nodes` nodes.
+struct GraphLaunch {
+  static constexpr std::string_view kName = "graph_launch";
+  int64_t nodes = 0;
+};
+
+using Work = std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
+                          Summarize, QuerySimilarity, Score, TopK, AssignSlots, Layout, Copy,
+                          ZeroCopyGather, HostGather, HostSync, HostHandoff, GraphLaunch>;
+
+inline constexpr int kOpKinds = static_cast<int>(std::variant_size_v<Work>);
+/// Index of the op kind, 0 .. kOpKinds-1.
+inline int KindOf(const Work& work) { return static_cast<int>(work.index()); }
+std::string_view KindName(int kind);
+inline std::string_view KindName(const Work& work) { return KindName(KindOf(work)); }
+
+/// True for work that occupies a host thread rather than a stream.
+bool IsHostWork(const Work& work);
+
+/// Least bytes and operations of some work: each input read once, each output written once.
+struct WorkCounts {
+  Bytes device_read = 0;
+  Bytes device_written = 0;
+  Bytes link_h2d = 0;
+  Bytes link_d2h = 0;
+  Bytes host_memory = 0;  ///< read and written by host threads
+  double flops = 0;
+  /// Length of the longest chain that no parallelism shortens, in items (candidates of a row of
+  /// top-k, tokens of the longest attention split, pieces of a block of a gather).
+  double serial_items = 0;
+
+  Bytes device() const { return device_read + device_written; }
+};
+WorkCounts Count(const Work& work);
+
+/// Bytes that the op is about, for output: what crosses the link if anything does, else what device
+/// memory moves, else what host threads gather.
+Bytes MovedBytes(const Work& work);
+
+}  // namespace stallcast::plan

@@ -1,0 +1,19 @@
+// The commands of `stallcast`, one file each. Each function adds its subcommand with its options,
+// its help and a callback that runs it. A callback throws Error for what the user can act on.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace stallcast::cli {
+
+/// The trace that the examples in the help use.
+#define STALLCAST_SAMPLE "traces/samples/code-8k.kvt"
+
+void AddInfo(CLI::App& app);
+void AddPredict(CLI::App& app);
+void AddSweep(CLI::App& app);
+void AddCompare(CLI::App& app);
+void AddExport(CLI::App& app);
+void AddSynth(CLI::App& app);
+
+}  // namespace stallcast::cli

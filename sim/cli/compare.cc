@@ -1,0 +1,255 @@
+// stallcast compare
+#include "sim/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "sim/cli/output.h"
+#include "traces/common/error.h"
+#include "traces/common/quantity.h"
+#include "traces/format/trace_file.h"
+
+namespace stallcast::cli {
+namespace {
+
+using traces::Timeline;
+using Origin = Timeline::Origin;
+
+constexpr size_t kMostUnmatchedShown = 10;
+
+struct CompareCommand {
+  std::string a, b, by = "kind", max_step_error;
+  int predicted = 0, measured = 0;  // 1, 2, ... among the files' timelines; 0: the only one
+  bool strict = false;
+  Format format = Format::kTable;
+
+  void Run() const;
+};
+
+// The timeline of an origin, by number or the only one there is. There is at least one.
+const Timeline& Choose(const std::vector<Timeline>& timelines, Origin origin, int number,
+                       const std::string& where) {
+  const std::string option = fmt::format("--{}", Name(origin));
+  if (number > std::ssize(timelines)) {
+    throw UsageError(fmt::format("there is no timeline {}", number), option,
+                     fmt::format("choose 1 to {}", timelines.size()));
+  }
+  if (number > 0) {
+    const Timeline& chosen = timelines[static_cast<size_t>(number) - 1];
+    if (chosen.origin == origin) return chosen;
+    throw UsageError(
+        fmt::format("timeline {} is {}, not {}", number, Name(chosen.origin), Name(origin)), option,
+        "`stallcast info` lists them");
+  }
+  const auto of_origin = [&](const Timeline& t) { return t.origin == origin; };
+  const auto count = std::count_if(timelines.begin(), timelines.end(), of_origin);
+  if (count > 1) {
+    throw UsageError(fmt::format("{} {} timelines", count, Name(origin)), where,
+                     fmt::format("choose one with {} N, counted over the files", option));
+  }
+  return *std::find_if(timelines.begin(), timelines.end(), of_origin);
+}
+
+Json GroupRows(const std::vector<sim::ResidualSummary>& groups) {
+  Json rows = Json::array();
+  for (const sim::ResidualSummary& g : groups) {
+    rows.push_back({{"group", g.group},
+                    {"ops", g.ops},
+                    {"predicted_ms", Milliseconds(g.total.predicted.value)},
+                    {"measured_ms", Milliseconds(g.total.measured.value)},
+                    {"bias", g.total.relative()},
+                    {"median_residual_us", Seconds(g.median) * 1e6},
+                    {"p90_residual_us", Seconds(g.p90) * 1e6},
+                    {"worst_residual_us", Seconds(g.worst) * 1e6},
+                    {"median_relative", g.median_relative},
+                    {"p90_relative", g.p90_relative},
+                    {"worst_relative", g.worst_relative},
+                    {"worst_step", g.worst_step},
+                    {"worst_op", g.worst_op},
+                    {"idle_before_predicted_ms", Milliseconds(g.idle.predicted.value)},
+                    {"idle_before_measured_ms", Milliseconds(g.idle.measured.value)}});
+  }
+  return rows;
+}
+
+Json UnmatchedRows(const std::map<std::string, int64_t>& counts) {
+  std::vector<std::pair<std::string, int64_t>> sorted(counts.begin(), counts.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& x, const auto& y) { return x.second > y.second; });
+  Json rows = Json::array();
+  for (const auto& [name, count] : sorted) rows.push_back({{"name", name}, {"rows", count}});
+  return rows;
+}
+
+std::string Unmatched(std::string_view side, const std::map<std::string, int64_t>& counts) {
+  int64_t total = 0;
+  for (const auto& [name, count] : counts) total += count;
+  std::string text = fmt::format("only {}: {}", side, Count(total));
+  const Json rows = UnmatchedRows(counts);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i == kMostUnmatchedShown) {
+      text += fmt::format(", and {} more kinds", rows.size() - i);
+      break;
+    }
+    text += fmt::format("{} {} {}", i == 0 ? " (" : ",", Count(rows[i]["rows"].get<int64_t>()),
+                        rows[i]["name"].get<std::string>());
+  }
+  return text + (rows.empty() ? "\n" : ")\n");
+}
+
+std::string TableText(const sim::Comparison& c, const std::vector<sim::ResidualSummary>& groups,
+                      const std::string& by, const Timeline& predicted, const Timeline& measured) {
+  std::string text =
+      fmt::format("predicted: {}\nmeasured:  {}\n\n", predicted.title, measured.title);
+  text += fmt::format("{} ops matched over {} steps\n", Count(std::ssize(c.ops)), c.steps.size());
+  if (!c.steps.empty()) {
+    text +=
+        fmt::format("step time error: {} % median, {} % worst (step {})\n",
+                    Percent(c.median_step_error, 2), Percent(c.worst_step_error, 2), c.worst_step);
+  }
+  TextTable table({{by, "", true},
+                   {"ops", ""},
+                   {"predicted", "ms"},
+                   {"measured", "ms"},
+                   {"bias", "%"},
+                   {"residual", "median us"},
+                   {"", "P90 us"},
+                   {"", "worst us"},
+                   {"relative", "median %"},
+                   {"", "P90 %"},
+                   {"", "worst %"},
+                   {"worst at", "step:op"},
+                   {"idle before", "predicted ms"},
+                   {"", "measured ms"}});
+  for (const sim::ResidualSummary& g : groups) {
+    table.Add({g.group, Count(g.ops), Fixed(Milliseconds(g.total.predicted.value), 3),
+               Fixed(Milliseconds(g.total.measured.value), 3), Percent(g.total.relative()),
+               Short(Seconds(g.median) * 1e6), Short(Seconds(g.p90) * 1e6),
+               Short(Seconds(g.worst) * 1e6), Percent(g.median_relative), Percent(g.p90_relative),
+               Percent(g.worst_relative), fmt::format("{}:{}", g.worst_step, g.worst_op),
+               Fixed(Milliseconds(g.idle.predicted.value), 3),
+               Fixed(Milliseconds(g.idle.measured.value), 3)});
+  }
+  return text + "\n" + table.Render() + "\n" + Unmatched("predicted", c.only_predicted.value) +
+         Unmatched("measured", c.only_measured.value);
+}
+
+void CompareCommand::Run() const {
+  static const std::map<std::string, sim::GroupBy> kGroups = {{"kind", sim::GroupBy::kName},
+                                                              {"role", sim::GroupBy::kRole},
+                                                              {"layer", sim::GroupBy::kLayer}};
+  const auto group_by = kGroups.find(by);
+  if (group_by == kGroups.end()) {
+    throw UsageError("unknown grouping '" + by + "'", "--by", "choose kind, role or layer");
+  }
+  double limit = -1;
+  if (!max_step_error.empty()) {
+    limit = ParseQuantity(max_step_error, Dimension::kNumber, "--max-step-error");
+  }
+
+  std::vector<Timeline> timelines;
+  for (const std::string& path : {a, b}) {
+    if (path.empty()) continue;
+    traces::ReadOptions read;
+    read.strict = strict;
+    read.tensors = false;
+    traces::Trace file = traces::ReadTrace(path, read);
+    std::move(file.timelines.begin(), file.timelines.end(), std::back_inserter(timelines));
+  }
+  const std::string where = b.empty() ? a : a + " and " + b;
+  for (const Origin origin : {Origin::kPredicted, Origin::kMeasured}) {
+    if (std::none_of(timelines.begin(), timelines.end(),
+                     [&](const Timeline& t) { return t.origin == origin; })) {
+      throw Error(fmt::format("no {} timeline", Name(origin)), where,
+                  "give a prediction (stallcast predict --timeline x.kvt) and a measured run");
+    }
+  }
+  const Timeline& p = Choose(timelines, Origin::kPredicted, predicted, where);
+  const Timeline& m = Choose(timelines, Origin::kMeasured, measured, where);
+  const sim::Comparison comparison =
+      sim::Compare(sim::Predicted<const Timeline*>{&p}, sim::Measured<const Timeline*>{&m});
+  const auto groups = sim::Summarize(comparison, group_by->second);
+
+  switch (format) {
+    case Format::kTable:
+      Print(TableText(comparison, groups, by, p, m));
+      break;
+    case Format::kCsv:
+      Print(ToCsv(GroupRows(groups)));
+      break;
+    case Format::kJson: {
+      Json steps = Json::array();
+      for (const sim::StepTime& s : comparison.steps) {
+        steps.push_back({{"step", s.step},
+                         {"predicted_ms", Milliseconds(s.time.predicted.value)},
+                         {"measured_ms", Milliseconds(s.time.measured.value)},
+                         {"relative", s.time.relative()}});
+      }
+      Print(ToJsonText({{"predicted", p.title},
+                        {"measured", m.title},
+                        {"matched_ops", comparison.ops.size()},
+                        {"median_step_error", comparison.median_step_error},
+                        {"worst_step_error", comparison.worst_step_error},
+                        {"worst_step", comparison.worst_step},
+                        {"by", by},
+                        {"groups", GroupRows(groups)},
+                        {"steps", steps},
+                        {"only_predicted", UnmatchedRows(comparison.only_predicted.value)},
+                        {"only_measured", UnmatchedRows(comparison.only_measured.value)}}) +
+            "\n");
+      break;
+    }
+  }
+  if (limit < 0) return;
+  if (comparison.steps.empty()) {
+    throw Error("no step is on both sides", where, "compare timelines of the same steps");
+  }
+  if (comparison.median_step_error > limit) {
+    throw Error(fmt::format("the median step time error of {} % is above {} %",
+                            Percent(comparison.median_step_error, 2), Percent(limit, 2)),
+                where, "--by kind shows where it comes from");
+  }
+}
+
+}  // namespace
+
+void AddCompare(CLI::App& app) {
+  auto command = std::make_shared<CompareCommand>();
+  CLI::App* sub =
+      app.add_subcommand("compare", "Compare a prediction with a measured run, op by op");
+  sub->description(R"(Compares a predicted timeline with a measured one, op by op.
+
+Examples:
+  stallcast predict )" STALLCAST_SAMPLE R"( --method freekv --timeline predicted.kvt
+  stallcast compare predicted.kvt measured.kvt
+  stallcast compare predicted.kvt measured.kvt --by role --max-step-error 3%
+
+The timelines may be in two files, in either order, or both in one.)");
+  sub->add_option("a", command->a, "File with a timeline (.kvt)")->required()->type_name("A");
+  sub->add_option("b", command->b, "File with the other one, unless A holds both")->type_name("B");
+  sub->add_option("--by", command->by, "Group residuals by kind, role or layer")
+      ->capture_default_str()
+      ->type_name("WHAT")
+      ->group("Comparison");
+  sub->add_option("--max-step-error", command->max_step_error,
+                  "Exit 1 if the median step time error is above this, as 3%")
+      ->type_name("SHARE")
+      ->group("Comparison");
+  const auto number = CLI::Range(1, 1'000'000);
+  sub->add_option("--predicted", command->predicted,
+                  "Which timeline is the prediction, counted over the files")
+      ->type_name("N")
+      ->check(number)
+      ->group("Comparison");
+  sub->add_option("--measured", command->measured, "Which is the measured one")
+      ->type_name("N")
+      ->check(number)
+      ->group("Comparison");
+  AddFormat(*sub, command->format);
+  sub->add_flag("--strict", command->strict, "Refuse a damaged file")->group("Trace");
+  sub->callback([command] { command->Run(); });
+}
+
+}  // namespace stallcast::cli

@@ -1,0 +1,66 @@
+// stallcast export
+#include <memory>
+
+#include "sim/cli/output.h"
+#include "sim/cli/output_file.h"
+#include "traces/common/error.h"
+#include "traces/format/trace_file.h"
+
+namespace stallcast::cli {
+namespace {
+
+struct ExportCommand {
+  std::string trace, out, format;
+  int timeline = 0;  // 1, 2, ... as `info` lists them; 0: all
+  bool strict = false;
+
+  void Run() const;
+};
+
+void ExportCommand::Run() const {
+  const TimelineFormat out_format = TimelineFormatOf(out, format);
+  traces::ReadOptions read;
+  read.strict = strict;
+  read.tensors = false;
+  traces::Trace file = traces::ReadTrace(trace, read);
+  if (file.timelines.empty()) {
+    throw Error("holds no timeline", trace, "make one with `stallcast predict --timeline run.kvt`");
+  }
+  if (timeline > std::ssize(file.timelines)) {
+    throw UsageError("there is no timeline " + std::to_string(timeline), trace,
+                     "choose 1 to " + std::to_string(file.timelines.size()));
+  }
+  if (timeline > 0) file.timelines = {file.timelines[static_cast<size_t>(timeline) - 1]};
+  WriteTimelines(file.timelines, out_format, file.info, out);
+}
+
+}  // namespace
+
+void AddExport(CLI::App& app) {
+  auto command = std::make_shared<ExportCommand>();
+  CLI::App* sub = app.add_subcommand("export", "Write timelines for Perfetto, Chrome or a table");
+  sub->description(R"(Writes the timelines of a .kvt for other tools; several go side by side.
+
+Examples:
+  stallcast predict )" STALLCAST_SAMPLE R"( --method freekv --timeline freekv.kvt
+  stallcast export freekv.kvt -o freekv.pftrace
+      opens in ui.perfetto.dev: lanes as tracks, roles as categories, waits as flows)");
+  sub->add_option("trace", command->trace, "File with timelines (.kvt)")
+      ->required()
+      ->type_name("FILE");
+  sub->add_option("-o,--out", command->out, "File to write: .pftrace, .json (Chrome), .csv or .kvt")
+      ->required()
+      ->type_name("FILE")
+      ->group("Output");
+  sub->add_option("--as", command->format, "pftrace, json, csv or kvt, whatever the name ends in")
+      ->type_name("FORMAT")
+      ->group("Output");
+  sub->add_option("--timeline", command->timeline, "Only this one, numbered as `info` lists them")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000))
+      ->group("Output");
+  sub->add_flag("--strict", command->strict, "Refuse a damaged file")->group("Trace");
+  sub->callback([command] { command->Run(); });
+}
+
+}  // namespace stallcast::cli

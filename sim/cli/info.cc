@@ -1,0 +1,345 @@
+// stallcast info
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "models/hardware/profile.h"
+#include "models/llm/model.h"
+#include "models/methods/method.h"
+#include "sim/cli/output.h"
+#include "sim/names.h"
+#include "traces/common/error.h"
+#include "traces/format/trace_file.h"
+
+namespace stallcast::cli {
+namespace {
+
+struct InfoCommand {
+  std::string trace, parameters, machine;
+  bool methods = false, models = false, machines = false, strict = false;
+  Format format = Format::kTable;
+
+  void Run() const;
+};
+
+void PrintMethods(Format format) {
+  Json rows = Json::array();
+  for (const methods::MethodInfo& info : methods::Methods()) {
+    rows.push_back({{"method", info.name},
+                    {"title", info.title},
+                    {"summary", info.summary},
+                    {"source", info.source}});
+    for (const auto& [preset, values] : info.presets) {
+      std::vector<std::string> set;
+      for (const auto& [name, value] : values) set.push_back(name + "=" + value);
+      rows.push_back({{"method", preset},
+                      {"title", info.title},
+                      {"summary", fmt::format("{} with {}", info.name, fmt::join(set, " "))},
+                      {"source", info.source}});
+    }
+  }
+  PrintRecords(rows, format);
+}
+
+void PrintModels(Format format) {
+  Json rows = Json::array();
+  for (const std::string& name : llm::ModelNames()) {
+    const llm::Model m = llm::FindModel(name);
+    const Bytes kv = m.KvBytesPerToken();
+    const Bytes weights = m.WeightBytes();
+    Json row = {{"model", name},
+                {"layers", m.layers},
+                {"query_heads", m.query_heads},
+                {"kv_heads", m.kv_heads},
+                {"head_dim", m.head_dim},
+                {"hidden", m.hidden},
+                {"max_context", m.max_context},
+                {"weight_bytes", weights},
+                {"kv_bytes_per_token", kv},
+                {"source", m.source}};
+    rows.push_back(std::move(row));
+  }
+  PrintRecords(rows, format);
+}
+
+void PrintMachines(Format format) {
+  Json rows = Json::array();
+  for (const std::string& name : hardware::ProfileNames()) {
+    const hardware::Profile p = hardware::FindProfile(name);
+    rows.push_back({{"machine", name},
+                    {"status", p.status},
+                    {"title", p.title},
+                    {"link_h2d_gb_per_s", p.link_h2d / 1e9},
+                    {"link_d2h_gb_per_s", p.link_d2h / 1e9},
+                    {"memory_gb_per_s", p.memory_bandwidth / 1e9},
+                    {"memory_gib", p.memory_bytes / (1024.0 * 1024 * 1024)}});
+  }
+  PrintRecords(rows, format);
+}
+
+std::string RangeOf(const methods::ParamSpec& spec) {
+  using Type = methods::ParamSpec::Type;
+  if (spec.type == Type::kInteger || spec.type == Type::kReal) {
+    return methods::WriteNumber(spec, spec.min) + " to " + methods::WriteNumber(spec, spec.max);
+  }
+  return fmt::format("{}", fmt::join(spec.choices, ", "));
+}
+
+void PrintParameters(const std::string& method, Format format) {
+  sim::CheckName("method", method, sim::MethodNames(), "--parameters");
+  const methods::NamedMethod named = methods::MakeMethod(method, {});
+  const auto values = named.method->Params(/*only_selection=*/false);
+  Json rows = Json::array();
+  for (const methods::ParamSpec& spec : named.info->params) {
+    const auto value = values.find(spec.name);
+    rows.push_back({{"parameter", spec.name},
+                    {"default", value == values.end() ? spec.default_value : value->second},
+                    {"unit", spec.unit},
+                    {"range", RangeOf(spec)},
+                    {"shapes", spec.affects == methods::Affects::kSelection ? "selection" : "plan"},
+                    {"help", spec.help},
+                    {"source", spec.source}});
+  }
+  PrintRecords(rows, format);
+}
+
+std::string_view BaseUnit(Dimension dimension) {
+  switch (dimension) {
+    case Dimension::kNumber:
+      return "";
+    case Dimension::kTime:
+      return "s";
+    case Dimension::kBytes:
+      return "B";
+    case Dimension::kRate:
+      return "B/s";
+    case Dimension::kFlops:
+      return "FLOP/s";
+  }
+  return "";
+}
+
+// Where a value comes from: its own source, or that of the table it stands in.
+std::string SourceOf(const hardware::Profile& profile, const std::string& path) {
+  const auto source = profile.sources.find(path);
+  return source == profile.sources.end() ? "" : source->second;
+}
+
+void PrintMachine(const std::string& name, Format format) {
+  const hardware::Profile p = hardware::FindProfile(name);
+  Json rows = Json::array();
+  const auto add = [&](const std::string& path, double value, Dimension dimension,
+                       std::string_view help, const std::string& source) {
+    if (format == Format::kTable) {
+      rows.push_back({{"path", path},
+                      {"value", FormatQuantity(value, dimension)},
+                      {"meaning", help},
+                      {"source", source}});
+    } else {
+      rows.push_back({{"path", path},
+                      {"value", value},
+                      {"unit", BaseUnit(dimension)},
+                      {"meaning", help},
+                      {"source", source}});
+    }
+  };
+  for (const hardware::ProfileField& field : hardware::ProfileFields()) {
+    const std::string path(field.path);
+    add(path, p.*field.member, field.dimension, field.help, SourceOf(p, path));
+  }
+  for (const auto& [kind, fit] : p.kernels) {
+    const std::string path = "kernel." + kind + ".";
+    add(path + "fixed", fit.fixed_s, Dimension::kTime, "time before the first byte", fit.source);
+    add(path + "bandwidth", fit.bandwidth, Dimension::kRate, "device bytes", fit.source);
+    if (fit.flops_rate > 0) {
+      add(path + "flops_rate", fit.flops_rate, Dimension::kFlops, "arithmetic", fit.source);
+    }
+    if (fit.serial_s > 0) {
+      add(path + "serial", fit.serial_s, Dimension::kTime, "an item of the longest chain",
+          fit.source);
+    }
+    add(path + "spread", fit.spread, Dimension::kNumber, "relative standard deviation", fit.source);
+  }
+  if (format == Format::kTable) {
+    std::string text = fmt::format("{} ({})\n{}\n", p.title, p.status, p.provenance);
+    for (const std::string& note : p.notes) text += "- " + note + '\n';
+    Print(text + "\n");
+  }
+  PrintRecords(rows, format);
+}
+
+std::string Headline(const traces::proto::Model& m) {
+  return fmt::format("{}: {} layers, {} query and {} KV heads of {}", m.name(), m.layers(),
+                     m.query_heads(), m.kv_heads(), m.head_dim());
+}
+
+Json TensorRows(const traces::Trace& trace) {
+  std::vector<traces::TensorSpec> specs;
+  for (const traces::Tensor& tensor : trace.tensors) specs.push_back(tensor.spec);
+  std::stable_sort(specs.begin(), specs.end(),
+                   [](const auto& a, const auto& b) { return a.layer < b.layer; });
+  Json rows = Json::array();
+  for (const traces::TensorSpec& s : specs) {
+    rows.push_back({{"layer", s.layer},
+                    {"kind", Name(s.kind)},
+                    {"dtype", Name(s.dtype)},
+                    {"heads", s.heads},
+                    {"head_dim", s.head_dim},
+                    {"first_token", s.first_token},
+                    {"tokens", s.tokens},
+                    {"bytes", s.bytes()}});
+  }
+  return rows;
+}
+
+Json TimelineRows(const traces::Trace& trace) {
+  Json rows = Json::array();
+  for (size_t i = 0; i < trace.timelines.size(); ++i) {
+    const traces::Timeline& t = trace.timelines[i];
+    rows.push_back({{"timeline", i + 1},
+                    {"origin", Name(t.origin)},
+                    {"rows", t.rows()},
+                    {"lanes", t.lanes.size()},
+                    {"title", t.title}});
+  }
+  return rows;
+}
+
+Json LogRows(const traces::Trace& trace) {
+  Json rows = Json::array();
+  for (const traces::AccessLog& log : trace.access_logs) {
+    rows.push_back({{"method", log.method},
+                    {"unit", log.unit},
+                    {"layers", log.layers.size()},
+                    {"steps", log.steps},
+                    {"params", log.params}});
+  }
+  return rows;
+}
+
+std::string Section(const std::string& title, const Json& rows) {
+  if (rows.empty()) return "";
+  return "\n" + title + "\n" + TableOf(rows);
+}
+
+void PrintTrace(const std::string& path, bool strict, Format format) {
+  if (format == Format::kCsv) {
+    throw UsageError("a trace is no single table", "--format csv", "choose table or json");
+  }
+  traces::ReadOptions read;
+  read.strict = strict;
+  traces::ReadReport report;
+  const traces::Trace trace = traces::ReadTrace(path, read, &report);
+  const traces::proto::TraceInfo& info = trace.info;
+  const std::map<std::string, std::string> software(info.software().begin(), info.software().end());
+  const std::map<std::string, std::string> parameters(info.parameters().begin(),
+                                                      info.parameters().end());
+  const std::vector<std::string> notes(info.notes().begin(), info.notes().end());
+  if (format == Format::kJson) {
+    const auto& m = info.model();
+    return Print(ToJsonText({{"trace", path},
+                             {"content_hash", report.content_hash},
+                             {"synthetic", info.synthetic()},
+                             {"model",
+                              {{"name", m.name()},
+                               {"layers", m.layers()},
+                               {"query_heads", m.query_heads()},
+                               {"kv_heads", m.kv_heads()},
+                               {"head_dim", m.head_dim()}}},
+                             {"prompt_tokens", info.prompt_tokens()},
+                             {"decode_steps", info.decode_steps()},
+                             {"machine", info.machine()},
+                             {"provenance", info.provenance()},
+                             {"created", info.created()},
+                             {"software", software},
+                             {"parameters", parameters},
+                             {"notes", notes},
+                             {"tensors", TensorRows(trace)},
+                             {"timelines", TimelineRows(trace)},
+                             {"access_logs", LogRows(trace)},
+                             {"chunks", report.chunks},
+                             {"records_dropped", report.dropped},
+                             {"zero_stamps", report.zero_stamps},
+                             {"problems", report.problems}}) +
+                 "\n");
+  }
+  std::string text;
+  const auto line = [&](std::string_view label, const std::string& value) {
+    if (!value.empty()) text += fmt::format("{:<12}{}\n", label, value);
+  };
+  const auto pairs = [](const std::map<std::string, std::string>& items) {
+    std::vector<std::string> set;
+    for (const auto& [name, value] : items) set.push_back(name + "=" + value);
+    return fmt::format("{}", fmt::join(set, " "));
+  };
+  line("trace", path + (info.synthetic() ? " (synthetic)" : ""));
+  line("model", Headline(info.model()));
+  line("tokens", fmt::format("{} of the prompt, {} decoded", Count(info.prompt_tokens()),
+                             Count(info.decode_steps())));
+  line("machine", info.machine());
+  line("provenance", info.provenance());
+  line("created", info.created());
+  line("software", pairs(software));
+  line("parameters", pairs(parameters));
+  line("content", report.content_hash);
+  for (const std::string& note : notes) line("note", note);
+  text += Section("Tensors", TensorRows(trace));
+  text += Section("Timelines", TimelineRows(trace));
+  text += Section("Access logs", LogRows(trace));
+  if (report.dropped > 0 || report.zero_stamps > 0) {
+    text += fmt::format("\nThe writer lost {} records and saw {} without a time.\n",
+                        Count(report.dropped), Count(report.zero_stamps));
+  }
+  text += report.problems.empty() ? "\nNo problems found.\n" : "\nProblems\n";
+  for (const std::string& problem : report.problems) text += "- " + problem + '\n';
+  Print(text);
+}
+
+void InfoCommand::Run() const {
+  const int asked =
+      !trace.empty() + methods + models + machines + !parameters.empty() + !machine.empty();
+  if (asked != 1) {
+    throw UsageError("name one thing to tell about", "stallcast info",
+                     "give a FILE, or --methods, --models, --machines, --parameters or --machine");
+  }
+  if (!trace.empty()) PrintTrace(trace, strict, format);
+  if (methods) PrintMethods(format);
+  if (models) PrintModels(format);
+  if (machines) PrintMachines(format);
+  if (!parameters.empty()) PrintParameters(parameters, format);
+  if (!machine.empty()) PrintMachine(machine, format);
+}
+
+}  // namespace
+
+void AddInfo(CLI::App& app) {
+  auto command = std::make_shared<InfoCommand>();
+  CLI::App* sub = app.add_subcommand("info", "Show a trace, or the methods, models and machines");
+  sub->description(R"(Shows what a .kvt file holds, or what stallcast knows.
+
+Examples:
+  stallcast info )" STALLCAST_SAMPLE R"(
+  stallcast info --methods
+  stallcast info --parameters freekv
+  stallcast info --machine h200)");
+  sub->add_option("trace", command->trace, "File to show (.kvt)")->type_name("FILE");
+  constexpr const char* kKnown = "What stallcast knows";
+  sub->add_flag("--methods", command->methods, "Methods and their variants")->group(kKnown);
+  sub->add_option("--parameters", command->parameters,
+                  "Parameters of a method: default, range, source")
+      ->type_name("METHOD")
+      ->group(kKnown);
+  sub->add_flag("--models", command->models, "Models")->group(kKnown);
+  sub->add_flag("--machines", command->machines, "Machines, measured and derived")->group(kKnown);
+  sub->add_option("--machine", command->machine, "Every value of a machine, with its source")
+      ->type_name("NAME")
+      ->group(kKnown);
+  AddFormat(*sub, command->format);
+  sub->add_flag("--strict", command->strict, "Refuse a damaged file")->group("Trace");
+  sub->callback([command] { command->Run(); });
+}
+
+}  // namespace stallcast::cli

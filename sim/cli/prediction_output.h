@@ -1,0 +1,31 @@
+// Predictions as tables, reports and records.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/hardware/profile.h"
+#include "sim/cli/output.h"
+#include "sim/predict.h"
+
+namespace stallcast::cli {
+
+/// What was predicted on one machine.
+struct MachinePredictions {
+  hardware::Profile profile;
+  std::vector<sim::Prediction> rows;
+  std::vector<std::string> left_out;  ///< methods that cannot run as asked, and why
+};
+
+/// By median step time, those that fit the machine before those that do not.
+void SortBestFirst(std::vector<sim::Prediction>& predictions);
+
+/// One row a method under a title, then a legend and the notes. `wide`: all columns; else as many
+/// as fit 140 characters.
+std::string ComparisonTable(const MachinePredictions& machine, const std::string& trace, bool wide);
+/// Everything about the first prediction.
+std::string Report(const MachinePredictions& machine, const std::string& trace);
+/// One flat object a prediction, all machines, best first within each.
+Json Records(const std::vector<MachinePredictions>& machines);
+
+}  // namespace stallcast::cli

@@ -1,0 +1,33 @@
+// A progress bar on a terminal.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+#include <string>
+
+namespace stallcast::cli {
+
+/// One line on standard error, only where that is a terminal, and only for work that has lasted a
+/// second. Thread safe.
+class Progress {
+ public:
+  Progress();
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// `share` of `what` is done; a new `what` starts a new bar.
+  void Update(const std::string& what, double share);
+  /// Takes the bar away.
+  void Clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::mutex mutex_;
+  bool terminal_;
+  bool drawn_ = false;
+  std::string what_;
+  Clock::time_point start_, last_;
+};
+
+}  // namespace stallcast::cli

@@ -1,0 +1,174 @@
+#include "sim/cli/run_options.h"
+
+#include <algorithm>
+
+#include "sim/grid.h"
+#include "sim/names.h"
+#include "traces/common/error.h"
+
+namespace stallcast::cli {
+namespace {
+
+std::pair<std::string, std::string> SplitAssignment(const std::string& text,
+                                                    const std::string& option,
+                                                    const std::string& example) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+    throw UsageError("`" + text + "` is not name=value", option, "write it as in " + example);
+  }
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+}  // namespace
+
+void RunOptions::AddTo(CLI::App& command) {
+  constexpr const char* kMethod = "What to predict";
+  command
+      .add_option("-m,--method", methods_,
+                  "Method or variant, several by commas, or all (info --methods)")
+      ->type_name("NAME")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(kMethod);
+  command
+      .add_option("-p,--param", params_,
+                  "Parameter of the methods that have it (info --parameters METHOD)")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false)
+      ->group(kMethod);
+  command.add_option("--budget", budget_, "Short for -p budget=N")->type_name("N")->group(kMethod);
+  command.add_option("--steps", request_.steps, "Decode steps (default: the trace's)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000))
+      ->group(kMethod);
+  command
+      .add_option("--samples", request_.samples,
+                  "Repeat with device costs drawn from their spread, for P10/P50/P90")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100'000))
+      ->group(kMethod);
+  command.add_flag("--graph", request_.graph, "Launch each step as one CUDA graph")->group(kMethod);
+  command.add_flag("--no-prefill", no_prefill_, "Leave out the prefill")->group(kMethod);
+
+  constexpr const char* kModel = "Model";
+  command.add_option("--model", request_.model, "Model (info --models; default: the trace's own)")
+      ->type_name("NAME")
+      ->group(kModel);
+  command
+      .add_option("--tp", request_.tensor_parallel, "GPUs that share the model; one is predicted")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024))
+      ->group(kModel);
+  command
+      .add_option("--context", context_,
+                  "Tokens before the first step, as 32768 or 32K (default: the trace's)")
+      ->type_name("TOKENS")
+      ->group(kModel);
+  command.add_option("--batch", request_.batch, "Sequences decoded together")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000))
+      ->group(kModel);
+
+  constexpr const char* kMachine = "Machine";
+  command
+      .add_option("--machine", machines_,
+                  "Machine or profile.toml, several by commas (info --machines; default: h200)")
+      ->type_name("NAME")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(kMachine);
+  command
+      .add_option("--set", overrides_,
+                  "Override a value of the machine, as in link.h2d=100GB/s (info --machine NAME)")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false)
+      ->group(kMachine);
+
+  constexpr const char* kTrace = "Trace";
+  command.add_flag("--strict", strict_, "Refuse a damaged trace instead of using what is intact")
+      ->group(kTrace);
+  command.add_flag("--no-cache", no_cache_, "Replay afresh and store no access log")->group(kTrace);
+}
+
+std::vector<std::string> RunOptions::Methods(const std::string& fallback) const {
+  std::vector<std::string> asked = methods_;
+  if (asked.empty()) asked.push_back(fallback);
+  std::vector<std::string> known = sim::MethodNames();
+  if (std::find(asked.begin(), asked.end(), "all") != asked.end()) return known;
+  known.emplace_back("all");
+  std::vector<std::string> methods;
+  for (const std::string& name : asked) {
+    sim::CheckName("method", name, known, "--method");
+    if (std::find(methods.begin(), methods.end(), name) == methods.end()) methods.push_back(name);
+  }
+  return methods;
+}
+
+std::vector<std::string> RunOptions::Machines() const {
+  std::vector<std::string> machines;
+  for (const std::string& name : machines_) {
+    if (std::find(machines.begin(), machines.end(), name) == machines.end()) {
+      machines.push_back(name);
+    }
+  }
+  return machines.empty() ? std::vector<std::string>{"h200"} : machines;
+}
+
+std::vector<std::pair<std::string, std::string>> RunOptions::Params() const {
+  std::vector<std::pair<std::string, std::string>> params;
+  for (const std::string& text : params_) {
+    params.push_back(SplitAssignment(text, "--param", "-p budget=2048"));
+  }
+  if (!budget_.empty()) params.emplace_back("budget", budget_);
+  return params;
+}
+
+void RunOptions::CheckParams(const std::vector<std::string>& methods) const {
+  std::vector<std::string> known;
+  for (const std::string& method : methods) {
+    for (const methods::ParamSpec& spec : methods::MakeMethod(method, {}).info->params) {
+      if (std::find(known.begin(), known.end(), spec.name) == known.end())
+        known.push_back(spec.name);
+    }
+  }
+  for (const auto& [name, value] : Params()) {
+    sim::CheckName("parameter", name, known, "--param");
+    for (const std::string& method : methods) {
+      if (sim::HasParameter(method, name)) sim::CheckParameter(method, name, value);
+    }
+  }
+}
+
+sim::PredictRequest RunOptions::RequestFor(const std::string& method,
+                                           const std::string& machine) const {
+  sim::PredictRequest request = request_;
+  request.method = method;
+  request.machine = machine;
+  request.prefill = !no_prefill_;
+  if (!request.model.empty()) {
+    sim::CheckName("model", request.model, llm::ModelNames(), "--model");
+  }
+  if (!context_.empty()) request.context = sim::ParseTokens(context_, "--context");
+  for (const auto& [name, value] : Params()) {
+    if (sim::HasParameter(method, name)) request.params[name] = value;
+  }
+  hardware::Profile profile = hardware::FindProfile(machine);
+  for (const std::string& text : overrides_) {
+    request.machine_overrides.push_back(SplitAssignment(text, "--set", "--set link.h2d=100GB/s"));
+    const auto& [path, value] = request.machine_overrides.back();
+    hardware::Set(profile, path, value);
+  }
+  return request;
+}
+
+sim::Predictor::Options RunOptions::PredictorOptions(Progress& progress) const {
+  sim::Predictor::Options options;
+  options.strict = strict_;
+  options.cache = !no_cache_;
+  options.progress = [&progress](const std::string& what, double share) {
+    progress.Update(what, share);
+  };
+  return options;
+}
+
+}  // namespace stallcast::cli

@@ -1,0 +1,41 @@
+// Options that say what to predict, shared by `predict` and `sweep`.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/cli/commands.h"
+#include "sim/cli/progress.h"
+#include "sim/predict.h"
+
+namespace stallcast::cli {
+
+class RunOptions {
+ public:
+  /// Adds the options to a command, in groups.
+  void AddTo(CLI::App& command);
+
+  /// Names of the methods asked for, `all` spelled out; `fallback` where none is.
+  std::vector<std::string> Methods(const std::string& fallback) const;
+  /// Names of the machines asked for, or the H200.
+  std::vector<std::string> Machines() const;
+
+  /// The request for one of Methods() on one of Machines(). Wrong names and values: usage Errors.
+  sim::PredictRequest RequestFor(const std::string& method, const std::string& machine) const;
+  /// Parameters given, as name and value.
+  std::vector<std::pair<std::string, std::string>> Params() const;
+  /// That each parameter given is one of at least one of `methods`, and its value one of its own.
+  void CheckParams(const std::vector<std::string>& methods) const;
+
+  /// How to open the trace.
+  sim::Predictor::Options PredictorOptions(Progress& progress) const;
+
+ private:
+  sim::PredictRequest request_;
+  std::vector<std::string> methods_, machines_, params_, overrides_;
+  std::string context_, budget_;
+  bool no_prefill_ = false, strict_ = false, no_cache_ = false;
+};
+
+}  // namespace stallcast::cli

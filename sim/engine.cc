@@ -1,0 +1,421 @@
+#include "sim/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <random>
+#include <span>
+#include <stdexcept>
+
+#include "sim/fair_share.h"
+
+namespace stallcast::sim {
+namespace {
+
+using hardware::OpCost;
+using plan::LaneId;
+using plan::OpId;
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+constexpr size_t At(OpId id) { return static_cast<size_t>(plan::Index(id)); }
+constexpr size_t At(LaneId id) { return static_cast<size_t>(plan::Index(id)); }
+
+bool IsHostWork(const plan::Op& op) { return op.lane == op.issuer; }
+
+// Lists of op ids by op, flat.
+struct OpLists {
+  std::vector<uint32_t> begin;
+  std::vector<OpId> ids;
+  std::span<const OpId> operator[](size_t i) const {
+    return {ids.data() + begin[i], begin[i + 1] - begin[i]};
+  }
+};
+
+}  // namespace
+
+// What every run of a plan needs, computed once.
+struct Simulation::Compiled {
+  std::vector<OpCost> cost;              // by op
+  std::vector<std::vector<OpId>> calls;  // by host lane: stream ops that it issues and its own work
+  std::vector<std::vector<OpId>> queue;  // by stream lane
+  std::vector<int64_t> gap;              // ps between the lane's previous op and this one
+  std::vector<OpId> previous_call;
+  OpLists dependents;
+
+  Compiled(const plan::Plan& plan, const hardware::CostModel& model);
+  const OpCost& Cost(OpId id) const { return cost[At(id)]; }
+};
+
+Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel& model) {
+  const size_t ops = plan.ops.size();
+  const hardware::Latencies& latency = model.latencies();
+  cost.reserve(ops);
+  gap.assign(ops, 0);
+  previous_call.assign(ops, OpId::kNone);
+  calls.resize(plan.lanes.size());
+  queue.resize(plan.lanes.size());
+  dependents.begin.assign(ops + 1, 0);
+
+  for (size_t i = 0; i < ops; ++i) {
+    const plan::Op& op = plan.ops[i];
+    const OpId id{static_cast<int32_t>(i)};
+    cost.push_back(model.Cost(op.work));
+
+    auto& issued = calls[At(op.issuer)];
+    if (!issued.empty()) previous_call[i] = issued.back();
+    issued.push_back(id);
+    if (!IsHostWork(op)) {
+      auto& lane = queue[At(op.lane)];
+      if (!lane.empty()) {
+        const plan::Op& before = plan[lane.back()];
+        const bool copy = std::holds_alternative<plan::Copy>(op.work);
+        const bool copy_before = std::holds_alternative<plan::Copy>(before.work);
+        gap[i] = (op.graph_node && before.graph_node ? latency.graph_gap
+                  : copy != copy_before              ? latency.copy_gap
+                                                     : latency.gap)
+                     .count();
+      }
+      lane.push_back(id);
+    }
+    for (OpId wait : plan.Waits(op)) ++dependents.begin[At(wait) + 1];
+  }
+  for (size_t i = 0; i < ops; ++i) dependents.begin[i + 1] += dependents.begin[i];
+  dependents.ids.resize(dependents.begin[ops]);
+  std::vector<uint32_t> fill(dependents.begin.begin(), dependents.begin.end() - 1);
+  for (size_t i = 0; i < ops; ++i) {
+    for (OpId wait : plan.Waits(plan.ops[i])) {
+      dependents.ids[fill[At(wait)]++] = OpId{static_cast<int32_t>(i)};
+    }
+  }
+}
+
+namespace {
+
+// One run of the event loop. Every lane has at most one op under way, so the pending events are one
+// time a lane: the next is found by a scan, which beats any heap at the few lanes that a plan has.
+class EventLoop {
+ public:
+  /// `factors`, by op kind, multiply device times; empty: all 1.
+  EventLoop(const plan::Plan& plan, const Simulation::Compiled& compiled,
+            const hardware::CostModel& model, std::span<const double> factors)
+      : plan_(plan),
+        compiled_(compiled),
+        latency_(model.latencies()),
+        factors_(factors),
+        share_(model.capacity()),
+        lanes_(plan.lanes.size()),
+        event_(plan.lanes.size(), kNever) {
+    const size_t ops = plan.ops.size();
+    out_.start.resize(ops);
+    out_.end.resize(ops);
+    out_.call_start.resize(ops);
+    out_.call_end.resize(ops);
+    out_.cause.resize(ops);
+    earliest_.assign(ops, 0);
+    missing_.resize(ops);
+    for (size_t i = 0; i < ops; ++i) {
+      // A stream op also waits for its own call.
+      missing_[i] = plan.ops[i].waits_count + (IsHostWork(plan.ops[i]) ? 0 : 1);
+    }
+  }
+
+  Execution Go() {
+    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+      if (IsHost(lane)) MakeCalls(lane);
+    }
+    while (true) {
+      const auto next = std::min_element(event_.begin(), event_.end());
+      if (next == event_.end() || *next == kNever) break;
+      now_ = *next;
+      *next = kNever;
+      OnEvent(static_cast<size_t>(next - event_.begin()));
+    }
+    if (done_ != plan_.ops.size()) throw std::logic_error("an op of the plan waits for ever");
+    return std::move(out_);
+  }
+
+ private:
+  // An op goes through these in turn; kArrival and kTail are often instants.
+  enum class Phase : uint8_t {
+    kNone,
+    kArrival,  // its lane, waits and call allow it to start
+    kQueued,   // waits for the copy engine
+    kFixed,    // its time that nothing can stretch
+    kFlow,     // shares what it uses
+    kTail,     // its last piece, which the host has handed over late
+  };
+
+  struct Lane {
+    size_t next = 0;             // position in its calls (host) or queue (stream)
+    OpId current = OpId::kNone;  // under way
+    OpId previous = OpId::kNone;
+    Phase phase = Phase::kNone;
+    int64_t free_at = 0;   // end of the previous op or call
+    int64_t since = 0;     // `remaining` is of this time
+    double remaining = 0;  // units
+    double rate = 0;       // units/ps
+  };
+
+  struct Server {
+    OpId holder = OpId::kNone;
+    std::deque<size_t> waiting;  // lanes, by arrival
+  };
+
+  bool IsHost(size_t lane) const { return plan_.lanes[lane].kind == traces::LaneKind::kHost; }
+
+  double Factor(OpId id) const {
+    return factors_.empty() ? 1.0 : factors_[plan_.ops[At(id)].work.index()];
+  }
+  int64_t Stretch(Picoseconds t, OpId id) const {
+    return factors_.empty() ? t.count() : std::llround(static_cast<double>(t.count()) * Factor(id));
+  }
+  Server& ServerOf(const OpCost& cost) { return servers_[static_cast<size_t>(cost.engine)]; }
+
+  /// The op cannot start before `time`; remembers what holds it back longest.
+  void HoldBack(OpId id, int64_t time, Cause cause) {
+    if (time < earliest_[At(id)]) return;
+    earliest_[At(id)] = time;
+    out_.cause[At(id)] = cause;
+  }
+
+  /// Lets a host thread make its calls until it blocks.
+  void MakeCalls(size_t lane) {
+    Lane& host = lanes_[lane];
+    const std::vector<OpId>& calls = compiled_.calls[lane];
+    while (host.phase == Phase::kNone && host.next < calls.size()) {
+      const OpId id = calls[host.next];
+      const plan::Op& op = plan_.ops[At(id)];
+      if (IsHostWork(op)) {
+        if (missing_[At(id)] > 0) return;
+        ++host.next;
+        DoHostWork(lane, id);
+      } else {
+        ++host.next;
+        Issue(host, id, op);
+      }
+    }
+  }
+
+  void Issue(Lane& host, OpId id, const plan::Op& op) {
+    const OpCost& cost = compiled_.Cost(id);
+    int64_t events = 0, first = 0, all = 0;
+    if (!op.graph_node) {
+      events = int64_t{op.waits_count} * (latency_.event_record + latency_.stream_wait).count();
+      first = events + cost.first_call.count();
+      all = events + cost.host.count();
+    }
+    out_.call_start[At(id)] = Picoseconds(host.free_at);
+    out_.call_end[At(id)] = Picoseconds(host.free_at + all);
+    HoldBack(id, host.free_at + first + latency_.launch.count(), {CauseKind::kIssue, id});
+    host.free_at += all;
+    Satisfy(id);
+  }
+
+  void DoHostWork(size_t lane, OpId id) {
+    Lane& host = lanes_[lane];
+    const OpCost& cost = compiled_.Cost(id);
+    const int64_t begin = host.free_at;
+    const OpId previous = compiled_.previous_call[At(id)];
+    HoldBack(id, begin, {previous == OpId::kNone ? CauseKind::kNone : CauseKind::kLane, previous});
+    out_.start[At(id)] = out_.call_start[At(id)] = Picoseconds(begin);
+    host.current = id;
+    host.phase = Phase::kFixed;
+    event_[lane] = earliest_[At(id)] + cost.host.count() + Stretch(cost.fixed, id);
+  }
+
+  /// One of the things that the op waits for is done or known.
+  void Satisfy(OpId id) {
+    if (--missing_[At(id)] > 0) return;
+    const plan::Op& op = plan_.ops[At(id)];
+    if (IsHostWork(op)) {
+      MakeCalls(At(op.lane));
+    } else {
+      Advance(At(op.lane));
+    }
+  }
+
+  /// Starts a stream's next op, as soon as time allows, if nothing else holds it back.
+  void Advance(size_t lane) {
+    Lane& stream = lanes_[lane];
+    const std::vector<OpId>& queue = compiled_.queue[lane];
+    if (stream.phase != Phase::kNone || stream.next == queue.size()) return;
+    const OpId id = queue[stream.next];
+    if (missing_[At(id)] > 0) return;
+    ++stream.next;
+    if (stream.previous != OpId::kNone) {
+      HoldBack(id, stream.free_at + compiled_.gap[At(id)], {CauseKind::kLane, stream.previous});
+    }
+    stream.current = id;
+    stream.phase = Phase::kArrival;
+    event_[lane] = earliest_[At(id)];
+  }
+
+  void OnEvent(size_t index) {
+    Lane& lane = lanes_[index];
+    const OpId id = lane.current;
+    const OpCost& cost = compiled_.Cost(id);
+    switch (lane.phase) {
+      case Phase::kArrival:
+        if (cost.engine == hardware::Engine::kNone) return Start(index, cost.fixed);
+        if (Server& server = ServerOf(cost); server.holder == OpId::kNone) {
+          server.holder = id;
+          return Start(index, cost.fixed + cost.engine_start);
+        } else {
+          lane.phase = Phase::kQueued;
+          server.waiting.push_back(index);
+        }
+        return;
+      case Phase::kFixed:
+        if (cost.amount > 0) return BeginFlow(index, cost);
+        return EndFlow(index, cost);
+      case Phase::kFlow:
+        share_.Remove(static_cast<int>(index));
+        UpdateRates();
+        return EndFlow(index, cost);
+      case Phase::kTail:
+        return Finish(index, cost);
+      case Phase::kQueued:
+      case Phase::kNone:
+        throw std::logic_error("event on a lane that expects none");
+    }
+  }
+
+  void Start(size_t index, Picoseconds fixed) {
+    Lane& lane = lanes_[index];
+    out_.start[At(lane.current)] = Picoseconds(now_);
+    lane.phase = Phase::kFixed;
+    event_[index] = now_ + Stretch(fixed, lane.current);
+  }
+
+  void BeginFlow(size_t index, const OpCost& cost) {
+    Lane& lane = lanes_[index];
+    lane.phase = Phase::kFlow;
+    lane.remaining = cost.amount * Factor(lane.current);
+    lane.rate = 0;
+    lane.since = now_;
+    share_.Add(static_cast<int>(index), cost);
+    UpdateRates();
+  }
+
+  /// The set of flows has changed: flows whose rate is a new one get a new end.
+  void UpdateRates() {
+    share_.Solve();
+    for (const FairShare::Flow& flow : share_.flows()) {
+      Lane& lane = lanes_[static_cast<size_t>(flow.id)];
+      const double rate = flow.rate * 1e-12;
+      if (rate == lane.rate) continue;
+      lane.remaining =
+          std::max(0.0, lane.remaining - lane.rate * static_cast<double>(now_ - lane.since));
+      lane.rate = rate;
+      lane.since = now_;
+      event_[static_cast<size_t>(flow.id)] = now_ + std::llround(lane.remaining / rate);
+    }
+  }
+
+  void EndFlow(size_t index, const OpCost& cost) {
+    Lane& lane = lanes_[index];
+    const int64_t handed_over = out_.call_end[At(lane.current)].count() + cost.last_piece.count();
+    if (cost.last_piece.count() > 0 && handed_over > now_) {
+      lane.phase = Phase::kTail;
+      event_[index] = handed_over;
+    } else {
+      Finish(index, cost);
+    }
+  }
+
+  void Finish(size_t index, const OpCost& cost) {
+    Lane& lane = lanes_[index];
+    const OpId id = lane.current;
+    lane.phase = Phase::kNone;
+    lane.current = OpId::kNone;
+    lane.previous = id;
+    lane.free_at = now_;
+    if (cost.engine != hardware::Engine::kNone) PassOn(ServerOf(cost), id);
+    Complete(id, now_);
+    if (IsHost(index)) {
+      out_.call_end[At(id)] = Picoseconds(now_);
+      MakeCalls(index);
+    } else {
+      Advance(index);
+    }
+  }
+
+  /// The copy engine's holder is done: the first in its queue goes on.
+  void PassOn(Server& server, OpId holder) {
+    server.holder = OpId::kNone;
+    if (server.waiting.empty()) return;
+    const size_t index = server.waiting.front();
+    server.waiting.pop_front();
+    const OpId id = lanes_[index].current;
+    server.holder = id;
+    out_.cause[At(id)] = {CauseKind::kEngine, holder};
+    const OpCost& cost = compiled_.Cost(id);
+    Start(index, cost.fixed + cost.engine_start);
+  }
+
+  void Complete(OpId id, int64_t end) {
+    out_.end[At(id)] = Picoseconds(end);
+    out_.end_of_all = std::max(out_.end_of_all, Picoseconds(end));
+    ++done_;
+    for (OpId next : compiled_.dependents[At(id)]) {
+      const plan::Op& op = plan_.ops[At(next)];
+      const Picoseconds delay = !IsHostWork(op) ? latency_.event
+                                : std::holds_alternative<plan::HostHandoff>(op.work)
+                                    ? latency_.host_handoff
+                                    : latency_.host_sync;
+      HoldBack(next, end + delay.count(), {CauseKind::kWait, id});
+      Satisfy(next);
+    }
+  }
+
+  const plan::Plan& plan_;
+  const Simulation::Compiled& compiled_;
+  const hardware::Latencies& latency_;
+  std::span<const double> factors_;
+  FairShare share_;
+  std::vector<Lane> lanes_;
+  std::vector<int64_t> event_;     // when each lane's phase ends; kNever: something else wakes it
+  std::array<Server, 3> servers_;  // by hardware::Engine
+  std::vector<int64_t> earliest_;  // by op
+  std::vector<uint32_t> missing_;  // by op: waits and own call not yet done
+  int64_t now_ = 0;
+  size_t done_ = 0;
+  Execution out_;
+};
+
+}  // namespace
+
+Simulation::Simulation(const plan::Plan& plan, const hardware::CostModel& model)
+    : plan_(plan), model_(model), compiled_(std::make_unique<Compiled>(plan, model_)) {}
+
+Simulation::~Simulation() = default;
+
+Execution Simulation::Run() const { return EventLoop(plan_, *compiled_, model_, {}).Go(); }
+
+Execution Simulation::Sample(uint64_t seed) const {
+  // The spread of a kind is that of its widest cost.
+  std::array<double, plan::kOpKinds> spread{};
+  for (size_t i = 0; i < plan_.ops.size(); ++i) {
+    double& s = spread[plan_.ops[i].work.index()];
+    s = std::max(s, compiled_->cost[i].spread);
+  }
+  std::mt19937_64 generator(seed);
+  // Box-Muller by hand: the standard's normal_distribution may differ between libraries.
+  auto uniform = [&] { return (static_cast<double>(generator() >> 11) + 0.5) * 0x1p-53; };
+  std::array<double, plan::kOpKinds> factors;
+  for (size_t kind = 0; kind < factors.size(); ++kind) {
+    const double u = uniform(), v = uniform();
+    const double z = std::sqrt(-2 * std::log(u)) * std::cos(2 * M_PI * v);
+    const double sigma2 = std::log1p(spread[kind] * spread[kind]);
+    factors[kind] = std::exp(std::sqrt(sigma2) * z - sigma2 / 2);
+  }
+  return EventLoop(plan_, *compiled_, model_, factors).Go();
+}
+
+const hardware::OpCost& Simulation::Cost(OpId id) const { return compiled_->Cost(id); }
+
+OpId Simulation::PreviousCall(OpId id) const { return compiled_->previous_call[At(id)]; }
+
+}  // namespace stallcast::sim

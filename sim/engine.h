@@ -1,0 +1,77 @@
+// The discrete-event engine: a plan on a modelled machine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "models/hardware/cost_model.h"
+#include "models/plan/plan.h"
+#include "traces/common/units.h"
+#include "traces/timeline.h"
+
+namespace stallcast::sim {
+
+/// What an op's start waited for last.
+enum class CauseKind : uint8_t {
+  kNone,    ///< nothing: it starts the run
+  kLane,    ///< the previous op of its lane; for host work the previous call or op of the thread
+  kWait,    ///< an op of another lane that it waits for
+  kIssue,   ///< the host thread that makes its call
+  kEngine,  ///< the op before it on the copy engine
+};
+struct Cause {
+  CauseKind kind = CauseKind::kNone;
+  plan::OpId op = plan::OpId::kNone;  ///< the op behind it; for kIssue the op itself
+};
+
+/// When everything happened, by op id. Times count from the start of the plan.
+struct Execution {
+  std::vector<Picoseconds> start, end;  ///< on the op's lane
+  std::vector<Picoseconds> call_start,
+      call_end;  ///< of the host call; equal to start, end for host work
+  std::vector<Cause> cause;
+  Picoseconds end_of_all{0};
+};
+
+/// A plan with its costs, ready to be run any number of times.
+///
+/// Each lane runs its ops in order. A stream op starts when the previous op of its lane has ended
+/// (plus the gap), every op it waits for has ended (plus the event latency), and its host call has
+/// returned (plus the launch latency); a copy then queues for the engine of its direction, first
+/// come first served. It then takes its fixed time alone and shares what it uses after that:
+/// the flows that run share each resource max-min fairly in proportion to their weights, none above
+/// its own rate (progressive filling). Host threads make calls in program order, each taking its
+/// cost, and block only in host work. The same input gives the same result, bit for bit.
+class Simulation {
+ public:
+  /// `plan` must outlive the simulation.
+  Simulation(const plan::Plan& plan, const hardware::CostModel& model);
+  ~Simulation();
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
+
+  /// The nominal run: every cost at its fitted value.
+  Execution Run() const;
+  /// A sample: device costs times a lognormal factor of mean 1 and the op kind's spread, one draw a
+  /// kind (the fit's error, alike for all ops of a kind) from a generator seeded with `seed`.
+  Execution Sample(uint64_t seed) const;
+
+  const plan::Plan& plan() const { return plan_; }
+  const hardware::CostModel& model() const { return model_; }
+  const hardware::OpCost& Cost(plan::OpId id) const;
+  /// The call or host op that the issuing thread did before `id`'s, or kNone.
+  plan::OpId PreviousCall(plan::OpId id) const;
+
+  struct Compiled;
+
+ private:
+  const plan::Plan& plan_;
+  hardware::CostModel model_;
+  std::unique_ptr<const Compiled> compiled_;
+};
+
+/// The predicted timeline: a row a device op, a row a host call or host op, waits as flows.
+traces::Timeline ToTimeline(const Simulation& simulation, const Execution& execution);
+
+}  // namespace stallcast::sim

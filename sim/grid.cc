@@ -1,0 +1,285 @@
+#include "sim/grid.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "sim/names.h"
+#include "traces/common/error.h"
+
+namespace stallcast::sim {
+namespace {
+
+constexpr int64_t kMostValues = 10'000;
+constexpr int64_t kMostPoints = 1'000'000;
+
+struct NumberWithUnit {
+  double number;
+  std::string_view unit;
+};
+
+std::optional<NumberWithUnit> ParseNumberWithUnit(std::string_view text) {
+  NumberWithUnit parsed{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed.number);
+  if (error != std::errc() || !std::isfinite(parsed.number)) return std::nullopt;
+  parsed.unit = text.substr(static_cast<size_t>(end - text.data()));
+  return parsed;
+}
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+std::vector<std::string> Range(std::string_view name, const std::vector<std::string_view>& parts) {
+  const auto fail = [&](std::string_view problem) {
+    return UsageError(fmt::format("{}: {}", problem, fmt::join(parts, ":")), std::string(name),
+                      "write low:high:step, or low:high:xfactor as in 1:64:x2");
+  };
+  if (parts.size() != 3) throw fail("not a range");
+  const auto low = ParseNumberWithUnit(parts[0]);
+  const auto high = ParseNumberWithUnit(parts[1]);
+  const bool factor = parts[2].starts_with('x');
+  const auto by = ParseNumberWithUnit(parts[2].substr(factor ? 1 : 0));
+  if (!low || !high || !by) throw fail("not a range of numbers");
+  if (low->unit != high->unit || (!by->unit.empty() && (factor || by->unit != low->unit))) {
+    throw fail("a range needs one unit");
+  }
+  if (low->number > high->number) throw fail("the range ends below its start");
+  if (factor ? by->number <= 1 || low->number <= 0 : by->number <= 0) {
+    throw fail("the range never ends");
+  }
+  std::vector<std::string> values;
+  for (int64_t i = 0;; ++i) {
+    const double value = factor ? low->number * std::pow(by->number, static_cast<double>(i))
+                                : low->number + by->number * static_cast<double>(i);
+    if (value > high->number * (1 + 1e-12)) return values;
+    if (i == kMostValues) throw fail("more than 10,000 values");
+    values.push_back(fmt::format("{:.12g}{}", value, low->unit));
+  }
+}
+
+int32_t ParseCount(std::string_view text, const std::string& where) {
+  int32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1) {
+    throw UsageError(fmt::format("`{}` is not a whole number above 0", text), where,
+                     "write it as in 8");
+  }
+  return value;
+}
+
+uint64_t Fnv(std::string_view text, uint64_t hash = 0xcbf29ce484222325u) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+// Of every value that the cost model reads, so that an edited profile gives another key.
+uint64_t Fingerprint(const hardware::Profile& p) {
+  std::string text;
+  const auto add = [&](const std::vector<double>& values) {
+    for (double v : values) text += fmt::format("{:a},", v);
+    text += ';';
+  };
+  for (const hardware::ProfileField& field : hardware::ProfileFields()) add({p.*field.member});
+  for (const hardware::Curve* curve :
+       {&p.batch_host_piece, &p.batch_engine_piece, &p.zero_copy_memory_loss}) {
+    add(curve->x());
+    add(curve->y());
+  }
+  add(p.zero_copy.piece_bytes());
+  add(p.zero_copy.blocks());
+  add(p.zero_copy.rate());
+  for (const auto& [name, fit] : p.kernels) {
+    text += name;
+    add({fit.fixed_s, fit.bandwidth, fit.flops_rate, fit.serial_s, fit.spread, fit.min_bytes,
+         fit.max_bytes});
+  }
+  return Fnv(text);
+}
+
+// The values that an axis sets besides method parameters.
+enum class Target {
+  kMethod,
+  kMachine,
+  kModel,
+  kContext,
+  kBatch,
+  kTensorParallel,
+  kParameter,
+  kProfile
+};
+
+Target TargetOf(const Axis& axis, const std::vector<std::string>& methods) {
+  const std::pair<std::string_view, Target> fixed[] = {
+      {"method", Target::kMethod}, {"machine", Target::kMachine},
+      {"model", Target::kModel},   {"context", Target::kContext},
+      {"batch", Target::kBatch},   {"tp", Target::kTensorParallel}};
+  std::vector<std::string> known;
+  for (const auto& [name, target] : fixed) {
+    if (axis.name == name) return target;
+    known.emplace_back(name);
+  }
+  for (const std::string& method : methods) {
+    for (const methods::ParamSpec& spec : methods::MakeMethod(method, {}).info->params) {
+      if (axis.name == spec.name) return Target::kParameter;
+      if (std::find(known.begin(), known.end(), spec.name) == known.end())
+        known.push_back(spec.name);
+    }
+  }
+  if (axis.name.find('.') == std::string::npos) CheckName("axis", axis.name, known, "--grid");
+  return Target::kProfile;
+}
+
+// Sets one coordinate, unless it is a parameter that the point's method does not have.
+void Apply(PredictRequest& request, const Axis& axis, Target target, const std::string& value) {
+  const std::string where = "--grid " + axis.name;
+  switch (target) {
+    case Target::kMethod:
+      request.method = value;
+      return;
+    case Target::kMachine:
+      request.machine = value;
+      return;
+    case Target::kModel:
+      request.model = value;
+      return;
+    case Target::kContext:
+      request.context = ParseTokens(value, where);
+      return;
+    case Target::kBatch:
+      request.batch = ParseCount(value, where);
+      return;
+    case Target::kTensorParallel:
+      request.tensor_parallel = ParseCount(value, where);
+      return;
+    case Target::kProfile:
+      request.machine_overrides.emplace_back(axis.name, value);
+      return;
+    case Target::kParameter:
+      if (!HasParameter(request.method, axis.name)) return;
+      CheckParameter(request.method, axis.name, value);
+      request.params[axis.name] = value;
+      return;
+  }
+}
+
+// Profiles are read from their files once a grid.
+using Profiles = std::map<std::string, hardware::Profile>;
+
+std::string KeyOf(const PredictRequest& r, Profiles& profiles) {
+  auto [base, fresh] = profiles.try_emplace(r.machine);
+  if (fresh) base->second = hardware::FindProfile(r.machine);
+  hardware::Profile profile = base->second;
+  for (const auto& [path, value] : r.machine_overrides) hardware::Set(profile, path, value);
+  std::string key = fmt::format(
+      "method={} machine={}#{:016x} model={} tp={} context={} batch={} steps={} samples={} "
+      "graph={} "
+      "prefill={}",
+      r.method, r.machine, Fingerprint(profile), r.model.empty() ? "trace" : r.model,
+      r.tensor_parallel, r.context, r.batch, r.steps, r.samples, r.graph, r.prefill);
+  std::map<std::string, std::string> params(r.params.begin(), r.params.end());
+  try {
+    params = methods::MakeMethod(r.method, r.params).method->Params(/*only_selection=*/false);
+  } catch (const Error&) {
+    // Values that do not go together: the point will fail, and is known by what was asked for.
+  }
+  for (const auto& [name, value] : params) key += fmt::format(" {}={}", name, value);
+  return key;
+}
+
+}  // namespace
+
+Axis ParseAxis(std::string_view text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size()) {
+    throw UsageError(fmt::format("`{}` is not an axis", text), "--grid",
+                     "write name=value,value,... or name=low:high:step");
+  }
+  Axis axis{std::string(text.substr(0, equals)), {}};
+  const std::string_view values = text.substr(equals + 1);
+  if (values.find(':') != std::string_view::npos) {
+    axis.values = Range(axis.name, Split(values, ':'));
+    return axis;
+  }
+  for (std::string_view value : Split(values, ',')) {
+    if (value.empty()) {
+      throw UsageError(fmt::format("an empty value in `{}`", text), "--grid",
+                       "separate values by single commas");
+    }
+    axis.values.emplace_back(value);
+  }
+  return axis;
+}
+
+int64_t ParseTokens(std::string_view text, std::string_view where) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const bool kilo = end - stop == 1 && (*stop == 'K' || *stop == 'k');
+  if (error != std::errc() || (stop != end && !kilo) || value < 1 || value > int64_t{1} << 30) {
+    throw UsageError(fmt::format("`{}` is not a number of tokens", text), std::string(where),
+                     "write 1 to 1073741824, as in 32768 or 32K");
+  }
+  return kilo ? value * 1024 : value;
+}
+
+std::vector<GridPoint> ExpandGrid(const PredictRequest& base, const std::vector<Axis>& given) {
+  std::vector<Axis> axes = given;
+  std::set<std::string> names;
+  std::vector<std::string> methods = {base.method};
+  int64_t size = 1;
+  for (const Axis& axis : axes) {
+    if (!names.insert(axis.name).second) {
+      throw UsageError(fmt::format("axis {} is given twice", axis.name), "--grid",
+                       "list all its values at once");
+    }
+    if (axis.name == "method") methods = axis.values;
+    size *= std::ssize(axis.values);
+    if (size > kMostPoints) {
+      throw UsageError("the grid has more than a million points", "--grid", "use fewer values");
+    }
+  }
+  for (const std::string& m : methods) CheckName("method", m, MethodNames(), "--grid method");
+  // The method decides which parameters a point has, so it is set first.
+  std::stable_sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) {
+    return (a.name == "method") > (b.name == "method");
+  });
+  std::vector<Target> targets;
+  for (const Axis& axis : axes) {
+    targets.push_back(TargetOf(axis, methods));
+    for (const std::string& value : axis.values) {
+      if (targets.back() == Target::kModel) {
+        CheckName("model", value, llm::ModelNames(), "--grid model");
+      }
+    }
+  }
+
+  std::vector<GridPoint> points;
+  std::set<std::string> keys;
+  Profiles profiles;
+  std::vector<size_t> at(axes.size(), 0);
+  while (true) {
+    GridPoint point{base, {}};
+    for (size_t i = 0; i < axes.size(); ++i) {
+      Apply(point.request, axes[i], targets[i], axes[i].values[at[i]]);
+    }
+    point.key = KeyOf(point.request, profiles);
+    if (keys.insert(point.key).second) points.push_back(std::move(point));
+    size_t i = axes.size();
+    while (i > 0 && ++at[i - 1] == axes[i - 1].values.size()) at[--i] = 0;
+    if (i == 0) return points;
+  }
+}
+
+}  // namespace stallcast::sim

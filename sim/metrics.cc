@@ -1,0 +1,313 @@
+#include "sim/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <variant>
+
+namespace stallcast::sim {
+namespace {
+
+using hardware::OpCost;
+using plan::Op;
+using plan::OpId;
+using traces::Role;
+
+constexpr size_t At(OpId id) { return static_cast<size_t>(plan::Index(id)); }
+
+bool IsHostWork(const Op& op) { return op.lane == op.issuer; }
+
+bool IsTransfer(const plan::Work& work) {
+  return std::holds_alternative<plan::Copy>(work) ||
+         std::holds_alternative<plan::ZeroCopyGather>(work);
+}
+
+using RoleTimes = std::array<int64_t, traces::kRoles>;
+
+// Charges the time (from, to] before an event to roles, walking back along what the event waited
+// for. `previous` names the op before each on its lane.
+class Blame {
+ public:
+  Blame(const Simulation& simulation, const Execution& execution)
+      : simulation_(simulation), execution_(execution) {}
+
+  // The time before `op` started on its lane.
+  void BeforeStart(OpId op, int64_t from, int64_t to, RoleTimes& times) {
+    Begin(from, to, times);
+    Walk(op);
+  }
+
+  // The time before `op` ended.
+  void BeforeEnd(OpId op, int64_t from, int64_t to, RoleTimes& times) {
+    Begin(from, to, times);
+    Walk(Through(op));
+  }
+
+ private:
+  void Begin(int64_t from, int64_t to, RoleTimes& times) {
+    from_ = from;
+    at_ = to;
+    times_ = &times;
+  }
+
+  void Walk(OpId op) {
+    while (at_ > from_ && op != OpId::kNone) {
+      const Cause cause = execution_.cause[At(op)];
+      switch (cause.kind) {
+        case CauseKind::kWait:
+          Until(End(cause.op), IsHostWork(Get(op)) ? Role::kSync : Get(cause.op).role);
+          op = Through(cause.op);
+          break;
+        case CauseKind::kEngine:
+          Until(End(cause.op), Get(cause.op).role);
+          op = Through(cause.op);
+          break;
+        case CauseKind::kLane:
+          if (IsHostWork(Get(op))) {
+            op = ThroughCalls(op);
+            break;
+          }
+          Until(End(cause.op), Role::kHost);
+          op = Through(cause.op);
+          break;
+        case CauseKind::kIssue:
+          Until(execution_.call_start[At(op)].count(), Role::kHost);
+          op = ThroughCalls(op);
+          break;
+        case CauseKind::kNone:
+          op = OpId::kNone;
+          break;
+      }
+    }
+    Until(from_, Role::kHost);
+  }
+
+  // The calls that the host thread made before `op`'s turn, back to its last own work.
+  OpId ThroughCalls(OpId op) {
+    OpId call = simulation_.PreviousCall(op);
+    while (call != OpId::kNone && !IsHostWork(Get(call)) && at_ > from_) {
+      Until(execution_.call_start[At(call)].count(), Role::kHost);
+      call = simulation_.PreviousCall(call);
+    }
+    return call == OpId::kNone ? call : Through(call);
+  }
+
+  const Op& Get(OpId id) const { return simulation_.plan()[id]; }
+  int64_t End(OpId id) const { return execution_.end[At(id)].count(); }
+
+  void Until(int64_t time, Role role) {
+    const int64_t stop = std::max(time, from_);
+    if (stop >= at_) return;
+    (*times_)[static_cast<size_t>(role)] += at_ - stop;
+    at_ = stop;
+  }
+
+  // Charges the op's own run; the walk goes on at its start. Host work that only waits is charged
+  // by what it waited for.
+  OpId Through(OpId id) {
+    const Op& op = Get(id);
+    if (!IsHostWork(op)) {
+      Until(execution_.start[At(id)].count(), op.role);
+    } else if (execution_.cause[At(id)].kind == CauseKind::kWait) {
+      const int64_t waited = End(execution_.cause[At(id)].op);
+      Until(std::max(waited, execution_.start[At(id)].count()), Role::kSync);
+    } else {
+      Until(execution_.start[At(id)].count(), op.role);
+    }
+    return id;
+  }
+
+  const Simulation& simulation_;
+  const Execution& execution_;
+  int64_t from_ = 0, at_ = 0;
+  RoleTimes* times_ = nullptr;
+};
+
+struct Interval {
+  int64_t begin, end;
+};
+
+// Length of [begin, end) that lies inside the disjoint ascending intervals.
+int64_t Inside(const std::vector<Interval>& intervals, int64_t begin, int64_t end) {
+  auto it = std::lower_bound(intervals.begin(), intervals.end(), begin,
+                             [](const Interval& i, int64_t t) { return i.end <= t; });
+  int64_t inside = 0;
+  for (; it != intervals.end() && it->begin < end; ++it) {
+    inside += std::min(it->end, end) - std::max(it->begin, begin);
+  }
+  return inside;
+}
+
+Picoseconds Quantile(std::vector<Picoseconds> values, double q) {
+  if (values.empty()) return Picoseconds{0};
+  // Nearest rank: a time that some step really took.
+  const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(values.size())));
+  const auto nth = values.begin() + static_cast<int64_t>(std::max<size_t>(rank, 1) - 1);
+  std::nth_element(values.begin(), nth, values.end());
+  return *nth;
+}
+
+}  // namespace
+
+Picoseconds Ceiling(const Simulation& simulation) {
+  const plan::Plan& plan = simulation.plan();
+  int64_t compute = 0;
+  std::array<double, hardware::kResources> used{};
+  std::array<int64_t, 3> engines{};  // by hardware::Engine
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    const OpCost& cost = simulation.Cost(OpId{static_cast<int32_t>(i)});
+    if (plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute && !IsTransfer(op.work)) {
+      compute += cost.Alone().count();
+    }
+    for (int d = 0; d < cost.demands; ++d) {
+      used[static_cast<size_t>(cost.demand[d].resource)] += cost.amount * cost.demand[d].per_unit;
+    }
+    if (cost.engine != hardware::Engine::kNone) {
+      engines[static_cast<size_t>(cost.engine)] += cost.Alone().count();
+    }
+  }
+  int64_t longest = std::max(compute, *std::max_element(engines.begin(), engines.end()));
+  for (size_t r = 0; r < used.size(); ++r) {
+    const double capacity = simulation.model().capacity()[r];
+    if (capacity <= 0) continue;
+    longest = std::max(longest, FromSeconds(used[r] / capacity).count());
+  }
+  return Picoseconds(longest / std::max<int64_t>(1, static_cast<int64_t>(plan.step_ends.size())));
+}
+
+Metrics Measure(const Simulation& simulation, const Execution& execution, int32_t batch) {
+  const plan::Plan& plan = simulation.plan();
+  Metrics metrics;
+  const auto steps = static_cast<int64_t>(plan.step_ends.size());
+  if (steps == 0) return metrics;
+
+  Picoseconds previous{0};
+  for (OpId end : plan.step_ends) {
+    metrics.step_times.push_back(execution.end[At(end)] - previous);
+    previous = execution.end[At(end)];
+  }
+  const int64_t total = previous.count();
+  metrics.step_mean = Picoseconds(total / steps);
+  metrics.step_p50 = Quantile(metrics.step_times, 0.50);
+  metrics.step_p95 = Quantile(metrics.step_times, 0.95);
+  metrics.tokens_per_second = batch / Seconds(metrics.step_mean);
+  metrics.ceiling = Ceiling(simulation);
+
+  // The compute lane: when it computes, and whom its other time is charged to.
+  std::vector<Interval> computing;
+  RoleTimes exposed{};
+  Blame blame(simulation, execution);
+  int64_t free_at = 0;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    if (!plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute) continue;
+    const int64_t begin = execution.start[i].count(), end = execution.end[i].count();
+    blame.BeforeStart(OpId{static_cast<int32_t>(i)}, free_at, begin, exposed);
+    if (IsTransfer(op.work)) {
+      exposed[static_cast<size_t>(op.role)] += end - begin;
+    } else {
+      computing.push_back({begin, end});
+    }
+    free_at = end;
+  }
+  // After the compute lane's last op the host still takes its time to end the step.
+  const OpId last = plan.step_ends.back();
+  if (total > free_at) {
+    exposed[static_cast<size_t>(Role::kSync)] += total - free_at;
+  }
+
+  std::array<RoleTime, traces::kRoles> roles{};
+  int64_t recall_time = 0;
+  double extrapolated = 0;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    const OpId id{static_cast<int32_t>(i)};
+    const OpCost& cost = simulation.Cost(id);
+    extrapolated += cost.extrapolated;
+    RoleTime& role = roles[static_cast<size_t>(op.role)];
+    const int64_t begin = execution.start[i].count(), end = execution.end[i].count();
+    role.bytes += plan::MovedBytes(op.work);
+    if (std::holds_alternative<plan::HostSync>(op.work)) continue;  // waiting is not work
+    role.busy += Picoseconds(end - begin);
+    if (!plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute) {
+      role.overlapped += Picoseconds(Inside(computing, begin, end));
+    }
+    if (op.role == Role::kRecall && IsTransfer(op.work)) {
+      metrics.recall_bytes += plan::MovedBytes(op.work);
+      recall_time += end - begin;
+      if (const auto* copy = std::get_if<plan::Copy>(&op.work)) {
+        metrics.recall_pieces += static_cast<double>(copy->pieces);
+      } else {
+        metrics.recall_pieces +=
+            static_cast<double>(std::get<plan::ZeroCopyGather>(op.work).pieces);
+      }
+    }
+  }
+  for (size_t r = 0; r < roles.size(); ++r) {
+    metrics.roles[r].busy = roles[r].busy / steps;
+    metrics.roles[r].overlapped = roles[r].overlapped / steps;
+    metrics.roles[r].bytes = roles[r].bytes / steps;
+    metrics.roles[r].exposed = Picoseconds(exposed[r] / steps);
+  }
+  int64_t computed = 0;
+  for (const Interval& i : computing) computed += i.end - i.begin;
+  metrics.compute_busy = Picoseconds(computed / steps);
+  metrics.exposed =
+      Picoseconds(std::accumulate(exposed.begin(), exposed.end(), int64_t{0}) / steps);
+  if (recall_time > 0) {
+    metrics.recall_rate =
+        static_cast<double>(metrics.recall_bytes) / Seconds(Picoseconds(recall_time));
+  }
+  metrics.recall_bytes /= steps;
+  metrics.recall_pieces /= static_cast<double>(steps);
+  metrics.extrapolated = extrapolated / static_cast<double>(plan.ops.size());
+
+  RoleTimes critical{};
+  blame.BeforeEnd(last, 0, total, critical);
+  for (size_t r = 0; r < critical.size(); ++r)
+    metrics.critical[r] = Picoseconds(critical[r] / steps);
+  return metrics;
+}
+
+SelectionMetrics Summarize(const traces::AccessLog& log) {
+  SelectionMetrics metrics;
+  int64_t selected = 0, recalled = 0, corrected = 0, cells = 0, compared = 0, masses = 0;
+  double similarity = 0, mass = 0;
+  for (const traces::LayerAccess& layer : log.layers) {
+    for (float m : layer.attention_mass) {
+      if (std::isnan(m)) continue;
+      mass += m;
+      ++masses;
+    }
+    if (layer.dense) continue;
+    selected += layer.selected.total();
+    recalled += layer.recalled_now.total() + layer.recalled_ahead.total();
+    for (float s : layer.similarity) {
+      if (std::isnan(s)) continue;
+      similarity += s;
+      ++compared;
+    }
+    for (int step = 0; step < log.steps; ++step) {
+      bool now = false;
+      for (int head = 0; head < layer.heads; ++head) {
+        now |= (layer.flags[static_cast<size_t>(step * layer.heads + head)] &
+                traces::kSelectedNow) != 0;
+      }
+      corrected += now;
+      ++cells;
+    }
+  }
+  const auto share = [](double part, int64_t whole) {
+    return whole > 0 ? part / static_cast<double>(whole) : std::numeric_limits<double>::quiet_NaN();
+  };
+  metrics.hit_rate =
+      selected > 0 ? 1 - share(static_cast<double>(recalled), selected) : share(0, 0);
+  metrics.correction_rate = share(static_cast<double>(corrected), cells);
+  metrics.attention_mass = share(mass, masses);
+  metrics.similarity = share(similarity, compared);
+  return metrics;
+}
+
+}  // namespace stallcast::sim

@@ -1,0 +1,62 @@
+#include "sim/names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/hardware/nearest.h"
+#include "models/methods/method.h"
+#include "traces/common/error.h"
+
+namespace stallcast::sim {
+namespace {
+
+// Null where the method has no such parameter.
+const methods::ParamSpec* FindParameter(std::string_view method, std::string_view parameter) {
+  const std::vector<methods::ParamSpec>& specs = methods::MakeMethod(method, {}).info->params;
+  const auto found = std::find_if(specs.begin(), specs.end(),
+                                  [&](const auto& spec) { return spec.name == parameter; });
+  return found == specs.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::vector<std::string> MethodNames() {
+  std::vector<std::string> names;
+  for (const methods::MethodInfo& info : methods::Methods()) {
+    names.push_back(info.name);
+    for (const auto& [preset, values] : info.presets) names.push_back(preset);
+  }
+  return names;
+}
+
+bool HasParameter(std::string_view method, std::string_view parameter) {
+  return FindParameter(method, parameter) != nullptr;
+}
+
+void CheckParameter(std::string_view method, std::string_view parameter, std::string_view value) {
+  using Type = methods::ParamSpec::Type;
+  const methods::ParamSpec& spec = *FindParameter(method, parameter);
+  switch (spec.type) {
+    case Type::kInteger:
+    case Type::kReal:
+      methods::ParseNumber(spec, method, value);
+      break;
+    case Type::kFlag:
+      methods::ParseFlag(spec, method, value);
+      break;
+    case Type::kChoice:
+      methods::ParseChoice(spec, method, value);
+      break;
+  }
+}
+
+void CheckName(std::string_view what, std::string_view name, const std::vector<std::string>& known,
+               std::string_view where) {
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  throw UsageError(fmt::format("there is no {} '{}'", what, name), std::string(where),
+                   hardware::Suggestion(name, views));
+}
+
+}  // namespace stallcast::sim

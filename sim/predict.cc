@@ -1,0 +1,226 @@
+#include "sim/predict.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "models/methods/decoder_plan.h"
+#include "sim/log_cache.h"
+#include "traces/common/error.h"
+
+namespace stallcast::sim {
+namespace {
+
+// Left free on the GPU for the CUDA context, workspaces and activations of a decode step.
+constexpr Bytes kGpuReserve = Bytes{1} << 30;
+
+struct Limits {
+  Bytes gpu, host;
+};
+
+bool Fits(const methods::Method& method, const llm::Model& model, const Limits& limits,
+          int64_t context, int32_t batch) {
+  const methods::Footprint need = method.Bytes(model, context, batch);
+  return model.WeightBytes() + need.gpu() <= limits.gpu && need.host <= limits.host;
+}
+
+// The largest value in [1, top] for which `fits` holds, assuming that it holds up to some point.
+template <class F>
+int64_t Largest(int64_t top, F fits) {
+  int64_t low = 0;
+  for (int64_t high = top; low < high;) {
+    const int64_t middle = low + (high - low + 1) / 2;
+    if (fits(middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+Quantiles SampleSteps(const Simulation& simulation, int32_t samples, int64_t steps) {
+  std::vector<Picoseconds> means;
+  for (int32_t i = 0; i < samples; ++i) {
+    const Execution execution = simulation.Sample(static_cast<uint64_t>(i) + 1);
+    const plan::OpId last = simulation.plan().step_ends.back();
+    means.push_back(execution.end[static_cast<size_t>(plan::Index(last))] / steps);
+  }
+  std::sort(means.begin(), means.end());
+  const auto at = [&](double q) {
+    return means[static_cast<size_t>(q * static_cast<double>(means.size() - 1) + 0.5)];
+  };
+  return {at(0.1), at(0.5), at(0.9)};
+}
+
+}  // namespace
+
+struct Predictor::Impl {
+  std::filesystem::path path;
+  Options options;
+  traces::ReadReport report;
+  traces::proto::TraceInfo info;
+  std::optional<LogCache> cache;
+  std::mutex mutex;                        // guards what follows
+  std::shared_ptr<traces::Trace> tensors;  // read when a replay first needs them
+  std::map<std::string, std::shared_ptr<const traces::AccessLog>> logs;
+
+  std::shared_ptr<const traces::AccessLog> Log(const std::string& name,
+                                               const methods::Method& method) {
+    if (!method.NewPolicy()) return nullptr;
+    const auto params = method.Params(/*only_selection=*/true);
+    std::string key = name;
+    for (const auto& [param, value] : params) key += "\n" + param + "=" + value;
+    const std::lock_guard lock(mutex);
+    auto& log = logs[key];
+    if (!log && cache) log = cache->Load(name, params);
+    if (!log) {
+      if (!tensors) {
+        traces::ReadOptions read;
+        read.strict = options.strict;
+        tensors = std::make_shared<traces::Trace>(traces::ReadTrace(path, read));
+      }
+      std::function<void(double)> progress;
+      if (options.progress) {
+        progress = [this, &name](double share) { options.progress("replaying " + name, share); };
+      }
+      log = std::make_shared<const traces::AccessLog>(
+          methods::Replay(*tensors, report.content_hash, name, method, progress));
+      if (cache) cache->Store(*log);
+    }
+    return log;
+  }
+};
+
+Predictor::Predictor(std::filesystem::path trace, Options options)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->path = std::move(trace);
+  impl_->options = std::move(options);
+  traces::ReadOptions read;
+  read.strict = impl_->options.strict;
+  read.tensors = false;
+  traces::Trace file = traces::ReadTrace(impl_->path, read, &impl_->report);
+  impl_->info = std::move(file.info);
+  if (impl_->options.cache) impl_->cache.emplace(impl_->path, impl_->report.content_hash);
+}
+
+Predictor::~Predictor() = default;
+
+const traces::proto::TraceInfo& Predictor::info() const { return impl_->info; }
+const traces::ReadReport& Predictor::report() const { return impl_->report; }
+
+std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& request) {
+  const methods::NamedMethod named = methods::MakeMethod(request.method, request.params);
+  return impl_->Log(named.info->name, *named.method);
+}
+
+Prediction Predictor::Predict(const PredictRequest& request) { return Predict(request, nullptr); }
+
+Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* timeline) {
+  Prediction out;
+  out.request = request;
+  PredictRequest& run = out.request;
+  const traces::proto::TraceInfo& trace = info();
+  const std::string where = impl_->path.string();
+
+  // The run asked for, defaults filled in.
+  const methods::NamedMethod named = methods::MakeMethod(run.method, run.params);
+  const methods::Method& method = *named.method;
+  out.params = method.Params(/*only_selection=*/false);
+  const llm::Model whole =
+      run.model.empty() ? llm::FromTrace(trace.model()) : llm::FindModel(run.model);
+  const llm::Model model = llm::Shard(whole, run.tensor_parallel);
+  run.model = whole.name;
+  hardware::Profile profile = hardware::FindProfile(run.machine);
+  for (const auto& [path, value] : run.machine_overrides) hardware::Set(profile, path, value);
+  if (run.context == 0) run.context = trace.prompt_tokens();
+  if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");
+  if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
+  method.Check(model, run.context);
+
+  const std::shared_ptr<const traces::AccessLog> log = impl_->Log(named.info->name, method);
+  const auto traced = static_cast<int32_t>(log ? log->steps : trace.decode_steps());
+  if (run.steps == 0) run.steps = traced;
+  if (run.steps < 1) {
+    throw Error("the trace has no decode steps", where, "capture at least one, or give --steps");
+  }
+  if (log && run.steps > log->steps) {
+    out.notes.push_back(
+        fmt::format("projected: {} steps from the trace's {}, repeated", run.steps, log->steps));
+  }
+  const int64_t longest = run.context + run.steps;
+  if (model.max_context > 0 && longest > model.max_context) {
+    out.notes.push_back(
+        fmt::format("context {} is beyond {}'s {}", longest, whole.title, model.max_context));
+  }
+
+  const methods::PlanInput input{model, run.batch, run.context, run.steps, run.graph, log.get()};
+  const hardware::CostModel costs(std::move(profile));
+  {
+    const plan::Plan plan = methods::WriteDecode(method, input);
+    const Simulation simulation(plan, costs);
+    const Execution execution = simulation.Run();
+    out.metrics = Measure(simulation, execution, run.batch);
+    if (run.samples > 0) out.sampled = SampleSteps(simulation, run.samples, run.steps);
+    if (timeline) *timeline = ToTimeline(simulation, execution);
+    out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
+  }
+  if (run.prefill) {
+    const plan::Plan plan = methods::WritePrefill(method, input);
+    out.prefill = Simulation(plan, costs).Run().end_of_all;
+  }
+  if (log) {
+    out.selection = Summarize(*log);
+    if (log->prompt_tokens != run.context) {
+      out.notes.push_back(
+          fmt::format("projected: context {} from a trace of {}: recalls and hits are the trace's",
+                      run.context, log->prompt_tokens));
+    }
+  } else {
+    out.selection = {.hit_rate = std::numeric_limits<double>::quiet_NaN(),
+                     .correction_rate = std::numeric_limits<double>::quiet_NaN(),
+                     .attention_mass = 1,
+                     .similarity = std::numeric_limits<double>::quiet_NaN()};
+  }
+
+  out.weights = model.WeightBytes();
+  out.footprint = method.Bytes(model, longest, run.batch);
+  out.gpu_memory = out.weights + out.footprint.gpu();
+  const hardware::Profile& machine = costs.profile();
+  const Limits limits{static_cast<Bytes>(machine.memory_bytes) - kGpuReserve,
+                      static_cast<Bytes>(machine.host_bytes)};
+  out.fits = Fits(method, model, limits, longest, run.batch);
+  out.largest_context = Largest(int64_t{1} << 30, [&](int64_t context) {
+    return Fits(method, model, limits, context, run.batch);
+  });
+  out.largest_batch = static_cast<int32_t>(Largest(1 << 20, [&](int64_t batch) {
+    return Fits(method, model, limits, longest, static_cast<int32_t>(batch));
+  }));
+
+  if (trace.synthetic())
+    out.notes.emplace_back("synthetic: the trace was not captured from a model");
+  if (machine.status != "measured") {
+    out.notes.push_back(fmt::format(
+        "derived: no machine called {} was measured; its profile comes from published figures",
+        machine.title));
+  }
+  if (out.metrics.extrapolated > 0) {
+    out.notes.push_back(fmt::format(
+        "extrapolated: {:.1f} % of ops lie outside the range that {}'s profile was calibrated for",
+        out.metrics.extrapolated * 100, machine.name));
+  }
+  for (const std::string& changed : machine.overrides) {
+    out.notes.push_back("overridden: " + changed);
+  }
+  for (const std::string& problem : report().problems) out.notes.push_back(problem);
+  if (timeline) {
+    timeline->title = fmt::format("{}, {}, {}, context {}, batch {}", named.name, whole.title,
+                                  machine.title, run.context, run.batch);
+    timeline->notes = out.notes;
+  }
+  return out;
+}
+
+}  // namespace stallcast::sim

@@ -1,0 +1,80 @@
+// From a trace, a method, a model and a machine to a prediction: the program's main job.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/hardware/profile.h"
+#include "models/llm/model.h"
+#include "models/methods/method.h"
+#include "sim/metrics.h"
+
+namespace stallcast::sim {
+
+struct PredictRequest {
+  std::string method = "freekv";
+  methods::ParamValues params;
+  std::string model;  ///< empty: the trace's own
+  int32_t tensor_parallel = 1;
+  std::string machine = "h200";
+  std::vector<std::pair<std::string, std::string>> machine_overrides;  ///< path, value
+  int64_t context = 0;  ///< tokens before the first step; 0: the trace's prompt
+  int32_t batch = 1;
+  int32_t steps = 0;    ///< 0: all of the trace's
+  int32_t samples = 0;  ///< 0: no P10/P50/P90
+  bool graph = false;
+  bool prefill = true;  ///< predict prefill time too
+};
+
+struct Prediction {
+  PredictRequest request;                     ///< with the defaults filled in
+  std::map<std::string, std::string> params;  ///< all, canonical
+  Metrics metrics;
+  SelectionMetrics selection;
+  std::optional<Quantiles> sampled;    ///< of the mean step
+  std::optional<Picoseconds> prefill;  ///< time to the first decode step
+  methods::Footprint footprint;
+  Bytes weights = 0;
+  Bytes gpu_memory = 0;         ///< weights + footprint
+  int64_t largest_context = 0;  ///< that fits the GPU and the host at this batch; 0: none
+  int32_t largest_batch = 0;    ///< that fits at this context; 0: none
+  bool fits = true;
+  /// Everything that qualifies the figures: projected, synthetic, derived, extrapolated,
+  /// overridden.
+  std::vector<std::string> notes;
+};
+
+struct PredictorOptions {
+  bool strict = false;  ///< a damaged trace is an Error
+  bool cache = true;
+  std::function<void(const std::string& what, double share)> progress;
+};
+
+/// A trace opened for predictions. Access logs are cached beside it (or in the user's cache folder
+/// where that cannot be written), keyed by content hash, method and selection parameters, so only
+/// the first prediction of a method replays.
+class Predictor {
+ public:
+  using Options = PredictorOptions;
+  explicit Predictor(std::filesystem::path trace, Options options = {});
+  ~Predictor();
+
+  Prediction Predict(const PredictRequest& request);
+  /// The same with the timeline of the nominal run.
+  Prediction Predict(const PredictRequest& request, traces::Timeline* timeline);
+  /// The log of a method, from the cache or replayed. Null for methods that select nothing.
+  std::shared_ptr<const traces::AccessLog> Log(const PredictRequest& request);
+
+  const traces::proto::TraceInfo& info() const;
+  const traces::ReadReport& report() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace stallcast::sim

@@ -1,0 +1,229 @@
+#include "sim/result_store.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <thread>
+
+#include "sim/prediction_fields.h"
+#include "traces/common/error.h"
+
+namespace stallcast::sim {
+namespace {
+
+constexpr int kFormat = 1;  // PRAGMA user_version
+constexpr std::chrono::milliseconds kBusyTime{60'000};
+
+// What comes between the primary key and the prediction's fields.
+constexpr std::array kColumns = {"status TEXT",
+                                 "message TEXT",
+                                 "finished TEXT",
+                                 "method TEXT",
+                                 "params TEXT",
+                                 "model TEXT",
+                                 "tensor_parallel REAL",
+                                 "machine TEXT",
+                                 "overrides TEXT",
+                                 "context REAL",
+                                 "batch REAL",
+                                 "steps REAL",
+                                 "samples REAL",
+                                 "graph REAL",
+                                 "most_exposed_role TEXT",
+                                 "notes TEXT"};
+
+[[noreturn]] void Fail(sqlite3* database, const std::string& name) {
+  const std::string problem = database ? sqlite3_errmsg(database) : "out of memory";
+  throw Error(problem, name, "give a results file of stallcast sweep in a folder with room");
+}
+
+}  // namespace
+
+class ResultStore::Statement {
+ public:
+  Statement(ResultStore& store, const std::string& sql) : store_(store) {
+    if (sqlite3_prepare_v2(store.database_, sql.c_str(), -1, &statement_, nullptr) != SQLITE_OK) {
+      Fail(store.database_, store.name_);
+    }
+  }
+  ~Statement() { sqlite3_finalize(statement_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  void Bind(const std::string& text) {
+    sqlite3_bind_text(statement_, ++bound_, text.data(), static_cast<int>(text.size()),
+                      SQLITE_TRANSIENT);
+  }
+  /// SQLite turns NaN into NULL.
+  void Bind(double number) { sqlite3_bind_double(statement_, ++bound_, number); }
+  void BindNull() { sqlite3_bind_null(statement_, ++bound_); }
+
+  /// SQLite's own waiting leaves some cases out (two processes that both switch to write-ahead
+  /// mode, say), so a busy file is tried again here too.
+  bool Step() {
+    const auto give_up = std::chrono::steady_clock::now() + kBusyTime;
+    int result = sqlite3_step(statement_);
+    while (result == SQLITE_BUSY && std::chrono::steady_clock::now() < give_up) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      sqlite3_reset(statement_);
+      result = sqlite3_step(statement_);
+    }
+    if (result != SQLITE_ROW && result != SQLITE_DONE) Fail(store_.database_, store_.name_);
+    return result == SQLITE_ROW;
+  }
+  int columns() const { return sqlite3_column_count(statement_); }
+  std::string Name(int column) const { return sqlite3_column_name(statement_, column); }
+  Value At(int column) const {
+    switch (sqlite3_column_type(statement_, column)) {
+      case SQLITE_NULL:
+        return {};
+      case SQLITE_INTEGER:
+      case SQLITE_FLOAT:
+        return sqlite3_column_double(statement_, column);
+      default:
+        return std::string(reinterpret_cast<const char*>(sqlite3_column_text(statement_, column)));
+    }
+  }
+
+ private:
+  ResultStore& store_;
+  sqlite3_stmt* statement_ = nullptr;
+  int bound_ = 0;
+};
+
+ResultStore::ResultStore(const std::filesystem::path& path, bool create) : name_(path.string()) {
+  const int flags =
+      SQLITE_OPEN_FULLMUTEX | SQLITE_OPEN_READWRITE | (create ? SQLITE_OPEN_CREATE : 0);
+  try {
+    if (sqlite3_open_v2(name_.c_str(), &database_, flags, nullptr) != SQLITE_OK) {
+      Fail(database_, name_);
+    }
+    sqlite3_busy_timeout(database_, static_cast<int>(kBusyTime.count()));
+    double format = 0;
+    {
+      Statement version(*this, "PRAGMA user_version");
+      if (version.Step()) format = std::get<double>(version.At(0));
+    }
+    if (format > kFormat) {
+      throw Error("written by a newer stallcast", name_, "update stallcast or choose another file");
+    }
+    if (!create && format == 0) {
+      throw Error("holds no sweep", name_, "give the file that stallcast sweep --out wrote");
+    }
+    if (!create) return;
+    Execute("PRAGMA journal_mode = WAL");
+    Execute("PRAGMA synchronous = NORMAL");
+    std::string columns = fmt::format("{}", fmt::join(kColumns, ", "));
+    for (const PredictionField& field : PredictionFields()) columns += ", " + field.name + " REAL";
+    Execute("BEGIN IMMEDIATE");
+    Execute("CREATE TABLE IF NOT EXISTS points (point TEXT, trace TEXT, " + columns +
+            ", PRIMARY KEY (point, trace)) WITHOUT ROWID");
+    Execute(fmt::format("PRAGMA user_version = {}", kFormat));
+    Execute("COMMIT");
+  } catch (...) {
+    sqlite3_close(database_);
+    throw;
+  }
+}
+
+ResultStore::~ResultStore() { sqlite3_close(database_); }
+
+void ResultStore::Execute(const std::string& sql) {
+  Statement statement(*this, sql);
+  while (statement.Step()) {
+  }
+}
+
+bool ResultStore::Has(const std::string& key, const std::string& trace_hash) {
+  const std::lock_guard lock(mutex_);
+  Statement find(*this, "SELECT 1 FROM points WHERE point = ? AND trace = ?");
+  find.Bind(key);
+  find.Bind(trace_hash);
+  return find.Step();
+}
+
+void ResultStore::Put(const GridPoint& point, const std::string& trace_hash,
+                      const Prediction& prediction) {
+  Write(point, trace_hash, &prediction, "");
+}
+
+void ResultStore::PutFailure(const GridPoint& point, const std::string& trace_hash,
+                             const std::string& message) {
+  Write(point, trace_hash, nullptr, message);
+}
+
+void ResultStore::Write(const GridPoint& point, const std::string& trace_hash,
+                        const Prediction* prediction, const std::string& message) {
+  const PredictRequest& r = prediction ? prediction->request : point.request;
+  std::vector<std::string> params, overrides;
+  if (prediction) {
+    for (const auto& [name, value] : prediction->params) params.push_back(name + "=" + value);
+  } else {
+    for (const auto& [name, value] : r.params) params.push_back(name + "=" + value);
+  }
+  for (const auto& [path, value] : r.machine_overrides) overrides.push_back(path + "=" + value);
+  const std::string finished =
+      fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  const size_t columns = 2 + kColumns.size() + PredictionFields().size();
+
+  const std::lock_guard lock(mutex_);
+  std::string values = "?";
+  for (size_t i = 1; i < columns; ++i) values += ", ?";
+  Statement insert(*this, "INSERT OR REPLACE INTO points VALUES (" + values + ")");
+  insert.Bind(point.key);
+  insert.Bind(trace_hash);
+  insert.Bind(std::string(prediction ? "ok" : "failed"));
+  insert.Bind(message);
+  insert.Bind(finished);
+  insert.Bind(r.method);
+  insert.Bind(fmt::format("{}", fmt::join(params, " ")));
+  insert.Bind(r.model);
+  insert.Bind(static_cast<double>(r.tensor_parallel));
+  insert.Bind(r.machine);
+  insert.Bind(fmt::format("{}", fmt::join(overrides, " ")));
+  insert.Bind(static_cast<double>(r.context));
+  insert.Bind(static_cast<double>(r.batch));
+  insert.Bind(static_cast<double>(r.steps));
+  insert.Bind(static_cast<double>(r.samples));
+  insert.Bind(r.graph ? 1.0 : 0.0);
+  insert.Bind(prediction ? MostExposedRole(prediction->metrics) : "");
+  insert.Bind(prediction ? fmt::format("{}", fmt::join(prediction->notes, "; ")) : "");
+  for (const PredictionField& field : PredictionFields()) {
+    if (prediction) {
+      insert.Bind(field.Of(*prediction));
+    } else {
+      insert.BindNull();
+    }
+  }
+  insert.Step();
+}
+
+size_t ResultStore::Rows::Column(std::string_view name) const {
+  const auto at = std::find(columns.begin(), columns.end(), name);
+  if (at == columns.end()) {
+    throw Error(fmt::format("no column {}", name), "results file",
+                "it was written by another version of stallcast: sweep into a new file");
+  }
+  return static_cast<size_t>(at - columns.begin());
+}
+
+ResultStore::Rows ResultStore::Read() {
+  const std::lock_guard lock(mutex_);
+  Statement select(*this, "SELECT * FROM points ORDER BY point, trace");
+  Rows result;
+  for (int i = 0; i < select.columns(); ++i) result.columns.push_back(select.Name(i));
+  while (select.Step()) {
+    std::vector<Value>& row = result.rows.emplace_back();
+    for (int i = 0; i < select.columns(); ++i) row.push_back(select.At(i));
+  }
+  return result;
+}
+
+}  // namespace stallcast::sim

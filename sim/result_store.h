@@ -1,0 +1,57 @@
+// A sweep's results in an SQLite file, one row a point.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "sim/grid.h"
+
+struct sqlite3;
+
+namespace stallcast::sim {
+
+/// The table `points`: point (its key) and trace (content hash) are the primary key; then status
+/// ("ok" or "failed"), message, what was asked for, and every PredictionField by name (NULL where
+/// not known). Each Put is a transaction in write-ahead mode: what returned is there after a crash,
+/// and any number of threads and processes may write one file. Errors name the file.
+class ResultStore {
+ public:
+  /// Opens the file, or makes it where `create`.
+  ResultStore(const std::filesystem::path& path, bool create);
+  ~ResultStore();
+  ResultStore(const ResultStore&) = delete;
+  ResultStore& operator=(const ResultStore&) = delete;
+
+  bool Has(const std::string& key, const std::string& trace_hash);
+  void Put(const GridPoint& point, const std::string& trace_hash, const Prediction& prediction);
+  /// A point that has no result, and why.
+  void PutFailure(const GridPoint& point, const std::string& trace_hash,
+                  const std::string& message);
+
+  using Value = std::variant<std::monostate, double, std::string>;
+  struct Rows {
+    std::vector<std::string> columns;
+    std::vector<std::vector<Value>> rows;
+    /// Index of a column; Error where there is none.
+    size_t Column(std::string_view name) const;
+  };
+  /// All points, by key.
+  Rows Read();
+
+ private:
+  class Statement;
+  void Execute(const std::string& sql);
+  void Write(const GridPoint& point, const std::string& trace_hash, const Prediction* prediction,
+             const std::string& message);
+
+  std::string name_;
+  std::mutex mutex_;
+  sqlite3* database_ = nullptr;
+};
+
+}  // namespace stallcast::sim

@@ -1,0 +1,318 @@
+// Costs in closed form, on a machine with round numbers.
+#include "models/hardware/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "traces/common/error.h"
+
+namespace stallcast::hardware {
+namespace {
+
+using plan::Copy;
+using plan::CopyPath;
+using plan::Direction;
+
+Profile RoundProfile() {
+  Profile p;
+  p.name = "round";
+  p.status = "derived";
+  p.link_h2d = 50e9, p.link_d2h = 40e9, p.link_both_h2d = 30e9, p.link_both_d2h = 36e9;
+  p.copy_h2d_start = 2e-6, p.copy_d2h_start = 1e-6, p.copy_2d_row = 10e-9;
+  p.copy_device_factor = 5, p.copy_inline_below = 20e3, p.copy_spread = 0.02;
+  p.zero_copy_start = 1e-6, p.zero_copy_spread = 0.03;
+  p.host_launch = 4e-6, p.host_copy_call = 3e-6, p.host_batch_call = 5e-6;
+  p.host_event_record = 0.5e-6, p.host_stream_wait = 0.25e-6, p.host_sync = 2e-6;
+  p.host_handoff = 6e-6, p.host_graph_launch = 7e-6, p.host_graph_node = 10e-9;
+  p.host_memory = 100e9, p.host_gather_thread = 4e9, p.host_bytes = 1e12, p.host_spread = 0.1;
+  p.device_launch_latency = 1.5e-6, p.device_gap = 1.2e-6, p.device_copy_gap = 1.6e-6;
+  p.device_event_latency = 1.1e-6, p.device_graph_gap = 0.5e-6, p.device_sms = 100;
+  p.memory_bandwidth = 4e12, p.memory_bytes = 1e11;
+  p.batch_host_piece = Curve({1000, 19999, 20000}, {2e-6, 2e-6, 1e-6});
+  p.batch_engine_piece = Curve({1000}, {0.1e-6});
+  p.zero_copy = RateTable({1000, 10000}, {1, 8, 64}, {1e9, 8e9, 20e9, 9e9, 60e9, 60e9});
+  p.zero_copy_memory_loss = Curve({8}, {400e9});
+  for (const std::string_view kind : KernelKinds()) {
+    p.kernels.emplace(kind, KernelFit{.fixed_s = 2e-6,
+                                      .bandwidth = 2e12,
+                                      .flops_rate = 100e12,
+                                      .serial_s = 1e-9,
+                                      .spread = 0.07,
+                                      .min_bytes = 1e5,
+                                      .max_bytes = 1e9,
+                                      .source = "test"});
+  }
+  return p;
+}
+
+constexpr Picoseconds Us(double us) { return FromSeconds(us * 1e-6); }
+
+double DemandOn(const OpCost& cost, Resource resource) {
+  for (int i = 0; i < cost.demands; ++i) {
+    const Demand& demand = cost.demand[static_cast<size_t>(i)];
+    if (demand.resource == resource) return demand.per_unit;
+  }
+  return 0;
+}
+
+class CostModelTest : public testing::Test {
+ protected:
+  CostModel model_{RoundProfile()};
+  double Capacity(Resource resource) const {
+    return model_.capacity()[static_cast<size_t>(resource)];
+  }
+};
+
+TEST_F(CostModelTest, AKernelTakesFixedAndTheLargestOfItsTerms) {
+  // A layout op has bytes only: 2 x 1 MB at 2 TB/s.
+  OpCost cost = model_.Cost(plan::Layout{.pieces = 100, .piece_bytes = 10'000});
+  EXPECT_EQ(cost.Alone(), Us(2 + 1));
+  EXPECT_EQ(cost.host, Us(4));
+  EXPECT_EQ(cost.first_call, cost.host);
+  EXPECT_EQ(cost.last_piece, Us(0));
+  EXPECT_EQ(cost.engine, Engine::kNone);
+  EXPECT_DOUBLE_EQ(cost.spread, 0.07);
+  EXPECT_FALSE(cost.extrapolated);
+  // 2 x 4096^3 operations at 100 TFLOPS outlast their bytes.
+  cost = model_.Cost(plan::Gemm{.m = 4096, .n = 4096, .k = 4096});
+  EXPECT_NEAR(Seconds(cost.Alone()), 2e-6 + 2.0 * 4096 * 4096 * 4096 / 100e12, 1e-12);
+  EXPECT_LT(cost.rate, 2e12);
+  // 50,000 candidates of one row at 1 ns outlast 200 KB.
+  cost = model_.Cost(plan::TopK{.rows = 1, .candidates = 50'000, .k = 1});
+  EXPECT_EQ(cost.Alone(), Us(2 + 50));
+}
+
+TEST_F(CostModelTest, AKernelsDemandsAreItsTrafficAndItsBlocks) {
+  const OpCost large = model_.Cost(plan::Layout{.pieces = 1'000, .piece_bytes = 1'000'000});
+  EXPECT_EQ(DemandOn(large, Resource::kDeviceMemory), 1);
+  EXPECT_DOUBLE_EQ(DemandOn(large, Resource::kSms) * large.rate, 100);
+  EXPECT_EQ(large.weight, large.rate);
+  EXPECT_TRUE(large.extrapolated);
+  const OpCost four = model_.Cost(plan::Layout{.pieces = 1, .piece_bytes = 64 * 1024});
+  EXPECT_DOUBLE_EQ(DemandOn(four, Resource::kSms) * four.rate, 4);
+  const OpCost one = model_.Cost(plan::Layout{.pieces = 1, .piece_bytes = 1});
+  EXPECT_DOUBLE_EQ(DemandOn(one, Resource::kSms) * one.rate, 1);
+  EXPECT_TRUE(one.extrapolated);
+}
+
+TEST_F(CostModelTest, NoWorkTakesTheFixedTimeOnly) {
+  EXPECT_EQ(model_.Cost(plan::Layout{}).Alone(), Us(2));
+  EXPECT_EQ(model_.Cost(plan::Gemm{}).amount, 0);
+  EXPECT_EQ(model_.Cost(plan::ZeroCopyGather{}).Alone(), Us(1));
+  EXPECT_EQ(model_.Cost(Copy{.path = CopyPath::kPerPiece}).host, Us(0));
+  EXPECT_EQ(model_.Cost(Copy{.path = CopyPath::kPerPiece}).engine, Engine::kNone);
+}
+
+TEST_F(CostModelTest, AKernelIsNoFasterThanTheMemory) {
+  Profile profile = RoundProfile();
+  profile.kernels["layout"].bandwidth = 9e12;
+  const OpCost cost = CostModel(profile).Cost(plan::Layout{.pieces = 1, .piece_bytes = 2'000'000});
+  EXPECT_EQ(cost.Alone(), Us(2 + 1));
+}
+
+TEST_F(CostModelTest, ABulkCopyIsOneCallOneStartAndItsBytes) {
+  const OpCost h2d = model_.Cost(Copy{.pieces = 10, .piece_bytes = 100'000});
+  EXPECT_EQ(h2d.host, Us(3));
+  EXPECT_EQ(h2d.first_call, Us(3));
+  EXPECT_EQ(h2d.engine, Engine::kCopyH2D);
+  EXPECT_EQ(h2d.Alone(), Us(2 + 20));
+  EXPECT_EQ(DemandOn(h2d, Resource::kLinkH2D), 1);
+  EXPECT_EQ(DemandOn(h2d, Resource::kLinkD2H), 0);
+  EXPECT_EQ(DemandOn(h2d, Resource::kLinkBoth), 1);
+  EXPECT_EQ(DemandOn(h2d, Resource::kDeviceMemory), 5);
+  const OpCost d2h = model_.Cost(
+      Copy{.direction = Direction::kDeviceToHost, .pieces = 10, .piece_bytes = 100'000});
+  EXPECT_EQ(d2h.engine, Engine::kCopyD2H);
+  EXPECT_EQ(d2h.Alone(), Us(1 + 25));
+  EXPECT_EQ(DemandOn(d2h, Resource::kLinkD2H), 1);
+}
+
+// n pieces of engine time e issued by calls of h end after h + n e, or n h + e if that is later.
+TEST_F(CostModelTest, PiecewiseCopiesOverlapWithTheirCalls) {
+  for (const Bytes piece : {1'000, 50'000, 1'000'000}) {
+    const int64_t n = 40;
+    const OpCost cost =
+        model_.Cost(Copy{.path = CopyPath::kPerPiece, .pieces = n, .piece_bytes = piece});
+    const double h = 3e-6;
+    const double e = 2e-6 + static_cast<double>(piece) / 50e9;
+    const double end = std::max(Seconds(cost.first_call) + Seconds(cost.Alone()),
+                                Seconds(cost.host) + Seconds(cost.last_piece));
+    EXPECT_NEAR(end, std::max(h + n * e, n * h + e), 1e-10) << piece;
+  }
+}
+
+TEST_F(CostModelTest, BatchesMoveSmallPiecesInsideTheCallAndLargeOnesAfterIt) {
+  const OpCost small =
+      model_.Cost(Copy{.path = CopyPath::kBatched, .pieces = 100, .piece_bytes = 10'000});
+  EXPECT_EQ(small.host, Us(5 + 100 * 2));
+  EXPECT_EQ(small.first_call, Us(5 + 2));
+  EXPECT_EQ(small.last_piece, Us(0.1 + 0.2));
+  EXPECT_EQ(small.Alone(), Us(2 + 100 * 0.1 + 20));
+  const OpCost large =
+      model_.Cost(Copy{.path = CopyPath::kBatched, .pieces = 100, .piece_bytes = 50'000});
+  EXPECT_EQ(large.host, Us(5 + 100));
+  EXPECT_EQ(large.first_call, large.host);
+  EXPECT_EQ(large.Alone(), Us(2 + 100 * 0.1 + 100));
+  EXPECT_TRUE(large.extrapolated);
+  // To the host there is no small-piece path.
+  const OpCost d2h = model_.Cost(Copy{.direction = Direction::kDeviceToHost,
+                                      .path = CopyPath::kBatched,
+                                      .pieces = 100,
+                                      .piece_bytes = 10'000});
+  EXPECT_EQ(d2h.host, Us(5 + 100));
+  EXPECT_EQ(d2h.first_call, d2h.host);
+}
+
+TEST_F(CostModelTest, RowsOfA2DCopyHaveALeastTime) {
+  const auto alone = [&](Bytes row) {
+    return model_.Cost(Copy{.path = CopyPath::k2D, .pieces = 1'000, .piece_bytes = row}).Alone();
+  };
+  EXPECT_EQ(alone(1), Us(2 + 10));
+  EXPECT_EQ(alone(500), Us(2 + 10));
+  EXPECT_EQ(alone(1'000), Us(2 + 20));
+}
+
+// Weighted max-min: each flow gets weight x level; kLinkBoth fills at the measured pair of rates.
+TEST_F(CostModelTest, BothWaysGiveTheMeasuredRates) {
+  const OpCost up = model_.Cost(Copy{.pieces = 1, .piece_bytes = 1'000'000});
+  const OpCost down = model_.Cost(
+      Copy{.direction = Direction::kDeviceToHost, .pieces = 1, .piece_bytes = 1'000'000});
+  const double level = Capacity(Resource::kLinkBoth) / (up.weight + down.weight);
+  EXPECT_DOUBLE_EQ(up.weight * level, 30e9);
+  EXPECT_DOUBLE_EQ(down.weight * level, 36e9);
+  // No earlier bottleneck, and none for a direction alone.
+  EXPECT_LE(up.weight * level, std::min(up.rate, Capacity(Resource::kLinkH2D)));
+  EXPECT_LE(down.weight * level, std::min(down.rate, Capacity(Resource::kLinkD2H)));
+  EXPECT_GE(Capacity(Resource::kLinkBoth), up.rate);
+  EXPECT_GE(Capacity(Resource::kLinkBoth), down.rate);
+  const OpCost gather =
+      model_.Cost(plan::ZeroCopyGather{.pieces = 64, .piece_bytes = 1'000, .blocks = 8});
+  EXPECT_EQ(gather.weight, up.weight);
+}
+
+TEST_F(CostModelTest, AOneSidedLinkKeepsItsFasterDirection) {
+  Profile profile = RoundProfile();
+  Set(profile, "link.h2d", "1GB/s");
+  const CostModel model(profile);
+  EXPECT_EQ(model.capacity()[static_cast<size_t>(Resource::kLinkBoth)], 40e9);
+}
+
+TEST_F(CostModelTest, ZeroCopyIsProportionalToBlocksUntilTheLink) {
+  const auto cost = [&](int64_t pieces, Bytes bytes, int32_t blocks) {
+    return model_.Cost(
+        plan::ZeroCopyGather{.pieces = pieces, .piece_bytes = bytes, .blocks = blocks});
+  };
+  EXPECT_DOUBLE_EQ(cost(1'000, 1'000, 1).rate, 1e9);
+  EXPECT_NEAR(cost(1'000, 1'000, 4).rate, 4e9, 1);
+  EXPECT_DOUBLE_EQ(cost(1'000, 10'000, 8).rate, 50e9);  // the link, not the table's 60
+  EXPECT_EQ(cost(1'000, 1'000, 8).Alone(), Us(1 + 125));
+  EXPECT_EQ(cost(1'000, 1'000, 8).host, Us(4));
+  // Eight pieces keep one block busy, however many there are.
+  EXPECT_DOUBLE_EQ(cost(8, 1'000, 64).rate, 1e9);
+  EXPECT_TRUE(cost(1'000, 100, 8).extrapolated);
+  EXPECT_TRUE(cost(1'000, 1'000, 100).extrapolated);
+  EXPECT_FALSE(cost(1'000, 1'000, 64).extrapolated);
+}
+
+TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
+  const OpCost cost =
+      model_.Cost(plan::ZeroCopyGather{.pieces = 1'000, .piece_bytes = 1'000, .blocks = 64});
+  EXPECT_DOUBLE_EQ(DemandOn(cost, Resource::kSms) * cost.rate, 8);
+  EXPECT_DOUBLE_EQ(DemandOn(cost, Resource::kDeviceMemory) * cost.rate, 20e9 + 400e9);
+  EXPECT_EQ(DemandOn(cost, Resource::kLinkH2D), 1);
+  // A kernel that would fill memory keeps the rest: transfers reach their rate first.
+  const OpCost kernel = model_.Cost(plan::Layout{.pieces = 1'000, .piece_bytes = 1'000'000});
+  EXPECT_LT(cost.rate / cost.weight, kernel.rate / kernel.weight);
+}
+
+TEST_F(CostModelTest, AFlowAloneReachesItsRateOnAnyMachine) {
+  Profile profile = RoundProfile();
+  Set(profile, "memory.bandwidth", "100GB/s");
+  const CostModel model(profile);
+  for (const plan::Work& work :
+       {plan::Work(plan::ZeroCopyGather{.pieces = 1'000, .piece_bytes = 1'000, .blocks = 64}),
+        plan::Work(Copy{.pieces = 1, .piece_bytes = 1'000'000}),
+        plan::Work(plan::HostGather{.pieces = 8, .piece_bytes = 1'000, .threads = 99}),
+        plan::Work(plan::Layout{.pieces = 1, .piece_bytes = 1'000'000})}) {
+    const OpCost cost = model.Cost(work);
+    ASSERT_GT(cost.demands, 0);
+    for (int i = 0; i < cost.demands; ++i) {
+      const Demand& demand = cost.demand[static_cast<size_t>(i)];
+      EXPECT_LE(demand.per_unit * cost.rate,
+                model.capacity()[static_cast<size_t>(demand.resource)] * (1 + 1e-12));
+    }
+  }
+}
+
+TEST_F(CostModelTest, HostGathersShareHostMemory) {
+  const OpCost two =
+      model_.Cost(plan::HostGather{.pieces = 100, .piece_bytes = 8'000, .threads = 2});
+  EXPECT_EQ(two.Alone(), Us(100));
+  EXPECT_EQ(two.host, Us(0));
+  EXPECT_EQ(DemandOn(two, Resource::kHostMemory), 2);
+  // 100 threads would want 400 GB/s of the 50 that reading and writing leave.
+  const OpCost many =
+      model_.Cost(plan::HostGather{.pieces = 100, .piece_bytes = 8'000, .threads = 100});
+  EXPECT_EQ(many.Alone(), Us(16));
+}
+
+TEST_F(CostModelTest, HostWorkAndLatencies) {
+  EXPECT_EQ(model_.Cost(plan::GraphLaunch{.nodes = 300}).host, Us(7 + 3));
+  for (const plan::Work& work : {plan::Work(plan::HostSync{}), plan::Work(plan::HostHandoff{})}) {
+    EXPECT_EQ(model_.Cost(work).host + model_.Cost(work).Alone(), Us(0));
+  }
+  const Latencies& latencies = model_.latencies();
+  EXPECT_EQ(latencies.launch, Us(1.5));
+  EXPECT_EQ(latencies.gap, Us(1.2));
+  EXPECT_EQ(latencies.copy_gap, Us(1.6));
+  EXPECT_EQ(latencies.event, Us(1.1));
+  EXPECT_EQ(latencies.graph_gap, Us(0.5));
+  EXPECT_EQ(latencies.event_record, Us(0.5));
+  EXPECT_EQ(latencies.stream_wait, Us(0.25));
+  EXPECT_EQ(latencies.host_sync, Us(2));
+  EXPECT_EQ(latencies.host_handoff, Us(6));
+}
+
+TEST_F(CostModelTest, RefusesOpsLongerThanADay) {
+  EXPECT_THROW(model_.Cost(Copy{.pieces = 1'000'000'000'000, .piece_bytes = 1'000'000}), Error);
+  EXPECT_THROW(model_.Cost(Copy{.path = CopyPath::kPerPiece, .pieces = 1'000'000'000'000'000}),
+               Error);
+  EXPECT_THROW(model_.Cost(plan::GraphLaunch{.nodes = INT64_MAX}), Error);
+  EXPECT_THROW(model_.Cost(plan::Layout{.pieces = 1'000'000'000, .piece_bytes = 1'000'000'000}),
+               Error);
+}
+
+TEST_F(CostModelTest, RefusesProfilesThatMakeNoSense) {
+  Profile profile = RoundProfile();
+  profile.link_h2d = std::nan("");
+  EXPECT_THROW(CostModel{profile}, Error);
+}
+
+// What-ifs never make an op alone slower.
+TEST(CostModelWhatIfTest, FasterPartsNeverCostMore) {
+  const std::vector<plan::Work> works = {
+      Copy{.pieces = 64, .piece_bytes = 16'384},
+      Copy{.path = CopyPath::kPerPiece, .pieces = 64, .piece_bytes = 16'384},
+      Copy{.path = CopyPath::kBatched, .pieces = 64, .piece_bytes = 65'536},
+      Copy{.path = CopyPath::k2D, .pieces = 64, .piece_bytes = 256},
+      plan::ZeroCopyGather{.pieces = 100, .piece_bytes = 2'048, .blocks = 8},
+      plan::Gemm{.m = 1, .n = 4096, .k = 4096}};
+  for (const std::string& name : ProfileNames()) {
+    const Profile before = FindProfile(name);
+    Profile after = before;
+    Set(after, "link.h2d", "1TB/s");
+    Set(after, "memory.bandwidth", "20TB/s");
+    for (const plan::Work& work : works) {
+      EXPECT_LE(CostModel(after).Cost(work).Alone(), CostModel(before).Cost(work).Alone())
+          << name << " " << plan::KindName(work);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stallcast::hardware

@@ -1,0 +1,319 @@
+#include "models/hardware/profile.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "traces/common/error.h"
+
+namespace stallcast::hardware {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ReadAll(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class ProfileTest : public testing::Test {
+ protected:
+  ProfileTest()
+      : folder_(fs::temp_directory_path() / ("profile_test." + std::to_string(getpid()))) {
+    fs::create_directories(folder_);
+  }
+  ~ProfileTest() override { fs::remove_all(folder_); }
+
+  fs::path Write(const std::string& text) const {
+    const fs::path path = folder_ / "edited.toml";
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  /// The H200 profile with the first `from` replaced.
+  fs::path Edited(const std::string& from, const std::string& to) const {
+    std::string text = ReadAll(fs::path(STALLCAST_SOURCE_DIR) / "models/hardware/h200.toml");
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return Write(text.replace(at, from.size(), to));
+  }
+
+  /// What loading such an edit says.
+  std::string Complaint(const std::string& from, const std::string& to) const {
+    try {
+      LoadProfile(Edited(from, to));
+    } catch (const Error& error) {
+      EXPECT_FALSE(error.usage());
+      EXPECT_FALSE(error.remedy().empty());
+      return error.what();
+    }
+    return "nothing";
+  }
+
+  fs::path folder_;
+};
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+int LineOf(const fs::path& path, const std::string& part) {
+  std::ifstream file(path);
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    if (Has(line, part)) return number;
+  }
+  return -1;
+}
+
+TEST_F(ProfileTest, ShipsTheMachinesOfTheDocumentation) {
+  const std::vector<std::string> names = ProfileNames();
+  for (const char* name : {"h200", "a100-40gb", "a100-80gb", "a6000", "h100", "gh200"}) {
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  }
+}
+
+TEST_F(ProfileTest, EveryShippedValueHasASource) {
+  for (const std::string& name : ProfileNames()) {
+    SCOPED_TRACE(name);
+    const Profile profile = FindProfile(name);
+    EXPECT_EQ(profile.name, name);
+    EXPECT_FALSE(profile.provenance.empty());
+    for (const ProfileField& field : ProfileFields()) {
+      EXPECT_FALSE(profile.sources.find(field.path)->second.empty()) << field.path;
+      EXPECT_GT(profile.*field.member, 0) << field.path;
+    }
+    for (const auto& [kind, fit] : profile.kernels) EXPECT_FALSE(fit.source.empty()) << kind;
+    EXPECT_EQ(profile.status, name == "h200" ? "measured" : "derived");
+  }
+}
+
+TEST_F(ProfileTest, SavedProfilesReadBackTheSame) {
+  for (const std::string& name : ProfileNames()) {
+    SCOPED_TRACE(name);
+    const Profile before = FindProfile(name);
+    SaveProfile(before, folder_ / "saved.toml");
+    const Profile after = LoadProfile(folder_ / "saved.toml");
+    EXPECT_EQ(after.name, before.name);
+    EXPECT_EQ(after.title, before.title);
+    EXPECT_EQ(after.status, before.status);
+    EXPECT_EQ(after.provenance, before.provenance);
+    EXPECT_EQ(after.notes, before.notes);
+    EXPECT_EQ(after.sources, before.sources);
+    for (const ProfileField& field : ProfileFields()) {
+      EXPECT_EQ(after.*field.member, before.*field.member) << field.path;
+    }
+    for (const auto member : {&Profile::batch_host_piece, &Profile::batch_engine_piece,
+                              &Profile::zero_copy_memory_loss}) {
+      EXPECT_EQ((after.*member).x(), (before.*member).x());
+      EXPECT_EQ((after.*member).y(), (before.*member).y());
+    }
+    EXPECT_EQ(after.zero_copy.piece_bytes(), before.zero_copy.piece_bytes());
+    EXPECT_EQ(after.zero_copy.blocks(), before.zero_copy.blocks());
+    EXPECT_EQ(after.zero_copy.rate(), before.zero_copy.rate());
+    ASSERT_EQ(after.kernels.size(), before.kernels.size());
+    for (const auto& [kind, fit] : before.kernels) {
+      const KernelFit& read = after.kernels.at(kind);
+      for (const KernelField& field : KernelFields()) {
+        EXPECT_EQ(read.*field.member, fit.*field.member) << kind << " " << field.path;
+      }
+      EXPECT_EQ(read.min_bytes, fit.min_bytes);
+      EXPECT_EQ(read.max_bytes, fit.max_bytes);
+      EXPECT_EQ(read.source, fit.source);
+    }
+  }
+}
+
+TEST_F(ProfileTest, SavesValuesThatNoUnitWritesShortly) {
+  Profile profile = FindProfile("h200");
+  profile.link_h2d = 1e9 * 50.7 / 3 * 2.99999999;
+  profile.copy_h2d_start = 2.7e-6 / 7;
+  profile.title = "quotes \" and \\ and\nlines";
+  profile.link_both_h2d = profile.link_h2d;
+  SaveProfile(profile, folder_ / "odd.toml");
+  const Profile read = LoadProfile(folder_ / "odd.toml");
+  EXPECT_EQ(read.link_h2d, profile.link_h2d);
+  EXPECT_EQ(read.copy_h2d_start, profile.copy_h2d_start);
+  EXPECT_EQ(read.title, profile.title);
+}
+
+TEST_F(ProfileTest, FaultsNameFileLineAndRemedy) {
+  const std::string link = "h2d = { value = \"50.7 GB/s\"";
+  const std::string unit = Complaint(link, "h2d = { value = \"50.7 GB\"");
+  const int line = LineOf(folder_ / "edited.toml", "h2d = { value = \"50.7 GB\"");
+  EXPECT_TRUE(Has(unit, "edited.toml:" + std::to_string(line))) << unit;
+  EXPECT_TRUE(Has(unit, "link.h2d")) << unit;
+  EXPECT_TRUE(Has(unit, "is a size")) << unit;
+
+  EXPECT_TRUE(Has(Complaint(link, "h2f = { value = \"50.7 GB/s\""), "'link.h2d' is missing"));
+  const std::string extra = Complaint("[link]\n", "[link]\nh2dd = { value = \"1 GB/s\" }\n");
+  EXPECT_TRUE(Has(extra, "link.h2dd") && Has(extra, "did you mean 'link.h2d'")) << extra;
+  EXPECT_TRUE(Has(Complaint("[link]\n", "[lynk]\n"), "missing"));
+  EXPECT_TRUE(Has(Complaint("status = \"measured\"", "status = \"guessed\""), "guessed"));
+  EXPECT_TRUE(Has(Complaint("name = \"h200\"", "colour = \"green\"\nname = \"h200\""), "colour"));
+  EXPECT_TRUE(Has(Complaint(", source = \"", ", sauce = \""), "sauce"));
+  EXPECT_TRUE(Has(Complaint("fixed = \"3.74 us\"", "fixed = \"3.74 GB\""), "kernel.gemm.fixed"));
+  EXPECT_TRUE(Has(Complaint("[kernel.gemm]", "[kernel.gem]"), "kernel.gemm"));
+  EXPECT_TRUE(Has(Complaint("[link]", "[link"), "not TOML"));
+}
+
+TEST_F(ProfileTest, RefusesValuesThatMakeNoSense) {
+  const std::string link = "value = \"50.7 GB/s\"";
+  for (const char* bad : {"-1 GB/s", "nan GB/s", "inf GB/s", "0 GB/s", "1e400 GB/s", "1e300 GB/s",
+                          "50.7", "", "GB/s", "5 B/s", "41 GB/s"}) {
+    EXPECT_NE(Complaint(link, "value = \"" + std::string(bad) + "\""), "nothing") << bad;
+  }
+  EXPECT_NE(Complaint(link, "value = 50.7"), "nothing");
+  EXPECT_NE(Complaint(link, "value = [\"50.7 GB/s\"]"), "nothing");
+  EXPECT_NE(Complaint("value = \"2.7 us\"", "value = \"2.7 s\""), "nothing");
+  EXPECT_NE(Complaint("value = \"132\"", "value = \"0\""), "nothing");
+  EXPECT_NE(Complaint("time_us = [", "time_us = [1, "), "nothing");
+  EXPECT_NE(Complaint("time_us = [", "time_us = \"1\" #"), "nothing");
+  EXPECT_NE(Complaint("piece_bytes = [256, 1024", "piece_bytes = [1024, 256"), "nothing");
+  EXPECT_NE(Complaint("piece_bytes = [256, 1024", "piece_bytes = [nan, 1024"), "nothing");
+  EXPECT_NE(Complaint("rate_gb_per_s = [\n", "rate_gb_per_s = [\n[1, 2],\n"), "nothing");
+  EXPECT_NE(Complaint("range = [\"33 MB\", \"1.08 GB\"]", "range = [\"33 GB\", \"1 GB\"]"),
+            "nothing");
+  EXPECT_NE(Complaint("range = [\"33 MB\", \"1.08 GB\"]", "range = [\"33 MB\"]"), "nothing");
+}
+
+TEST_F(ProfileTest, RefusesWhatIsNoProfile) {
+  EXPECT_THROW(LoadProfile(folder_ / "absent.toml"), Error);
+  EXPECT_THROW(LoadProfile(folder_), Error);
+  EXPECT_THROW(LoadProfile(Write("")), Error);
+  EXPECT_THROW(LoadProfile(Write("link = 3")), Error);
+  EXPECT_THROW(LoadProfile(Write(std::string(2 << 20, '#'))), Error);
+  EXPECT_THROW(SaveProfile(FindProfile("h200"), folder_ / "no" / "such" / "folder.toml"), Error);
+}
+
+TEST_F(ProfileTest, FindsProfilesByNamePathAndFolder) {
+  Profile mine = FindProfile("h200");
+  mine.name = "mine";
+  SaveProfile(mine, folder_ / "mine.toml");
+  EXPECT_EQ(FindProfile((folder_ / "mine.toml").string()).name, "mine");
+  EXPECT_THROW(FindProfile("mine"), Error);
+  setenv("STALLCAST_PROFILES", ("/nowhere::" + folder_.string()).c_str(), 1);
+  EXPECT_EQ(FindProfile("mine").name, "mine");
+  unsetenv("STALLCAST_PROFILES");
+  try {
+    FindProfile("h20");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_TRUE(error.usage());
+    EXPECT_TRUE(Has(error.what(), "did you mean 'h200'")) << error.what();
+    EXPECT_TRUE(Has(error.what(), "a100-40gb")) << error.what();
+  }
+}
+
+TEST(ProfileSetTest, SetsEveryScalarAndKernelValue) {
+  const auto text = [](Dimension dimension) {
+    switch (dimension) {
+      case Dimension::kNumber:
+        return "1.5";
+      case Dimension::kTime:
+        return "3us";
+      case Dimension::kBytes:
+        return "3MB";
+      case Dimension::kRate:
+        return "45GB/s";
+      case Dimension::kFlops:
+        return "3TFLOPS";
+    }
+    return "";
+  };
+  for (const ProfileField& field : ProfileFields()) {
+    Profile profile = FindProfile("h200");
+    const bool both = std::string_view(field.path).starts_with("link.both");
+    Set(profile, field.path, both ? "45GB/s" : text(field.dimension));
+    EXPECT_EQ(profile.*field.member, ParseQuantity(text(field.dimension), field.dimension, ""))
+        << field.path;
+    EXPECT_EQ(profile.overrides.size(), 1u);
+  }
+  for (const std::string_view kind : KernelKinds()) {
+    for (const KernelField& field : KernelFields()) {
+      Profile profile = FindProfile("h200");
+      Set(profile, "kernel." + std::string(kind) + "." + std::string(field.path),
+          text(field.dimension));
+      EXPECT_EQ(profile.kernels.find(kind)->second.*field.member,
+                ParseQuantity(text(field.dimension), field.dimension, ""));
+    }
+  }
+}
+
+TEST(ProfileSetTest, ALinkTakesItsBothWaysAndZeroCopyRatesAlong) {
+  const Profile before = FindProfile("h200");
+  Profile after = before;
+  Set(after, "link.h2d", "101.4GB/s");
+  EXPECT_DOUBLE_EQ(after.link_both_h2d, 2 * before.link_both_h2d);
+  EXPECT_EQ(after.link_both_d2h, before.link_both_d2h);
+  EXPECT_EQ(after.link_d2h, before.link_d2h);
+  for (size_t i = 0; i < before.zero_copy.rate().size(); ++i) {
+    const double ratio = after.zero_copy.rate()[i] / before.zero_copy.rate()[i];
+    EXPECT_GT(ratio, 1);
+    EXPECT_LE(ratio, 2 + 1e-12);
+  }
+  after = before;
+  Set(after, "link.d2h", "110.1GB/s");
+  EXPECT_DOUBLE_EQ(after.link_both_d2h, 2 * before.link_both_d2h);
+  EXPECT_EQ(after.zero_copy.rate(), before.zero_copy.rate());
+}
+
+TEST(ProfileSetTest, MemoryTakesTheKernelsAlong) {
+  const Profile before = FindProfile("h200");
+  Profile after = before;
+  Set(after, "memory.bandwidth", "8.98TB/s");
+  for (const auto& [kind, fit] : before.kernels) {
+    EXPECT_DOUBLE_EQ(after.kernels.at(kind).bandwidth, 2 * fit.bandwidth) << kind;
+    EXPECT_EQ(after.kernels.at(kind).fixed_s, fit.fixed_s);
+  }
+  EXPECT_DOUBLE_EQ(after.zero_copy_memory_loss.At(16), 2 * before.zero_copy_memory_loss.At(16));
+}
+
+TEST(ProfileSetTest, MistakesAreUsageErrorsAndChangeNothing) {
+  const auto complaint = [](std::string_view path, std::string_view value) -> std::string {
+    Profile profile = FindProfile("h200");
+    try {
+      Set(profile, path, value);
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.usage()) << error.what();
+      EXPECT_EQ(profile.link_h2d, FindProfile("h200").link_h2d);
+      EXPECT_TRUE(profile.overrides.empty());
+      return error.what();
+    }
+    return "nothing";
+  };
+  EXPECT_TRUE(Has(complaint("link.h2d", "128GB"), "is a size"));
+  EXPECT_TRUE(Has(complaint("link.h2b", "128GB/s"), "did you mean 'link.h2d'"));
+  EXPECT_TRUE(Has(complaint("kernel.gem.fixed", "1us"), "did you mean 'kernel.gemm.fixed'"));
+  EXPECT_TRUE(Has(complaint("kernel.gemm.speed", "1us"), "kernel.gemm.s"));
+  for (const char* path : {"", ".", "kernel", "kernel.", "kernel..", "kernel.gemm", "link"}) {
+    EXPECT_NE(complaint(path, "1us"), "nothing") << path;
+  }
+  EXPECT_NE(complaint(std::string(100'000, 'x'), "1us"), "nothing");
+  for (const char* value : {"-5GB/s", "nan", "inf GB/s", "1e999GB/s", "0GB/s", "", "five"}) {
+    EXPECT_NE(complaint("link.h2d", value), "nothing") << value;
+  }
+  EXPECT_TRUE(Has(complaint("link.both_h2d", "60GB/s"), "while the other runs"));
+}
+
+TEST(ProfileCheckTest, EveryKernelKindIsNeededAndNoOther) {
+  Profile profile = FindProfile("h200");
+  profile.kernels.erase("score");
+  EXPECT_THROW(Check(profile, "test"), Error);
+  profile = FindProfile("h200");
+  profile.kernels["skore"] = profile.kernels["score"];
+  EXPECT_THROW(Check(profile, "test"), Error);
+  profile = FindProfile("h200");
+  profile.zero_copy = {};
+  EXPECT_THROW(Check(profile, "test"), Error);
+}
+
+}  // namespace
+}  // namespace stallcast::hardware

@@ -1,0 +1,114 @@
+#include "models/llm/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "traces/common/error.h"
+
+namespace stallcast::llm {
+namespace {
+
+// Parameter counts as the publishers state them; our counts leave out QK norms only.
+TEST(ModelTest, WeightsMatchPublishedParameterCounts) {
+  const auto billions = [](const char* name) {
+    return std::round(static_cast<double>(FindModel(name).WeightBytes()) / 2 / 1e7) / 100;
+  };
+  EXPECT_EQ(FindModel("llama-3.1-8b").WeightBytes(), 16'060'522'496);
+  EXPECT_NEAR(billions("llama-3.1-8b"), 8.03, 0.005);
+  EXPECT_NEAR(billions("qwen2.5-7b"), 7.62, 0.005);
+  EXPECT_NEAR(billions("qwen2.5-14b"), 14.77, 0.005);
+  EXPECT_NEAR(billions("qwen3-4b"), 4.02, 0.005);
+  EXPECT_NEAR(billions("qwen3-8b"), 8.19, 0.005);
+  EXPECT_NEAR(billions("llama-3-70b"), 70.55, 0.005);
+  EXPECT_EQ(FindModel("stallcast-25m").WeightBytes(), 50'082'816);
+}
+
+TEST(ModelTest, KvCacheOfATokenByHand) {
+  EXPECT_EQ(FindModel("llama-3.1-8b").KvBytesPerTokenLayer(), 4096);
+  EXPECT_EQ(FindModel("llama-3.1-8b").KvBytesPerToken(), 128 * 1024);
+  EXPECT_EQ(FindModel("qwen2.5-7b").KvBytesPerToken(), 56 * 1024);
+  EXPECT_EQ(FindModel("qwen3-8b").KvBytesPerToken(), 144 * 1024);
+  EXPECT_EQ(FindModel("stallcast-25m").KvBytesPerToken(), 6 * 1024);
+}
+
+TEST(ModelTest, EveryModelIsConsistent) {
+  for (const std::string& name : ModelNames()) {
+    SCOPED_TRACE(name);
+    const Model model = FindModel(name);
+    EXPECT_EQ(model.name, name);
+    EXPECT_EQ(model.query_heads % model.kv_heads, 0);
+    EXPECT_FALSE(model.source.empty());
+    EXPECT_GT(model.max_context, 0);
+  }
+}
+
+TEST(ModelTest, ShardsAddUpToTheModel) {
+  const Model model = FindModel("llama-3-70b");
+  const Model shard = Shard(model, 8);
+  EXPECT_EQ(shard.kv_heads, 1);
+  EXPECT_EQ(shard.group(), model.group());
+  EXPECT_EQ(shard.KvBytesPerToken() * 8, model.KvBytesPerToken());
+  EXPECT_EQ(shard.tensor_parallel, 8);
+  // Norms are on every GPU.
+  const Bytes norms = (2 * 80 + 1) * 8192 * 2;
+  EXPECT_EQ((shard.WeightBytes() - norms) * 8 + norms, model.WeightBytes());
+}
+
+TEST(ModelTest, RefusesShardsThatDoNotDivide) {
+  for (const int32_t ways : {0, -1, 3, 16}) {
+    EXPECT_THROW(Shard(FindModel("llama-3.1-8b"), ways), Error) << ways;
+  }
+}
+
+TEST(ModelTest, UnknownModelsListTheKnown) {
+  try {
+    FindModel("gpt-5");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_TRUE(error.usage());
+    EXPECT_NE(std::string(error.what()).find("qwen3-8b"), std::string::npos);
+  }
+}
+
+traces::proto::Model TracedModel() {
+  traces::proto::Model model;
+  model.set_name("stallcast-25m");
+  model.set_layers(6);
+  model.set_query_heads(8);
+  model.set_kv_heads(2);
+  model.set_head_dim(128);
+  model.set_hidden(512);
+  model.set_intermediate(1408);
+  model.set_vocabulary(8192);
+  return model;
+}
+
+TEST(ModelTest, TracedModelHasTheTracesShape) {
+  const Model model = FromTrace(TracedModel());
+  EXPECT_EQ(model.WeightBytes(), FindModel("stallcast-25m").WeightBytes());
+  traces::proto::Model unknown = TracedModel();
+  unknown.set_name("of my own");
+  unknown.set_layers(7);
+  EXPECT_EQ(FromTrace(unknown).layers, 7);
+  EXPECT_FALSE(FromTrace(unknown).tied_embeddings);
+}
+
+TEST(ModelTest, RefusesSenselessTracedModels) {
+  const auto refused = [](auto change) {
+    traces::proto::Model model = TracedModel();
+    change(model);
+    EXPECT_THROW(FromTrace(model), Error);
+  };
+  refused([](auto& m) { m.clear_layers(); });
+  refused([](auto& m) { m.set_kv_heads(0); });
+  refused([](auto& m) { m.set_kv_heads(3); });
+  refused([](auto& m) { m.set_head_dim(-128); });
+  refused([](auto& m) { m.set_hidden(2'000'000'000); });
+  refused([](auto& m) { m.clear_vocabulary(); });
+  refused([](auto& m) { m.clear_intermediate(); });
+}
+
+}  // namespace
+}  // namespace stallcast::llm

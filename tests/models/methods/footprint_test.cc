@@ -1,0 +1,76 @@
+// Footprints of Llama-3.1-8B, counted by hand: 32 layers of 8 KV heads and 128 dimensions of 2
+// bytes are 4 KiB a token and layer.
+#include <gtest/gtest.h>
+
+#include "models/llm/model.h"
+#include "models/methods/method.h"
+
+namespace stallcast::methods {
+namespace {
+
+constexpr int64_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
+constexpr int64_t kContext = 32768, kTokenLayer = 4 * kKiB;
+
+Footprint Of(const char* method, const ParamValues& values, int64_t context = kContext,
+             int32_t batch = 1) {
+  llm::Model model;
+  model.layers = 32;
+  model.query_heads = 32;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  return MakeMethod(method, values).method->Bytes(model, context, batch);
+}
+
+TEST(Footprint, FullCacheIsAllOnTheGpu) {
+  EXPECT_EQ(Of("full", {}).gpu(), 4 * kGiB);
+  EXPECT_EQ(Of("full", {}, kContext, 3).gpu(), 12 * kGiB);
+  EXPECT_EQ(Of("full", {}).host, 0);
+}
+
+TEST(Footprint, OffloadKeepsTwoLayersOnTheGpu) {
+  EXPECT_EQ(Of("offload", {}).gpu(), kMiB * 2 * 128);
+  EXPECT_EQ(Of("offload", {}).host, 4 * kGiB);
+  EXPECT_EQ(Of("offload", {{"prefetch", "0"}}).gpu(), 128 * kMiB);
+}
+
+TEST(Footprint, StreamingIsTheBudgetHoweverLongTheContext) {
+  EXPECT_EQ(Of("streaming", {}).gpu(), 256 * kMiB);
+  EXPECT_EQ(Of("streaming", {}, 1000).gpu(), kTokenLayer * 1000 * 32);
+}
+
+TEST(Footprint, QuestAddsThirtyTwoBytesATokenAndHead) {
+  const Footprint bytes = Of("quest", {});
+  EXPECT_EQ(bytes.gpu_kv, 4 * kGiB);
+  EXPECT_EQ(bytes.gpu_index, 30 * kContext * 8 * 32);
+  EXPECT_EQ(bytes.host, 0);
+}
+
+TEST(Footprint, FreeKvKeepsBudgetSummariesAndTwoBuffers) {
+  const Footprint bytes = Of("freekv", {});
+  EXPECT_EQ(bytes.gpu_kv, kContext * kTokenLayer + kTokenLayer * 31 * 2048);
+  // 512 B a page and KV head, and two maps of 4 bytes: all pages, and those on the GPU.
+  EXPECT_EQ(bytes.gpu_index, int64_t{31} * 8 * (1024 * 512 + (1024 + 64) * 4));
+  // Two buffers of one head's 64 pages of 16 KiB, and 31 layers' last queries of 8 KiB.
+  EXPECT_EQ(bytes.gpu_buffers, kKiB * 2 * 64 * 16 + kKiB * 31 * 8);
+  EXPECT_EQ(bytes.host, 31 * kContext * kTokenLayer);
+  EXPECT_EQ(Of("freekv", {{"double_buffer", "off"}}).gpu_buffers, kKiB * 64 * 16 + kKiB * 31 * 8);
+  EXPECT_EQ(Of("freekv", {{"recall", "zero-copy"}, {"correction", "off"}}).gpu_buffers, 0);
+  // Staged: 32 missed pages of all heads at worst, pinned and where they land, twice.
+  EXPECT_EQ(Of("freekv", {{"recall", "staged"}}).host - bytes.host, kKiB * 2 * 32 * 128);
+}
+
+TEST(Footprint, ArkValeHasNoBuffersAndOneMapALayer) {
+  const Footprint bytes = Of("arkvale", {});
+  EXPECT_EQ(bytes.gpu_kv, 2 * kContext * kTokenLayer + kTokenLayer * 30 * 2048);
+  EXPECT_EQ(bytes.gpu_index, int64_t{30} * (8 * 1024 * 512 + (1024 + 64) * 4));
+  EXPECT_EQ(bytes.gpu_buffers, 0);
+  EXPECT_EQ(bytes.host, 30 * kContext * kTokenLayer);
+  EXPECT_EQ(Of("arkvale-freekv", {}).gpu_kv, Of("freekv", {}).gpu_kv);
+}
+
+TEST(Footprint, ContextsUnderTheBudgetTakeWhatTheyHold) {
+  EXPECT_EQ(Of("freekv", {}, 1000).gpu_kv, kTokenLayer * 32 * 1024);  // whole pages
+}
+
+}  // namespace
+}  // namespace stallcast::methods

@@ -1,0 +1,145 @@
+// Counted bytes and operations against hand calculations, most for one layer of Llama-3.1-8B.
+#include "models/plan/work.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace stallcast::plan {
+namespace {
+
+struct Case {
+  Work work;
+  WorkCounts expected;
+  Bytes moved;
+};
+
+std::vector<Case> Cases() {
+  return {
+      // 4096 x 6144 weights, one row: (4096 + 25165824) * 2 read, 6144 * 2 written.
+      {Gemm{.m = 1, .n = 6144, .k = 4096},
+       {.device_read = 50'339'840, .device_written = 12'288, .flops = 50'331'648},
+       50'352'128},
+      // Input, residual and weight read, sum and normed written.
+      {Norm{.rows = 3, .width = 100},
+       {.device_read = 1'400, .device_written = 1'200, .flops = 1'500},
+       2'600},
+      // 32 + 8 + 8 heads of 128: 12,288 bytes each way; 40 heads are rotated.
+      {RopeAppend{.tokens = 1, .query_heads = 32, .kv_heads = 8, .head_dim = 128},
+       {.device_read = 12'288, .device_written = 12'288, .flops = 15'360},
+       24'576},
+      {SwiGlu{.rows = 1, .width = 14'336},
+       {.device_read = 57'344, .device_written = 28'672, .flops = 71'680},
+       86'016},
+      {Sample{.rows = 2, .vocabulary = 128'256},
+       {.device_read = 513'024, .device_written = 8, .flops = 256'512},
+       513'032},
+      // 32 K tokens x 8 KV heads x 512 bytes, and the query and output of 32 heads; 256 tokens a
+      // split.
+      {DecodeAttention{.kv_tokens = 262'144,
+                       .kv_tokens_max = 32'768,
+                       .sequences = 1,
+                       .kv_heads = 8,
+                       .group = 4,
+                       .head_dim = 128},
+       {.device_read = 134'225'920,
+        .device_written = 8'192,
+        .flops = 536'870'912,
+        .serial_items = 256},
+       134'234'112},
+      // Two tokens after one: 2 + 3 pairs a head.
+      {PrefillAttention{
+           .sequences = 1, .tokens = 2, .past = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 10},
+       {.device_read = 160 + 240, .device_written = 160, .flops = 4 * 5 * 4 * 10},
+       560},
+      // A page of 32 keys in, two vectors out.
+      {Summarize{.units = 10, .unit_tokens = 32, .vectors = 2, .head_dim = 128},
+       {.device_read = 81'920, .device_written = 5'120, .flops = 81'920},
+       87'040},
+      {QuerySimilarity{.rows = 32, .head_dim = 128},
+       {.device_read = 16'384, .device_written = 32, .flops = 24'576},
+       16'416},
+      // 1,024 pages x 8 heads x 512 bytes, queries of 32 heads, a score a page and head.
+      {Score{.units = 1'024, .kv_rows = 8, .group = 4, .vectors = 2, .head_dim = 128},
+       {.device_read = 4'194'304 + 8'192, .device_written = 32'768, .flops = 16'777'216},
+       4'235'264},
+      {TopK{.rows = 8, .candidates = 1'024, .k = 32},
+       {.device_read = 32'768, .device_written = 1'024, .flops = 8'192, .serial_items = 1'024},
+       33'792},
+      {AssignSlots{.rows = 8, .k = 32, .slots = 64},
+       {.device_read = 3'072, .device_written = 4'096, .serial_items = 96},
+       7'168},
+      {Layout{.pieces = 5, .piece_bytes = 16'384},
+       {.device_read = 81'920, .device_written = 81'920},
+       163'840},
+      {Copy{.pieces = 32, .piece_bytes = 16'384},
+       {.device_written = 524'288, .link_h2d = 524'288},
+       524'288},
+      {ZeroCopyGather{.pieces = 17, .piece_bytes = 8'192, .blocks = 8},
+       {.device_written = 139'264, .link_h2d = 139'264, .serial_items = 3},
+       139'264},
+      {HostGather{.pieces = 10, .piece_bytes = 8'192, .threads = 4},
+       {.host_memory = 163'840, .serial_items = 3},
+       81'920},
+      {HostSync{}, {}, 0},
+      {HostHandoff{}, {}, 0},
+      {GraphLaunch{.nodes = 400}, {}, 0},
+  };
+}
+
+TEST(WorkTest, CountsMatchHandCalculations) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(std::string(KindName(c.work)));
+    const WorkCounts counts = Count(c.work);
+    EXPECT_EQ(counts.device_read, c.expected.device_read);
+    EXPECT_EQ(counts.device_written, c.expected.device_written);
+    EXPECT_EQ(counts.link_h2d, c.expected.link_h2d);
+    EXPECT_EQ(counts.link_d2h, c.expected.link_d2h);
+    EXPECT_EQ(counts.host_memory, c.expected.host_memory);
+    EXPECT_DOUBLE_EQ(counts.flops, c.expected.flops);
+    EXPECT_DOUBLE_EQ(counts.serial_items, c.expected.serial_items);
+    EXPECT_EQ(MovedBytes(c.work), c.moved);
+  }
+}
+
+TEST(WorkTest, EveryKindHasAHandCalculation) {
+  std::set<int> kinds;
+  for (const Case& c : Cases()) kinds.insert(KindOf(c.work));
+  EXPECT_EQ(static_cast<int>(kinds.size()), kOpKinds);
+}
+
+TEST(WorkTest, NamesOfKindsAreDistinct) {
+  std::set<std::string_view> names;
+  for (int kind = 0; kind < kOpKinds; ++kind) names.insert(KindName(kind));
+  EXPECT_EQ(static_cast<int>(names.size()), kOpKinds);
+  EXPECT_EQ(KindName(Work(Score{})), "score");
+}
+
+TEST(WorkTest, CopiesToTheHostReadTheDevice) {
+  const WorkCounts counts =
+      Count(Copy{.direction = Direction::kDeviceToHost, .pieces = 3, .piece_bytes = 100});
+  EXPECT_EQ(counts.link_d2h, 300);
+  EXPECT_EQ(counts.device_read, 300);
+  EXPECT_EQ(counts.link_h2d, 0);
+  EXPECT_EQ(counts.device_written, 0);
+}
+
+TEST(WorkTest, LongestSplitIsATileForShortRowsAndTheWholeRowForShorterOnes) {
+  const auto items = [](int64_t longest) {
+    return Count(DecodeAttention{.kv_tokens = longest,
+                                 .kv_tokens_max = longest,
+                                 .sequences = 1,
+                                 .kv_heads = 1,
+                                 .group = 1,
+                                 .head_dim = 128})
+        .serial_items;
+  };
+  EXPECT_EQ(items(100), 100);
+  EXPECT_EQ(items(128 * 128), 128);
+  EXPECT_EQ(items(131'072), 1'024);
+}
+
+}  // namespace
+}  // namespace stallcast::plan

@@ -1,0 +1,341 @@
+// The real program: what it prints, where, and its exit status.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "traces/format/trace_file.h"
+#include "traces/timeline.h"
+
+namespace stallcast::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+struct Outcome {
+  int status = -1;
+  std::string out, err;
+};
+
+std::string ReadAll(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class Cli : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder() = fs::temp_directory_path() / ("stallcast_cli_" + std::to_string(::getpid()));
+    fs::create_directories(folder());
+    const Outcome made =
+        Run("synth t.kvt --heads 4 --kv-heads 2 --head-dim 64 "
+            "--prompt 2K --steps 6 --spread 4");
+    ASSERT_EQ(made.status, 0) << made.err;
+  }
+  static void TearDownTestSuite() { fs::remove_all(folder()); }
+
+  static fs::path& folder() {
+    static fs::path path;
+    return path;
+  }
+
+  // Runs `stallcast ARGUMENTS` in a shell, in the test's folder.
+  static Outcome Run(const std::string& arguments) {
+    const std::string command =
+        "cd '" + folder().string() + "' && '" STALLCAST_PROGRAM "' " + arguments + " 2>stderr.txt";
+    Outcome outcome;
+    FILE* pipe = ::popen(command.c_str(), "r");
+    std::array<char, 4096> buffer;
+    while (const size_t size = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+      outcome.out.append(buffer.data(), size);
+    }
+    const int status = ::pclose(pipe);
+    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.err = ReadAll(folder() / "stderr.txt");
+    return outcome;
+  }
+
+  // One line on standard error that says `says`, nothing on standard output.
+  static void ExpectFails(const std::string& arguments, int status, const std::string& says) {
+    const Outcome outcome = Run(arguments);
+    SCOPED_TRACE(arguments);
+    EXPECT_EQ(outcome.status, status);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_TRUE(outcome.err.starts_with("stallcast: ")) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(says));
+  }
+
+  static std::vector<std::string> Files() {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder())) {
+      names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+};
+
+TEST_F(Cli, AloneItPrintsTheOverview) {
+  const Outcome outcome = Run("");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.err, "");
+  for (const char* word : {"predict", "sweep", "info", "compare", "export", "synth", "Examples:"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(word));
+  }
+}
+
+TEST_F(Cli, EachCommandHelpsWithAnExample) {
+  for (const char* command : {"predict", "sweep", "info", "compare", "export", "synth"}) {
+    const Outcome outcome = Run(std::string(command) + " --help");
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_THAT(outcome.out, HasSubstr(std::string("\n  stallcast ") + command));
+    size_t line_begin = 0;
+    for (size_t end; (end = outcome.out.find('\n', line_begin)) != std::string::npos;
+         line_begin = end + 1) {
+      EXPECT_LE(end - line_begin, 124u) << outcome.out.substr(line_begin, end - line_begin);
+    }
+  }
+  EXPECT_THAT(Run("--version").out, testing::MatchesRegex("stallcast [0-9.]+\n"));
+}
+
+TEST_F(Cli, WrongUsageIsOneLineAndStatus2) {
+  ExpectFails("predct t.kvt", 2, "did you mean 'predict'");
+  ExpectFails("predict", 2, "run `stallcast predict --help`");
+  ExpectFails("predict t.kvt --bogus", 2, "--bogus");
+  ExpectFails("predict t.kvt --method frekv", 2, "did you mean 'freekv'");
+  ExpectFails("predict t.kvt --method freekv -p budgt=1024", 2, "did you mean 'budget'");
+  ExpectFails("predict t.kvt --method full -p budget=1024", 2, "budget");
+  ExpectFails("predict t.kvt --method freekv -p budget", 2, "name=value");
+  ExpectFails("predict t.kvt --method freekv -p budget=lots", 2, "lots");
+  ExpectFails("predict t.kvt --method freekv --budget -3", 2, "-3");
+  ExpectFails("predict t.kvt --method freekv --budget 0", 2, "budget");
+  ExpectFails("predict t.kvt --method freekv --budget 99999999999999999999", 2, "budget");
+  ExpectFails("predict t.kvt --model lama-3.1-8b", 2, "did you mean 'llama-3.1-8b'");
+  ExpectFails("predict t.kvt --machine h20", 2, "did you mean 'h200'");
+  ExpectFails("predict t.kvt --set link.h2d=128GB", 2, "GB/s");
+  ExpectFails("predict t.kvt --set link.h2d=-1GB/s", 2, "link.h2d");
+  ExpectFails("predict t.kvt --set link.h2d=0GB/s", 2, "link.h2d");
+  ExpectFails("predict t.kvt --set link.h2d=1e999GB/s", 2, "link.h2d");
+  ExpectFails("predict t.kvt --set lnk.h2d=1GB/s", 2, "did you mean 'link.h2d'");
+  ExpectFails("predict t.kvt --steps 0", 2, "--steps");
+  ExpectFails("predict t.kvt --batch 0", 2, "--batch");
+  ExpectFails("predict t.kvt --batch 99999999999999", 2, "--batch");
+  ExpectFails("predict t.kvt --samples -1", 2, "--samples");
+  ExpectFails("predict t.kvt --context -1", 2, "--context");
+  ExpectFails("predict t.kvt --context 4GB", 2, "--context");
+  ExpectFails("predict t.kvt --tp 3 --model llama-3.1-8b", 2, "3 GPUs");
+  ExpectFails("predict t.kvt --format xml", 2, "table, json or csv");
+  ExpectFails("predict t.kvt --timeline x.docx", 2, ".pftrace");
+  ExpectFails("info", 2, "--methods");
+  ExpectFails("info --parameters freekvv", 2, "did you mean 'freekv'");
+  ExpectFails("sweep t.kvt", 2, "--out");
+  ExpectFails("sweep t.kvt --out r.sqlite -g budgte=1,2", 2, "did you mean 'budget'");
+  ExpectFails("sweep t.kvt --out r.sqlite -g link.h2d=1GB,2GB", 2, "GB/s");
+  ExpectFails("synth x.kvt --similarity 1.5", 2, "--similarity");
+  ExpectFails("synth x.kvt --heads 7", 2, "--heads");
+  ExpectFails("synth x.kvt --prompt 64", 2, "--");
+  ExpectFails("compare t.kvt --by colour", 2, "kind, role or layer");
+  EXPECT_FALSE(fs::exists(folder() / "x.kvt"));
+  EXPECT_FALSE(fs::exists(folder() / "r.sqlite"));
+}
+
+TEST_F(Cli, BadFilesAreOneLineAndStatus1) {
+  std::ofstream(folder() / "text.kvt") << "not a trace at all, just text\n";
+  std::ofstream(folder() / "empty.kvt").close();
+  for (const char* command : {"predict ", "info ", "compare ", "export -o x.json "}) {
+    const std::string c = command;
+    ExpectFails(c + "missing.kvt", 1, "missing.kvt");
+    ExpectFails(c + "text.kvt", 1, "text.kvt");
+    ExpectFails(c + "empty.kvt", 1, "empty.kvt");
+    ExpectFails(c + ".", 1, ".");
+  }
+  ExpectFails("export t.kvt -o x.json", 1, "no timeline");
+  ExpectFails("compare t.kvt", 1, "no predicted timeline");
+  ExpectFails("sweep --show missing.sqlite", 1, "missing.sqlite");
+  ExpectFails("sweep --show t.kvt", 1, "t.kvt");
+}
+
+TEST_F(Cli, OutputsThatCannotBeWrittenLeaveNothing) {
+  fs::create_directories(folder() / "taken.json");
+  ASSERT_EQ(Run("predict t.kvt --method full --timeline full.kvt").status, 0);
+  const auto before = Files();
+  ExpectFails("predict t.kvt --method full --timeline no/folder/x.json", 1, "x.json");
+  ExpectFails("predict t.kvt --method full --timeline taken.json", 1, "taken.json");
+  ExpectFails("export full.kvt --as json -o /dev/full", 1, "/dev/full");
+  ExpectFails("export full.kvt --as csv -o /dev/full", 1, "/dev/full");
+  ExpectFails("export full.kvt --as pftrace -o /dev/full", 1, "/dev/full");
+  ExpectFails("export full.kvt --as kvt -o /dev/full", 1, "/dev/full");
+  ExpectFails("synth no/folder/x.kvt", 1, "x.kvt");
+  ExpectFails("synth /dev/full", 1, "/dev/full");
+  ExpectFails("sweep t.kvt --out no/folder/r.sqlite -g batch=1", 1, "r.sqlite");
+  EXPECT_EQ(Run("info --models > /dev/full").status, 1);
+  EXPECT_THAT(ReadAll(folder() / "stderr.txt"), HasSubstr("standard output"));
+  EXPECT_EQ(Run("--help > /dev/full").status, 1);
+  EXPECT_EQ(Files(), before);
+}
+
+TEST_F(Cli, AFailedExportLeavesTheOldFile) {
+  ASSERT_EQ(Run("predict t.kvt --method full --timeline keep.kvt").status, 0);
+  const std::string old = ReadAll(folder() / "keep.kvt");
+  // A limit on file size stands for a full disk.
+  const std::string limited = "'" STALLCAST_PROGRAM "' synth keep.kvt --prompt 8K --steps 1";
+  const std::string command = "cd '" + folder().string() + "' && (ulimit -f 64; trap '' XFSZ; " +
+                              limited + ") 2>stderr.txt";
+  EXPECT_NE(std::system(command.c_str()), 0);
+  EXPECT_TRUE(ReadAll(folder() / "keep.kvt") == old);
+  for (const std::string& name : Files()) EXPECT_EQ(name.find(".part-"), std::string::npos) << name;
+}
+
+TEST_F(Cli, ADamagedTraceIsUsedUnlessStrict) {
+  std::string bytes = ReadAll(folder() / "t.kvt");
+  std::ofstream(folder() / "cut.kvt", std::ios::binary) << bytes.substr(0, bytes.size() - 100);
+  const Outcome lenient = Run("predict cut.kvt --method freekv --budget 1280");
+  EXPECT_EQ(lenient.status, 0) << lenient.err;
+  EXPECT_THAT(lenient.out, HasSubstr("truncated"));
+  EXPECT_THAT(Run("info cut.kvt").out, HasSubstr("Problems"));
+  ExpectFails("predict cut.kvt --method freekv --strict", 1, "cut.kvt");
+  ExpectFails("info cut.kvt --strict", 1, "cut.kvt");
+}
+
+TEST_F(Cli, PredictPrintsATableBestFirst) {
+  const Outcome outcome = Run("predict t.kvt --machine h200,a100-40gb --set link.h2d=40GB/s");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");  // no progress bar away from a terminal
+  EXPECT_THAT(outcome.out, HasSubstr("(measured), link.h2d = 40GB/s"));
+  EXPECT_THAT(outcome.out, HasSubstr("A100"));
+  EXPECT_THAT(outcome.out, HasSubstr("synthetic"));
+  EXPECT_THAT(outcome.out, HasSubstr("derived"));
+  size_t begin = 0;
+  for (size_t end; (end = outcome.out.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    if (outcome.out[begin] == '-') continue;  // notes may be longer
+    EXPECT_LE(end - begin, 140u);
+  }
+}
+
+TEST_F(Cli, WhatDoesNotFitIsSaidAndComesLast) {
+  const Outcome outcome =
+      Run("predict t.kvt --model llama-3.1-8b --context 128K --batch 16 "
+          "--method full,freekv --machine a100-40gb --steps 2 --no-prefill");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const size_t freekv = outcome.out.find("*  freekv"), full = outcome.out.find("does not fit");
+  EXPECT_NE(freekv, std::string::npos) << outcome.out;
+  EXPECT_NE(full, std::string::npos) << outcome.out;
+  EXPECT_LT(freekv, full);
+}
+
+TEST_F(Cli, JsonAndCsvHaveEveryFieldWithItsUnit) {
+  const Outcome json = Run("predict t.kvt --method freekv,full --budget 1280 --format json");
+  EXPECT_EQ(json.status, 0) << json.err;
+  const Outcome csv = Run("predict t.kvt --method freekv,full --budget 1280 --format csv");
+  const std::string header = csv.out.substr(0, csv.out.find('\n'));
+  EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 3);
+  for (const char* field : {"step_p50_ms", "recall_bytes", "prefill_s", "role_recall_exposed_ms",
+                            "largest_context_tokens", "attention_mass", "notes"}) {
+    EXPECT_THAT(json.out, HasSubstr(fmt::format("\"{}\": ", field)));
+    EXPECT_THAT(header, HasSubstr(field));
+  }
+  EXPECT_THAT(json.out, HasSubstr("\"sampled_p50_ms\": null"));
+}
+
+TEST_F(Cli, AFasterLinkIsNeverSlower) {
+  const auto step = [](const std::string& rate) {
+    const Outcome o =
+        Run("predict t.kvt --method offload --format csv --no-prefill --set link.h2d=" + rate);
+    const std::string header = o.out.substr(0, o.out.find('\n'));
+    const auto column = std::count(
+        header.begin(), header.begin() + static_cast<int64_t>(header.find("step_mean_ms")), ',');
+    std::string row = o.out.substr(o.out.find('\n') + 1);
+    for (int64_t i = 0; i < column; ++i) row = row.substr(row.find(',') + 1);
+    return std::stod(row);
+  };
+  EXPECT_GT(step("1GB/s"), step("100GB/s"));
+}
+
+TEST_F(Cli, TimelinesAreWrittenAndConverted) {
+  ASSERT_EQ(Run("predict t.kvt --method freekv --budget 1280 --timeline run.kvt").status, 0);
+  const traces::Trace file = traces::ReadTrace(folder() / "run.kvt");
+  ASSERT_EQ(file.timelines.size(), 1u);
+  EXPECT_EQ(file.timelines[0].origin, traces::Timeline::Origin::kPredicted);
+  EXPECT_GT(file.timelines[0].rows(), 0);
+  for (const char* name : {"run.pftrace", "run.json", "run.csv"}) {
+    const Outcome outcome = Run(std::string("export run.kvt -o ") + name);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_GT(fs::file_size(folder() / name), 100u);
+  }
+  ExpectFails("export run.kvt -o run.json --timeline 2", 2, "timeline 2");
+  EXPECT_THAT(Run("info run.kvt").out, HasSubstr("predicted"));
+}
+
+TEST_F(Cli, CompareFindsTheErrorAndKeepsTheLimit) {
+  ASSERT_EQ(Run("predict t.kvt --method freekv --budget 1280 --timeline p.kvt").status, 0);
+  traces::Trace file = traces::ReadTrace(folder() / "p.kvt");
+  traces::Timeline measured = file.timelines[0];
+  measured.origin = traces::Timeline::Origin::kMeasured;
+  for (int64_t row = 0; row < measured.rows(); ++row) {
+    measured.start[row] = measured.start[row] * 10 / 9;
+    measured.duration[row] = measured.duration[row] * 10 / 9;
+  }
+  traces::TraceWriter writer(folder() / "m.kvt", file.info);
+  writer.Write(measured);
+  writer.Finish();
+  traces::TraceWriter both(folder() / "both.kvt", file.info);
+  both.Write(measured);
+  both.Write(file.timelines[0]);
+  both.Finish();
+  for (const char* files : {"p.kvt m.kvt", "m.kvt p.kvt", "both.kvt"}) {
+    const Outcome outcome = Run(std::string("compare --max-step-error 11% ") + files);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("step time error: 10.00 % median"));
+    EXPECT_THAT(outcome.out, HasSubstr("only predicted: 0"));
+  }
+  EXPECT_EQ(Run("compare p.kvt m.kvt --max-step-error 9%").status, 1);
+  EXPECT_EQ(Run("compare p.kvt m.kvt --by role --format csv").status, 0);
+  EXPECT_THAT(Run("compare p.kvt m.kvt --by layer --format json").out, HasSubstr("\"layer 1\""));
+  ExpectFails("compare p.kvt p.kvt", 1, "no measured timeline");
+  ExpectFails("compare p.kvt both.kvt", 2, "--predicted N");
+  EXPECT_EQ(Run("compare p.kvt both.kvt --predicted 1").status, 0);
+}
+
+TEST_F(Cli, SweepResumesAndShows) {
+  const std::string sweep =
+      "sweep t.kvt --out s.sqlite --method freekv,full --no-prefill -g batch=1:4:x2 ";
+  const Outcome first = Run(sweep + "-g budget=1280");
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("6 points: 6 predicted, 0 failed, 0 there already"));
+  const Outcome more = Run(sweep + "-g budget=1280,64");
+  EXPECT_THAT(more.out, HasSubstr("9 points: 0 predicted, 3 failed, 6 there already"));
+  const Outcome table = Run("sweep --show s.sqlite --pareto");
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("failed: "));
+  EXPECT_THAT(table.out, HasSubstr("\n*  "));
+  EXPECT_THAT(Run("sweep --show s.sqlite --format json").out, HasSubstr("\"step_p50_ms\": "));
+}
+
+TEST_F(Cli, SynthIsDeterministic) {
+  const std::string shape =
+      " --layers 1 --model-layers 1 --heads 2 --kv-heads 1 --prompt 1K --steps 2 --spread 4 --seed "
+      "7";
+  ASSERT_EQ(Run("synth a.kvt" + shape).status, 0);
+  ASSERT_EQ(Run("synth b.kvt" + shape).status, 0);
+  EXPECT_TRUE(ReadAll(folder() / "a.kvt") == ReadAll(folder() / "b.kvt"));
+}
+
+TEST_F(Cli, AReaderThatStopsEarlyIsNoError) {
+  const Outcome outcome = Run("info --machine h200 --format json | head -1");
+  EXPECT_EQ(outcome.err, "");
+}
+
+}  // namespace
+}  // namespace stallcast::cli

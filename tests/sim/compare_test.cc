@@ -1,0 +1,196 @@
+#include "sim/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "traces/common/error.h"
+
+namespace stallcast::sim {
+namespace {
+
+using traces::Role;
+using traces::Timeline;
+
+constexpr uint16_t kHost = 0, kStream = 1;
+
+// Two lanes; rows are added in any order.
+class TimelineMaker {
+ public:
+  explicit TimelineMaker(Timeline::Origin origin) {
+    t_.origin = origin;
+    t_.title = "test";
+    t_.lanes = {{"host", traces::LaneKind::kHost, false},
+                {"compute", traces::LaneKind::kStream, true}};
+    t_.names = {"gemm", "copy"};
+  }
+  TimelineMaker& Add(uint16_t lane, int64_t op, int32_t step, uint32_t name, int64_t start,
+                     int64_t duration, int16_t layer = 0) {
+    t_.lane.push_back(lane);
+    t_.op.push_back(op);
+    t_.step.push_back(step);
+    t_.layer.push_back(layer);
+    t_.role.push_back(name == 0 ? Role::kProjection : Role::kRecall);
+    t_.name.push_back(name);
+    t_.start.emplace_back(start);
+    t_.duration.emplace_back(duration);
+    t_.bytes.push_back(0);
+    return *this;
+  }
+  operator const Timeline&() const { return t_; }
+
+ private:
+  Timeline t_;
+};
+
+TimelineMaker PredictedMaker() { return TimelineMaker(Timeline::Origin::kPredicted); }
+TimelineMaker MeasuredMaker() { return TimelineMaker(Timeline::Origin::kMeasured); }
+
+Comparison CompareSides(const Timeline& p, const Timeline& m) {
+  return Compare(Predicted<const Timeline*>{&p}, Measured<const Timeline*>{&m});
+}
+
+TEST(Compare, MatchesByStepOpAndCallOrRun) {
+  const auto p = PredictedMaker()
+                     .Add(kHost, 7, 0, 0, 0, 5)
+                     .Add(kStream, 7, 0, 0, 10, 100)
+                     .Add(kStream, 7, 1, 0, 200, 90);
+  const auto m = MeasuredMaker()
+                     .Add(kStream, 7, 1, 0, 900, 100)
+                     .Add(kStream, 7, 0, 0, 500, 80)
+                     .Add(kHost, 7, 0, 0, 400, 4);
+  const Comparison c = CompareSides(p, m);
+  ASSERT_EQ(c.ops.size(), 3u);
+  EXPECT_FALSE(c.ops[0].call);
+  EXPECT_EQ(c.ops[0].duration.predicted.value.count(), 100);
+  EXPECT_EQ(c.ops[0].duration.measured.value.count(), 80);
+  EXPECT_EQ(c.ops[0].duration.residual().count(), 20);
+  EXPECT_DOUBLE_EQ(c.ops[0].duration.relative(), 0.25);
+  EXPECT_TRUE(c.ops[1].call);
+  EXPECT_EQ(c.ops[1].duration.residual().count(), 1);
+  EXPECT_EQ(c.ops[2].step, 1);
+  EXPECT_EQ(c.ops[2].duration.residual().count(), -10);
+}
+
+TEST(Compare, StepTimesRunFromTheEndOfTheStepBefore) {
+  const auto p = PredictedMaker()
+                     .Add(kHost, 0, 0, 0, 50, 10)
+                     .Add(kStream, 0, 0, 0, 100, 50)
+                     .Add(kStream, 1, 1, 0, 160, 90);
+  const auto m = MeasuredMaker()
+                     .Add(kHost, 0, 0, 0, 1000, 10)
+                     .Add(kStream, 0, 0, 0, 1040, 60)
+                     .Add(kStream, 1, 1, 0, 1150, 70);
+  const Comparison c = CompareSides(p, m);
+  ASSERT_EQ(c.steps.size(), 2u);
+  EXPECT_EQ(c.steps[0].time.predicted.value.count(), 100);  // 50 to 150: the first row on
+  EXPECT_EQ(c.steps[0].time.measured.value.count(), 100);
+  EXPECT_EQ(c.steps[1].time.predicted.value.count(), 100);  // 150 to 250
+  EXPECT_EQ(c.steps[1].time.measured.value.count(), 120);   // 1100 to 1220
+  EXPECT_NEAR(c.worst_step_error, 20.0 / 120, 1e-12);
+  EXPECT_EQ(c.worst_step, 1);
+  EXPECT_EQ(c.median_step_error, 0);  // the lower of two, by nearest rank
+}
+
+TEST(Compare, RowsOfOneOpAreOneSpan) {
+  const auto p = PredictedMaker().Add(kStream, 3, 0, 1, 0, 30);
+  const auto m = MeasuredMaker()
+                     .Add(kStream, 3, 0, 1, 100, 5)
+                     .Add(kStream, 3, 0, 1, 107, 5)
+                     .Add(kStream, 3, 0, 1, 120, 5);
+  const Comparison c = CompareSides(p, m);
+  ASSERT_EQ(c.ops.size(), 1u);
+  EXPECT_EQ(c.ops[0].duration.measured.value.count(), 25);
+  EXPECT_TRUE(c.only_measured.value.empty());
+}
+
+TEST(Compare, CountsAndNamesWhatIsOnOneSideOnly) {
+  const auto p = PredictedMaker()
+                     .Add(kStream, 0, 0, 0, 0, 1)
+                     .Add(kStream, 1, 0, 1, 1, 1)
+                     .Add(kHost, 1, 0, 1, 0, 1);
+  const auto m = MeasuredMaker()
+                     .Add(kStream, 0, 0, 0, 0, 1)
+                     .Add(kStream, -1, 0, 1, 1, 1)
+                     .Add(kStream, 9, 0, 0, 2, 1)
+                     .Add(kStream, 0, 1, 0, 3, 1);
+  const Comparison c = CompareSides(p, m);
+  EXPECT_EQ(c.ops.size(), 1u);
+  EXPECT_EQ(c.only_predicted.value,
+            (std::map<std::string, int64_t>{{"copy", 1}, {"copy (call)", 1}}));
+  EXPECT_EQ(c.only_measured.value,
+            (std::map<std::string, int64_t>{{"copy (no op id)", 1}, {"gemm", 2}}));
+}
+
+TEST(Compare, EveryRowIsMatchedOrCounted) {
+  auto p = PredictedMaker();
+  auto m = MeasuredMaker();
+  for (int i = 0; i < 500; ++i) {
+    p.Add(i % 3 == 0 ? kHost : kStream, i * 7 % 400, i % 4, i % 2, i * 10, 3);
+    m.Add(i % 5 == 0 ? kHost : kStream, i * 11 % 400, i % 4, i % 2, i * 10, 4);
+  }
+  const Comparison forth = CompareSides(p, m);
+  const Comparison back = CompareSides(m, p);
+  EXPECT_EQ(forth.ops.size(), back.ops.size());
+  EXPECT_EQ(forth.only_predicted.value, back.only_measured.value);
+  EXPECT_EQ(forth.only_measured.value, back.only_predicted.value);
+  int64_t grouped = 0;
+  for (const ResidualSummary& s : Summarize(forth, GroupBy::kLayer)) grouped += s.ops;
+  EXPECT_EQ(grouped, std::ssize(forth.ops));
+}
+
+TEST(Compare, SummaryQuantilesAreObservedValues) {
+  auto p = PredictedMaker();
+  auto m = MeasuredMaker();
+  // Residuals 1 to 10 in a shuffled order, one of them negative.
+  for (int i = 0; i < 10; ++i) {
+    const int residual = (i * 7 + 3) % 10 + 1;
+    p.Add(kStream, i, 0, 0, 1000 * i, 100 + (residual == 10 ? -10 : residual));
+    m.Add(kStream, i, 0, 0, 1000 * i, 100);
+  }
+  const auto groups = Summarize(CompareSides(p, m), GroupBy::kName);
+  ASSERT_EQ(groups.size(), 1u);
+  const ResidualSummary& s = groups[0];
+  EXPECT_EQ(s.group, "gemm");
+  EXPECT_EQ(s.ops, 10);
+  EXPECT_EQ(s.median.count(), 5);
+  EXPECT_EQ(s.p90.count(), 9);
+  EXPECT_EQ(s.worst.count(), 10);
+  EXPECT_DOUBLE_EQ(s.median_relative, 0.05);
+  EXPECT_DOUBLE_EQ(s.worst_relative, 0.1);
+  EXPECT_EQ((s.worst_op * 7 + 3) % 10 + 1, 10);
+  EXPECT_EQ(s.total.residual().count(), 45 - 10);
+}
+
+TEST(Compare, IdleBeforeShowsTheGapOnTheLane) {
+  const auto p = PredictedMaker().Add(kStream, 0, 0, 0, 0, 10).Add(kStream, 1, 0, 1, 30, 10);
+  const auto m = MeasuredMaker().Add(kStream, 0, 0, 0, 5, 10).Add(kStream, 1, 0, 1, 16, 10);
+  const Comparison c = CompareSides(p, m);
+  EXPECT_EQ(c.ops[1].idle.predicted.value.count(), 20);
+  EXPECT_EQ(c.ops[1].idle.measured.value.count(), 1);
+}
+
+TEST(Compare, GroupsCallsApart) {
+  const auto p = PredictedMaker().Add(kHost, 0, 0, 0, 0, 1).Add(kStream, 0, 0, 0, 1, 9, -1);
+  const Comparison c = CompareSides(p, p);
+  const auto by_role = Summarize(c, GroupBy::kRole);
+  ASSERT_EQ(by_role.size(), 2u);
+  EXPECT_EQ(by_role[0].group, "projection");
+  EXPECT_EQ(by_role[1].group, "projection (call)");
+  EXPECT_EQ(Summarize(c, GroupBy::kLayer)[0].group, "no layer");
+}
+
+TEST(Compare, NothingInCommonIsAnError) {
+  const auto p = PredictedMaker().Add(kStream, 0, 0, 0, 0, 1);
+  const auto m = MeasuredMaker().Add(kStream, 1, 0, 0, 0, 1);
+  EXPECT_THROW(CompareSides(p, m), Error);
+  EXPECT_THROW(CompareSides(p, MeasuredMaker()), Error);
+}
+
+TEST(TimePair, RelativeToNothingMeasured) {
+  EXPECT_EQ((TimePair{}.relative()), 0);
+  EXPECT_TRUE(std::isinf((TimePair{{Picoseconds(1)}, {Picoseconds(0)}}.relative())));
+}
+
+}  // namespace
+}  // namespace stallcast::sim

@@ -1,0 +1,458 @@
+// Each test states what theory says, then expects exactly that time (to a picosecond or two, since
+// ends are rounded).
+#include "sim/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "sim/metrics.h"
+#include "tests/sim/test_machine.h"
+
+namespace stallcast::sim {
+namespace {
+
+using namespace std::chrono_literals;
+using hardware::CostModel;
+using hardware::Profile;
+using plan::Copy;
+using plan::CopyPath;
+using plan::Direction;
+using plan::LaneId;
+using plan::OpId;
+using plan::PlanBuilder;
+
+constexpr int64_t kMB = 1000 * 1000;
+
+Copy Bulk(Direction direction, int64_t bytes) { return {direction, CopyPath::kBulk, 1, bytes}; }
+Copy H2D(int64_t bytes) { return Bulk(Direction::kHostToDevice, bytes); }
+Copy D2H(int64_t bytes) { return Bulk(Direction::kDeviceToHost, bytes); }
+
+/// A kernel that takes `time` alone on the test machine, with all multiprocessors: a layout of as
+/// many bytes, read and written.
+plan::Layout Kernel(Picoseconds time) {
+  return {1, static_cast<int64_t>(std::llround(Seconds(time) * 4e12 / 2))};
+}
+
+void ExpectTime(Picoseconds actual, Picoseconds expected) {
+  EXPECT_LE(std::abs((actual - expected).count()), 2)
+      << actual.count() << " ps, expected " << expected.count() << " ps";
+}
+
+struct Streams {
+  PlanBuilder builder;
+  LaneId host = builder.AddHost("host");
+  std::vector<LaneId> lanes;
+  LaneId Add(bool compute = false) {
+    lanes.push_back(builder.AddStream("stream", host, compute));
+    return lanes.back();
+  }
+};
+
+class Ran {
+ public:
+  Ran(Streams& streams, const Profile& machine)
+      : plan_(streams.builder.Finish()),
+        simulation_(plan_, CostModel(machine)),
+        execution_(simulation_.Run()) {}
+  Picoseconds Start(OpId id) const { return execution_.start[static_cast<size_t>(Index(id))]; }
+  Picoseconds End(OpId id) const { return execution_.end[static_cast<size_t>(Index(id))]; }
+  Picoseconds Total() const { return execution_.end_of_all; }
+  const Cause& Why(OpId id) const { return execution_.cause[static_cast<size_t>(Index(id))]; }
+  const Simulation& simulation() const { return simulation_; }
+  const Execution& execution() const { return execution_; }
+
+ private:
+  plan::Plan plan_;
+  Simulation simulation_;
+  Execution execution_;
+};
+
+TEST(Engine, CopiesOfOneDirectionTakeTurns) {
+  // One engine a direction: two streams add no bandwidth, and the second waits for the first.
+  Streams s;
+  const OpId a = s.builder.Run(s.Add(), H2D(50 * kMB));
+  const OpId b = s.builder.Run(s.Add(), H2D(25 * kMB));
+  const Ran ran(s, TestMachine());
+  ExpectTime(ran.End(a), 1ms);  // 50 MB at 50 GB/s
+  ExpectTime(ran.Start(b), 1ms);
+  ExpectTime(ran.End(b), 1500us);
+  EXPECT_EQ(ran.Why(b).kind, CauseKind::kEngine);
+  EXPECT_EQ(ran.Why(b).op, a);
+}
+
+TEST(Engine, TheCopyEngineServesInOrderOfArrival) {
+  Profile machine = TestMachine();
+  machine.host_launch = machine.host_copy_call = 1e-6;
+  Streams s;
+  const LaneId first = s.Add(), second = s.Add(), third = s.Add();
+  const OpId holder = s.builder.Run(first, H2D(50 * kMB));
+  const OpId late = s.builder.Run(second, Kernel(10us));  // its copy arrives after the third's
+  const OpId b = s.builder.Run(second, H2D(kMB));
+  const OpId c = s.builder.Run(third, H2D(kMB));
+  const Ran ran(s, machine);
+  EXPECT_LT(ran.End(late), ran.End(holder));
+  EXPECT_LT(ran.End(c), ran.End(b));
+  ExpectTime(ran.Start(b), ran.End(c));
+}
+
+TEST(Engine, ACopyAndAZeroCopyReadShareTheLink) {
+  // Both could fill the link alone: each gets half until the smaller is done.
+  // 10 MB shared at 25 GB/s: 400 us each; then 40 MB of the copy alone at 50 GB/s: 800 us.
+  Streams s;
+  const OpId copy = s.builder.Run(s.Add(), H2D(50 * kMB));
+  const OpId gather = s.builder.Run(s.Add(), plan::ZeroCopyGather{10, kMB, 10});
+  Profile machine = TestMachine();
+  machine.zero_copy = hardware::RateTable({1024, 4e6}, {1, 10}, {50e9, 50e9, 50e9, 50e9});
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(gather), 400us);
+  ExpectTime(ran.End(copy), 1200us);
+}
+
+TEST(Engine, BothWaysAtOnceIsSlowerForEach) {
+  // 30 and 20 GB/s while both run. H2D has 30 MB: done at 1 ms; D2H has moved 20 MB of its 60 MB by
+  // then, and the other 40 MB go at 40 GB/s: 1 ms more.
+  Streams s;
+  const OpId up = s.builder.Run(s.Add(), H2D(30 * kMB));
+  const OpId down = s.builder.Run(s.Add(), D2H(60 * kMB));
+  const Ran ran(s, TestMachine());
+  ExpectTime(ran.End(up), 1ms);
+  ExpectTime(ran.End(down), 2ms);
+}
+
+TEST(Engine, ZeroCopyGrowsWithBlocksUpToTheLink) {
+  const Profile machine = TestMachine();  // 5 GB/s a block up to 50 GB/s
+  for (int blocks : {1, 2, 4, 8, 10, 40}) {
+    Streams s;
+    const OpId gather = s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 10000, blocks});
+    const Ran ran(s, machine);
+    const double rate = std::min(5e9 * blocks, 50e9);
+    EXPECT_NEAR(Seconds(ran.End(gather)), 10e6 / rate, 10e6 / rate * 1e-6) << blocks << " blocks";
+  }
+}
+
+TEST(Engine, LaunchesBoundShortKernels) {
+  // n kernels of 1 us with 4 us a launch: the host is the bottleneck. The last starts when its
+  // launch has returned, at 4 n us, plus the launch latency.
+  Profile machine = TestMachine();
+  machine.host_launch = 4e-6;
+  machine.device_launch_latency = 2e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  OpId last = OpId::kNone;
+  for (int i = 0; i < 100; ++i) last = s.builder.Run(lane, Kernel(1us));
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(last), 100 * 4us + 2us + 1us);
+  EXPECT_EQ(ran.Why(last).kind, CauseKind::kIssue);
+}
+
+TEST(Engine, LongKernelsHideLaunches) {
+  // First launch, latency, then kernels back to back with the stream's gap between them.
+  Profile machine = TestMachine();
+  machine.host_launch = 4e-6;
+  machine.device_launch_latency = 2e-6;
+  machine.device_gap = 1e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  OpId last = OpId::kNone;
+  for (int i = 0; i < 100; ++i) last = s.builder.Run(lane, Kernel(10us));
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(last), 4us + 2us + 100 * 10us + 99 * 1us);
+  EXPECT_EQ(ran.Why(last).kind, CauseKind::kLane);
+}
+
+TEST(Engine, AGraphPaysForItsLaunchOnce) {
+  Profile machine = TestMachine();
+  machine.host_launch = 4e-6;
+  machine.host_graph_launch = 6e-6;
+  machine.host_graph_node = 1e-9;
+  machine.device_graph_gap = 0.5e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  s.builder.BeginGraph(s.host);
+  OpId last = OpId::kNone;
+  for (int i = 0; i < 100; ++i) last = s.builder.Run(lane, Kernel(1us));
+  s.builder.EndGraph();
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(last), 6us + 100 * 1ns + 100 * 1us + 99 * 500ns);
+}
+
+TEST(Engine, APiecewiseCopyGoesAtThePaceOfTheSlowerOfHostAndEngine) {
+  Profile machine = TestMachine();
+  machine.host_copy_call = 3e-6;
+  machine.copy_h2d_start = 1e-6;
+  for (const int64_t piece : {50000, 500000}) {  // 1 us and 10 us of link time
+    Streams s;
+    const OpId copy =
+        s.builder.Run(s.Add(), Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 100, piece});
+    const Ran ran(s, machine);
+    const Picoseconds engine = 1us + FromSeconds(static_cast<double>(piece) / 50e9);
+    ExpectTime(ran.End(copy), engine < 3us ? 100 * 3us + engine : 3us + 100 * engine);
+  }
+}
+
+TEST(Engine, TwoKernelsThatFillTheDeviceRunAtHalfSpeed) {
+  Streams s;
+  const OpId a = s.builder.Run(s.Add(true), Kernel(100us));
+  const OpId b = s.builder.Run(s.Add(), Kernel(300us));
+  const Ran ran(s, TestMachine());
+  ExpectTime(ran.End(a), 200us);
+  ExpectTime(ran.End(b), 400us);
+}
+
+TEST(Engine, ASmallKernelFitsBesideALargeOne) {
+  // Limited by its longest chain, not by memory: one block, hardly any bytes.
+  Profile machine = TestMachine();
+  machine.kernels["top_k"].serial_s = 1e-9;
+  Streams s;
+  const OpId large = s.builder.Run(s.Add(true), Kernel(100us));
+  const OpId small = s.builder.Run(s.Add(), plan::TopK{1, 2000, 1});
+  const Ran ran(s, machine);
+  EXPECT_NEAR(Seconds(ran.End(large)), 100e-6, 1.1e-6);
+  EXPECT_LT(ran.End(small), 10us);
+}
+
+TEST(Engine, WaitsSyncsAndHandoffsCostTheirLatency) {
+  Profile machine = TestMachine();
+  machine.host_launch = 1e-6;
+  machine.host_event_record = 0.25e-6;
+  machine.host_stream_wait = 0.25e-6;
+  machine.device_event_latency = 3e-6;
+  machine.host_sync = 5e-6;
+  machine.host_handoff = 7e-6;
+  Streams s;
+  const LaneId compute = s.Add(true), side = s.Add();
+  const LaneId worker = s.builder.AddHost("worker");
+  const OpId a = s.builder.Run(side, Kernel(50us));
+  const OpId b = s.builder.Run(compute, Kernel(10us), {a});
+  const OpId sync = s.builder.SyncStream(s.host, compute);
+  const OpId woken = s.builder.Run(worker, plan::HostHandoff{}, {sync});
+  const OpId after = s.builder.Run(side, Kernel(1us));
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(a), 51us);
+  ExpectTime(ran.Start(b), 54us);
+  ExpectTime(ran.End(sync), 69us);
+  ExpectTime(ran.End(woken), 76us);
+  ExpectTime(ran.Start(after), 70us);  // launched when the sync has returned
+}
+
+TEST(Engine, AHostGatherSharesHostMemory) {
+  // Two threads of 40 GB/s each want 160 GB/s of memory (read and written) and get 100.
+  Profile machine = TestMachine();
+  machine.host_gather_thread = 40e9;
+  Streams s;
+  const LaneId other = s.builder.AddHost("other");
+  const OpId a = s.builder.Run(s.host, plan::HostGather{1000, 25000, 1});
+  const OpId b = s.builder.Run(other, plan::HostGather{1000, 25000, 1});
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(a), 1ms);
+  ExpectTime(ran.End(b), 1ms);
+}
+
+TEST(Engine, SamplesScatterByTheSpreadAndRepeatBySeed) {
+  Profile machine = TestMachine();
+  machine.kernels["layout"].spread = 0.1;
+  Streams s;
+  s.builder.BeginStep(0);
+  s.builder.EndStep(s.builder.Run(s.Add(true), Kernel(100us)));
+  const plan::Plan plan = s.builder.Finish();
+  const Simulation simulation(plan, CostModel(machine));
+  double sum = 0, squares = 0;
+  constexpr int kSamples = 4000;
+  for (int i = 0; i < kSamples; ++i) {
+    const double t = Seconds(simulation.Sample(static_cast<uint64_t>(i)).end_of_all) / 100e-6;
+    sum += t;
+    squares += t * t;
+  }
+  const double mean = sum / kSamples, sigma = std::sqrt(squares / kSamples - mean * mean);
+  EXPECT_NEAR(mean, 1, 4 * 0.1 / std::sqrt(kSamples));
+  EXPECT_NEAR(sigma, 0.1, 0.008);
+  EXPECT_EQ(simulation.Sample(5).end, simulation.Sample(5).end);
+}
+
+// Random plans keep the rules of the machine whatever they hold.
+class RandomPlans : public testing::TestWithParam<unsigned> {
+ protected:
+  static plan::Plan Make(unsigned seed) {
+    std::mt19937 random(seed);
+    PlanBuilder b;
+    std::vector<LaneId> hosts{b.AddHost("host"), b.AddHost("worker")};
+    std::vector<LaneId> streams{b.AddStream("compute", hosts[0], true)};
+    for (int i = 0; i < 3; ++i) streams.push_back(b.AddStream("side", hosts[random() % 2]));
+    b.BeginStep(0);
+    for (int i = 0; i < 400; ++i) {
+      std::vector<OpId> waits;
+      for (unsigned w = random() % 3; w > 0 && b.size() > 0; --w) {
+        waits.push_back(OpId{static_cast<int32_t>(random() % b.size())});
+      }
+      b.At(static_cast<int>(random() % 4), static_cast<plan::Role>(random() % traces::kRoles));
+      const LaneId stream = streams[random() % streams.size()];
+      const auto bytes = static_cast<int64_t>(1 + random() % (1 << 22));
+      switch (random() % 8) {
+        case 0:
+          b.Run(stream, H2D(bytes), waits);
+          break;
+        case 1:
+          b.Run(stream, D2H(bytes), waits);
+          break;
+        case 2:
+          b.Run(stream, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 7, bytes / 8 + 1},
+                waits);
+          break;
+        case 3:
+          b.Run(stream, plan::ZeroCopyGather{64, bytes / 64 + 1, 8}, waits);
+          break;
+        case 4:
+          b.Run(hosts[random() % 2], plan::HostGather{16, bytes / 16 + 1, 1}, waits);
+          break;
+        case 5:
+          b.Run(hosts[random() % 2], plan::HostSync{}, waits);
+          break;
+        default:
+          b.Run(stream, plan::Layout{1, bytes}, waits);
+      }
+    }
+    b.EndStep(b.SyncDevice(hosts[0]));
+    return b.Finish();
+  }
+  static Profile Machine() {
+    Profile machine = TestMachine();
+    machine.host_launch = 3e-6;
+    machine.host_copy_call = 2e-6;
+    machine.copy_h2d_start = machine.copy_d2h_start = 1e-6;
+    machine.device_gap = 0.5e-6;
+    machine.device_event_latency = 1e-6;
+    machine.host_sync = 2e-6;
+    return machine;
+  }
+};
+
+TEST_P(RandomPlans, ObeyOrderWaitsEnginesAndOwnTimes) {
+  const plan::Plan plan = Make(GetParam());
+  const Simulation simulation(plan, CostModel(Machine()));
+  const Execution run = simulation.Run();
+  std::vector<int64_t> lane_free(plan.lanes.size(), 0);
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const plan::Op& op = plan.ops[i];
+    const OpId id{static_cast<int32_t>(i)};
+    auto& free = lane_free[static_cast<size_t>(Index(op.lane))];
+    ASSERT_GE(run.start[i].count(), free);
+    free = run.end[i].count();
+    for (OpId wait : plan.Waits(op)) {
+      const auto waited = run.end[static_cast<size_t>(Index(wait))];
+      ASSERT_LE(waited, op.lane == op.issuer ? run.end[i] : run.start[i]);
+    }
+    if (op.lane != op.issuer) {
+      ASSERT_GE(run.start[i], run.call_start[i]);
+      ASSERT_GE((run.end[i] - run.start[i]).count(), simulation.Cost(id).Alone().count() - 2);
+    }
+  }
+  // One copy at a time in each direction.
+  for (auto engine : {hardware::Engine::kCopyH2D, hardware::Engine::kCopyD2H}) {
+    std::vector<std::pair<int64_t, int64_t>> copies;
+    for (size_t i = 0; i < plan.ops.size(); ++i) {
+      if (simulation.Cost(OpId{static_cast<int32_t>(i)}).engine == engine) {
+        copies.emplace_back(run.start[i].count(), run.end[i].count());
+      }
+    }
+    std::sort(copies.begin(), copies.end());
+    for (size_t i = 1; i < copies.size(); ++i) ASSERT_GE(copies[i].first, copies[i - 1].second);
+  }
+}
+
+TEST_P(RandomPlans, NeverBeatTheCeiling) {
+  const plan::Plan plan = Make(GetParam());
+  const Simulation simulation(plan, CostModel(Machine()));
+  EXPECT_GE(simulation.Run().end_of_all, Ceiling(simulation));
+}
+
+TEST_P(RandomPlans, TimesAddUp) {
+  const plan::Plan plan = Make(GetParam());
+  const Simulation simulation(plan, CostModel(Machine()));
+  const Execution run = simulation.Run();
+  const Metrics m = Measure(simulation, run, 1);
+  ExpectTime(m.compute_busy + m.exposed, m.step_mean);
+  Picoseconds exposed{0}, critical{0};
+  for (int r = 0; r < traces::kRoles; ++r) {
+    exposed += m.roles[r].exposed;
+    critical += m.critical[r];
+    EXPECT_LE(m.roles[r].overlapped, m.roles[r].busy);
+  }
+  ExpectTime(exposed, m.exposed);
+  ExpectTime(critical, m.step_mean);
+}
+
+TEST_P(RandomPlans, RepeatBitForBit) {
+  const plan::Plan plan = Make(GetParam());
+  const Simulation simulation(plan, CostModel(Machine()));
+  const Execution a = simulation.Run(), b = simulation.Run();
+  EXPECT_EQ(a.start, b.start);
+  EXPECT_EQ(a.end, b.end);
+  EXPECT_EQ(a.call_end, b.call_end);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomPlans, testing::Range(1u, 25u));
+
+TEST(Metrics, ExposedTimeIsChargedToWhatTheComputeLaneWaitedFor) {
+  // Compute 10 us; recall of 50 us started with it; attention waits: 40 us exposed by recall.
+  Streams s;
+  const LaneId compute = s.Add(true), recall = s.Add();
+  s.builder.BeginStep(0);
+  s.builder.At(0, plan::Role::kRecall);
+  const OpId fetched = s.builder.Run(recall, H2D(2500000));
+  s.builder.At(0, plan::Role::kMlp);
+  s.builder.Run(compute, Kernel(10us));
+  s.builder.At(0, plan::Role::kAttention);
+  s.builder.EndStep(s.builder.Run(compute, Kernel(5us), {fetched}));
+  const Ran ran(s, TestMachine());
+  const Metrics m = Measure(ran.simulation(), ran.execution(), 1);
+  const RoleTime& role = m.roles[static_cast<size_t>(plan::Role::kRecall)];
+  ExpectTime(role.exposed, 40us);
+  ExpectTime(role.busy, 50us);
+  ExpectTime(role.overlapped, 10us);
+  ExpectTime(m.exposed, 40us);
+  ExpectTime(m.compute_busy, 15us);
+  ExpectTime(m.ceiling, 50us);
+  EXPECT_DOUBLE_EQ(role.overlap(), 0.2);
+  ExpectTime(m.critical[static_cast<size_t>(plan::Role::kRecall)], 50us);
+  ExpectTime(m.critical[static_cast<size_t>(plan::Role::kAttention)], 5us);
+}
+
+TEST(Metrics, ABlockedHostIsChargedToWhatItWaitedFor) {
+  // The host waits for a recall of 20 us, takes 5 us to go on, and launches for 2 us.
+  Profile machine = TestMachine();
+  machine.host_sync = 5e-6;
+  machine.host_launch = 2e-6;
+  Streams s;
+  const LaneId compute = s.Add(true), recall = s.Add();
+  s.builder.BeginStep(0);
+  s.builder.At(0, plan::Role::kRecall);
+  s.builder.Run(recall, H2D(1000000));
+  s.builder.At(0, plan::Role::kSync);
+  s.builder.SyncStream(s.host, recall);
+  s.builder.At(0, plan::Role::kAttention);
+  s.builder.EndStep(s.builder.Run(compute, Kernel(5us)));
+  const Ran ran(s, machine);
+  const Metrics m = Measure(ran.simulation(), ran.execution(), 1);
+  ExpectTime(m.roles[static_cast<size_t>(plan::Role::kRecall)].exposed, 20us);
+  ExpectTime(m.roles[static_cast<size_t>(plan::Role::kSync)].exposed, 5us);
+  ExpectTime(m.roles[static_cast<size_t>(plan::Role::kHost)].exposed, 2us);
+}
+
+TEST(Metrics, ATransferOnTheComputeLaneIsExposed) {
+  Streams s;
+  const LaneId compute = s.Add(true);
+  s.builder.BeginStep(0);
+  s.builder.At(0, plan::Role::kRecall);
+  s.builder.Run(compute, H2D(1000000));
+  s.builder.At(0, plan::Role::kAttention);
+  s.builder.EndStep(s.builder.Run(compute, Kernel(5us)));
+  const Ran ran(s, TestMachine());
+  const Metrics m = Measure(ran.simulation(), ran.execution(), 1);
+  ExpectTime(m.roles[static_cast<size_t>(plan::Role::kRecall)].exposed, 20us);
+  ExpectTime(m.compute_busy, 5us);
+}
+
+}  // namespace
+}  // namespace stallcast::sim

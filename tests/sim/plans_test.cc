@@ -1,0 +1,294 @@
+// Plans that the methods write: what they move, and how their times answer to the machine.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "models/hardware/profile.h"
+#include "models/methods/decoder_plan.h"
+#include "sim/engine.h"
+#include "sim/metrics.h"
+#include "tests/models/methods/random_trace.h"
+
+namespace stallcast::sim {
+namespace {
+
+using methods::MakeMethod;
+using methods::ParamValues;
+using methods::PlanInput;
+using plan::Copy;
+using plan::Direction;
+using plan::OpId;
+
+struct Variant {
+  std::string method;
+  ParamValues params;
+};
+
+// Small pages and budgets, so that a small random trace selects, misses and crosses pages.
+std::vector<Variant> Variants() {
+  const ParamValues arkvale{{"budget", "128"}, {"page", "16"}, {"sink", "16"}, {"window", "32"}};
+  ParamValues as_run = arkvale;
+  as_run["variant"] = "freekv";
+  const ParamValues freekv = arkvale;
+  const auto with = [&](std::initializer_list<std::pair<const std::string, std::string>> more) {
+    ParamValues values = freekv;
+    for (const auto& [name, value] : more) values[name] = value;
+    return values;
+  };
+  return {{"full", {}},
+          {"offload", {}},
+          {"offload", {{"prefetch", "0"}}},
+          {"offload", {{"prefetch", "2"}}},
+          {"streaming", {{"budget", "128"}}},
+          {"quest", {{"budget", "64"}}},
+          {"quest", {{"budget", "64"}, {"group", "max"}}},
+          {"arkvale", arkvale},
+          {"arkvale", as_run},
+          {"freekv", freekv},
+          {"freekv", with({{"tau", "0.5"}})},
+          {"freekv", with({{"correction", "off"}})},
+          {"freekv", with({{"speculation", "off"}})},
+          {"freekv", with({{"layout", "nhd"}})},
+          {"freekv", with({{"double_buffer", "off"}})},
+          {"freekv", with({{"recall", "batched"}})},
+          {"freekv", with({{"recall", "staged"}})},
+          {"freekv", with({{"recall", "zero-copy"}})},
+          {"freekv", with({{"overwrite", "as-coded"}, {"correction", "off"}})}};
+}
+
+llm::Model SmallModel() {
+  llm::Model model;
+  model.name = model.title = "small";
+  model.layers = 4;
+  model.kv_heads = 2;
+  model.query_heads = 6;
+  model.head_dim = 24;
+  model.hidden = 144;
+  model.intermediate = 512;
+  model.vocabulary = 1000;
+  return model;
+}
+
+class Plans : public testing::TestWithParam<Variant> {
+ protected:
+  void SetUp() override {
+    methods::RandomTraceOptions options;
+    options.layers = 4;
+    options.kv_heads = 2;
+    options.group = 3;
+    trace_ = methods::RandomTrace(options);
+    method_ = MakeMethod(GetParam().method, GetParam().params).method;
+    if (method_->NewPolicy()) log_ = methods::Replay(trace_, "", GetParam().method, *method_);
+    input_ = {SmallModel(), 1, options.prompt, options.steps, false, log_ ? &*log_ : nullptr};
+  }
+
+  plan::Plan Decode() const { return methods::WriteDecode(*method_, input_); }
+  static Picoseconds Time(const plan::Plan& plan, const hardware::Profile& machine) {
+    return Simulation(plan, hardware::CostModel(machine)).Run().end_of_all;
+  }
+
+  traces::Trace trace_;
+  std::unique_ptr<methods::Method> method_;
+  std::optional<traces::AccessLog> log_;
+  PlanInput input_;
+};
+
+TEST_P(Plans, RecallWhatTheLogSays) {
+  const plan::Plan plan = Decode();
+  int64_t recalled = 0;
+  for (const plan::Op& op : plan.ops) {
+    if (op.role == plan::Role::kRecall) recalled += plan::Count(op.work).link_h2d;
+  }
+  if (!log_) {
+    // Full offload fetches every layer's cache in every step, the new token apart.
+    int64_t cached = 0;
+    for (int step = 0; step < input_.steps; ++step) cached += input_.prompt_tokens + step;
+    EXPECT_EQ(recalled,
+              GetParam().method == "offload" ? cached * input_.model.KvBytesPerToken() : 0);
+    return;
+  }
+  int64_t units = 0;
+  for (const traces::LayerAccess& layer : log_->layers) {
+    if (layer.dense) continue;
+    // A page set for the whole layer moves every head's share of the page.
+    const int64_t heads = layer.heads == 1 ? 2 : 1;
+    units += heads * (layer.recalled_now.total() + layer.recalled_ahead.total());
+  }
+  constexpr int64_t kPageHeadBytes = 2 * 16 * 24 * 2;  // K and V, 16 tokens, d 24, bf16
+  EXPECT_EQ(recalled, units * kPageHeadBytes);
+}
+
+TEST_P(Plans, AttendWhatTheLogSays) {
+  const plan::Plan plan = Decode();
+  std::map<std::pair<int, int>, int64_t> attended;  // (step, layer) -> tokens over KV heads
+  for (const plan::Op& op : plan.ops) {
+    if (const auto* work = std::get_if<plan::DecodeAttention>(&op.work)) {
+      attended[{op.step, op.layer}] += work->kv_tokens;
+      EXPECT_LE(work->kv_tokens_max, input_.prompt_tokens + op.step + 1);
+    }
+  }
+  ASSERT_EQ(attended.size(), static_cast<size_t>(input_.steps * input_.model.layers));
+  if (!log_) return;
+  for (const traces::LayerAccess& layer : log_->layers) {
+    for (int step = 0; step < input_.steps; ++step) {
+      int64_t expected = 2 * (input_.prompt_tokens + step + 1);
+      if (!layer.dense) {
+        expected = 0;
+        for (int head = 0; head < layer.heads; ++head) {
+          expected += layer.attended_tokens[static_cast<size_t>(step * layer.heads + head)];
+        }
+        if (layer.heads == 1) expected *= 2;
+      }
+      EXPECT_EQ((attended[{step, layer.layer}]), expected) << step << ", layer " << layer.layer;
+    }
+  }
+}
+
+TEST_P(Plans, StepsEndInOrderAndNeverBeatTheCeiling) {
+  const plan::Plan plan = Decode();
+  const Simulation simulation(plan, hardware::CostModel(hardware::FindProfile("h200")));
+  const Metrics m = Measure(simulation, simulation.Run(), 1);
+  ASSERT_EQ(m.step_times.size(), static_cast<size_t>(input_.steps));
+  for (Picoseconds step : m.step_times) EXPECT_GT(step.count(), 0);
+  EXPECT_GE(m.step_mean, m.ceiling);
+  EXPECT_EQ((m.compute_busy + m.exposed) / 1000, m.step_mean / 1000);
+}
+
+TEST_P(Plans, AFasterLinkIsNeverSlower) {
+  const plan::Plan plan = Decode();
+  Picoseconds slower = Picoseconds::max();
+  for (const char* rate : {"5GB/s", "10GB/s", "25GB/s", "50.7GB/s", "100GB/s", "400GB/s"}) {
+    hardware::Profile machine = hardware::FindProfile("h200");
+    hardware::Set(machine, "link.h2d", rate);
+    const Picoseconds time = Time(plan, machine);
+    EXPECT_LE(time, slower) << rate;
+    slower = time;
+  }
+}
+
+TEST_P(Plans, CheaperLaunchesAreNeverSlower) {
+  const plan::Plan plan = Decode();
+  Picoseconds slower = Picoseconds::max();
+  for (const char* cost : {"20us", "10us", "4.9us", "2us"}) {
+    hardware::Profile machine = hardware::FindProfile("h200");
+    hardware::Set(machine, "host.launch", cost);
+    const Picoseconds time = Time(plan, machine);
+    EXPECT_LE(time, slower) << cost;
+    slower = time;
+  }
+}
+
+TEST_P(Plans, RepeatBitForBit) {
+  const plan::Plan a = Decode(), b = Decode();
+  ASSERT_EQ(a.ops.size(), b.ops.size());
+  const hardware::CostModel model(hardware::FindProfile("h200"));
+  EXPECT_EQ(ToTimeline(Simulation(a, model), Simulation(a, model).Run()),
+            ToTimeline(Simulation(b, model), Simulation(b, model).Run()));
+}
+
+TEST_P(Plans, PrefillOffloadsTheWholeCacheOnce) {
+  const plan::Plan plan = methods::WritePrefill(*method_, input_);
+  int64_t offloaded = 0;
+  for (const plan::Op& op : plan.ops) {
+    if (op.role == plan::Role::kOffload) offloaded += plan::Count(op.work).link_d2h;
+  }
+  const methods::Footprint need = method_->Bytes(input_.model, input_.prompt_tokens, 1);
+  if (need.host == 0) {
+    EXPECT_EQ(offloaded, 0);
+    return;
+  }
+  // Layers that are dense stay on the GPU; paged methods offload whole pages.
+  const int64_t layers = input_.model.layers - method_->DenseLayers();
+  const int64_t tokens =
+      GetParam().method == "offload" ? input_.prompt_tokens : input_.prompt_tokens / 16 * 16;
+  EXPECT_EQ(offloaded, layers * tokens * input_.model.KvBytesPerTokenLayer());
+}
+
+TEST_P(Plans, ABatchMovesAsManyTimesTheBytes) {
+  PlanInput batch = input_;
+  batch.batch = 3;
+  const auto read = [](const plan::Plan& plan) {
+    int64_t bytes = 0;
+    for (const plan::Op& op : plan.ops) bytes += plan::Count(op.work).link_h2d;
+    return bytes;
+  };
+  const int64_t one = read(Decode()), three = read(methods::WriteDecode(*method_, batch));
+  // Sequences replay the same steps staggered, each step once when the steps are all of them.
+  EXPECT_EQ(three, 3 * one);
+}
+
+std::string VariantName(const testing::TestParamInfo<Variant>& info) {
+  std::string name = std::to_string(info.index) + info.param.method;
+  for (const auto& [key, value] : info.param.params) {
+    if (key == "budget" || key == "page" || key == "sink" || key == "window") continue;
+    name += key + value;
+  }
+  std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, Plans, testing::ValuesIn(Variants()), VariantName);
+
+// FreeKV's pieces do what they are for, on a link slow enough to matter.
+class FreeKvPieces : public testing::Test {
+ protected:
+  Picoseconds Time(ParamValues params, const char* link = "2GB/s") {
+    for (const auto& [name, value] :
+         ParamValues{{"budget", "128"}, {"page", "16"}, {"sink", "16"}, {"window", "32"}}) {
+      params.try_emplace(name, value);
+    }
+    methods::RandomTraceOptions options;
+    options.layers = 4;
+    options.kv_heads = 2;
+    options.group = 3;
+    options.similarity = 0.98;
+    const traces::Trace trace = methods::RandomTrace(options);
+    const auto method = MakeMethod("freekv", params).method;
+    const traces::AccessLog log = methods::Replay(trace, "", "freekv", *method);
+    const plan::Plan plan = methods::WriteDecode(
+        *method, {SmallModel(), 1, options.prompt, options.steps, false, &log});
+    hardware::Profile machine = hardware::FindProfile("h200");
+    hardware::Set(machine, "link.h2d", link);
+    const Simulation simulation(plan, hardware::CostModel(machine));
+    return simulation.Run().end_of_all;
+  }
+};
+
+TEST_F(FreeKvPieces, SpeculationTakesRecallOffTheCriticalPath) {
+  EXPECT_LT(Time({{"correction", "off"}}), Time({{"speculation", "off"}}));
+}
+
+TEST_F(FreeKvPieces, CorrectionCostsTime) {
+  EXPECT_LT(Time({{"correction", "off"}}), Time({{"tau", "0.9"}}));
+}
+
+TEST_F(FreeKvPieces, FragmentedPagesAreSlowToCopy) {
+  EXPECT_LT(Time({{"speculation", "off"}}), Time({{"speculation", "off"}, {"layout", "nhd"}}));
+}
+
+TEST_F(FreeKvPieces, AStepWithoutHostDecisionsCanBeAGraph) {
+  const auto method = MakeMethod("freekv", {{"recall", "zero-copy"},
+                                            {"correction", "off"},
+                                            {"budget", "128"},
+                                            {"page", "16"},
+                                            {"sink", "16"},
+                                            {"window", "32"}})
+                          .method;
+  methods::RandomTraceOptions options;
+  options.layers = 4;
+  const traces::AccessLog log =
+      methods::Replay(methods::RandomTrace(options), "", "freekv", *method);
+  PlanInput input{SmallModel(), 1, options.prompt, options.steps, false, &log};
+  const hardware::CostModel model(hardware::FindProfile("h200"));
+  const plan::Plan eager = methods::WriteDecode(*method, input);
+  input.graph = true;
+  const plan::Plan graph = methods::WriteDecode(*method, input);
+  EXPECT_LT(Simulation(graph, model).Run().end_of_all, Simulation(eager, model).Run().end_of_all);
+
+  const auto decides = MakeMethod("freekv", {}).method;
+  EXPECT_THROW(methods::WriteDecode(*decides, input), Error);
+}
+
+}  // namespace
+}  // namespace stallcast::sim

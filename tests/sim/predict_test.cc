@@ -1,0 +1,229 @@
+// Predictions from files, as the commands make them.
+#include "sim/predict.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "sim/log_cache.h"
+#include "tests/models/methods/random_trace.h"
+#include "tests/models/methods/samples.h"
+#include "traces/common/error.h"
+
+namespace stallcast::sim {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Predictions : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ =
+        fs::path(testing::TempDir()) /
+        (std::string("predict-") + testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    setenv("XDG_CACHE_HOME", (folder_ / "user").c_str(), 1);
+    methods::RandomTraceOptions options;
+    options.layers = 3;
+    options.dim = 32;
+    Write(methods::RandomTrace(options));
+  }
+  void TearDown() override {
+    unsetenv("XDG_CACHE_HOME");
+    fs::permissions(folder_, fs::perms::owner_all);
+    fs::remove_all(folder_);
+  }
+
+  void Write(traces::Trace trace) {
+    auto& model = *trace.info.mutable_model();
+    model.set_name("random");
+    model.set_layers(3);
+    model.set_query_heads(6);
+    model.set_kv_heads(2);
+    model.set_head_dim(32);
+    model.set_hidden(192);
+    model.set_intermediate(512);
+    model.set_vocabulary(1000);
+    traces::TraceWriter writer(path(), trace.info);
+    for (const traces::Tensor& tensor : trace.tensors) writer.Write(tensor.spec, tensor.data);
+    writer.Finish();
+  }
+  fs::path path() const { return folder_ / "random.kvt"; }
+  static PredictRequest FreeKv() {
+    PredictRequest request;
+    request.params = {{"budget", "128"}, {"page", "16"}, {"sink", "16"}, {"window", "32"}};
+    return request;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Predictions, FillInTheTracesOwnRun) {
+  const Prediction p = Predictor(path()).Predict(FreeKv());
+  EXPECT_EQ(p.request.model, "random");
+  EXPECT_EQ(p.request.context, 203);
+  EXPECT_EQ(p.request.steps, 70);
+  EXPECT_EQ(p.metrics.step_times.size(), 70u);
+  EXPECT_GT(p.prefill->count(), 0);
+  EXPECT_TRUE(p.fits);
+  EXPECT_GT(p.largest_context, 203);
+}
+
+TEST_F(Predictions, FullCacheKeepsAllAttention) {
+  PredictRequest request;
+  request.method = "full";
+  EXPECT_EQ(Predictor(path()).Predict(request).selection.attention_mass, 1);
+}
+
+TEST_F(Predictions, TheCacheSparesTheReplay) {
+  int replays = 0;
+  PredictorOptions options;
+  options.progress = [&](const std::string&, double) { ++replays; };
+  const Prediction fresh = Predictor(path(), options).Predict(FreeKv());
+  EXPECT_GT(replays, 0);
+  replays = 0;
+  PredictRequest other = FreeKv();
+  other.machine = "a100-40gb";
+  Predictor again(path(), options);
+  again.Predict(other);
+  const Prediction cached = again.Predict(FreeKv());
+  EXPECT_EQ(replays, 0);
+  EXPECT_EQ(cached.metrics.step_times, fresh.metrics.step_times);
+  EXPECT_EQ(cached.selection.attention_mass, fresh.selection.attention_mass);
+  // Another selection is another log; another plan parameter is not.
+  PredictRequest plan_only = FreeKv();
+  plan_only.params["recall"] = "batched";
+  again.Predict(plan_only);
+  EXPECT_EQ(replays, 0);
+  PredictRequest selection = FreeKv();
+  selection.params["tau"] = "0.3";
+  again.Predict(selection);
+  EXPECT_GT(replays, 0);
+}
+
+TEST_F(Predictions, ADamagedCacheIsReplayedAndMended) {
+  Predictor(path()).Predict(FreeKv());
+  fs::path log;
+  for (const auto& entry : fs::directory_iterator(folder_ / ".stallcast")) log = entry.path();
+  ASSERT_FALSE(log.empty());
+  const auto size = fs::file_size(log);
+  fs::resize_file(log, size / 2);
+  int replays = 0;
+  PredictorOptions options;
+  options.progress = [&](const std::string&, double) { ++replays; };
+  Predictor(path(), options).Predict(FreeKv());
+  EXPECT_GT(replays, 0);
+  EXPECT_EQ(fs::file_size(log), size);
+}
+
+TEST_F(Predictions, WithoutAWritableFolderNothingIsLostButTime) {
+  if (geteuid() == 0) {
+    // Root may write anywhere: a file in the folder's place has the same effect.
+    std::ofstream(folder_ / ".stallcast") << "not a folder";
+  } else {
+    fs::permissions(folder_, fs::perms::owner_read | fs::perms::owner_exec);
+  }
+  setenv("XDG_CACHE_HOME", path().c_str(), 1);  // a file: nothing can be made inside
+  const Prediction p = Predictor(path()).Predict(FreeKv());
+  EXPECT_GT(p.metrics.step_mean.count(), 0);
+}
+
+TEST_F(Predictions, RunsAtOnceShareACache) {
+  std::vector<std::thread> runs;
+  std::vector<Picoseconds> means(8);
+  for (size_t i = 0; i < means.size(); ++i) {
+    runs.emplace_back([&, i] { means[i] = Predictor(path()).Predict(FreeKv()).metrics.step_mean; });
+  }
+  for (std::thread& run : runs) run.join();
+  for (Picoseconds mean : means) EXPECT_EQ(mean, means[0]);
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(folder_ / ".stallcast")) {
+    EXPECT_EQ(entry.path().extension(), ".kvt") << entry.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 1);
+}
+
+TEST_F(Predictions, MissingOrSenselessTensorsAreOneLine) {
+  methods::RandomTraceOptions options;
+  options.layers = 3;
+  options.dim = 32;
+  traces::Trace trace = methods::RandomTrace(options);
+  for (traces::Tensor& tensor : trace.tensors) {
+    if (tensor.spec.kind == traces::TensorKind::kKey) {
+      const float nan = NAN;
+      std::memcpy(tensor.data.data() + 400, &nan, sizeof nan);
+    }
+  }
+  Write(std::move(trace));
+  EXPECT_THROW(Predictor(path()).Predict(FreeKv()), Error);
+
+  trace = methods::RandomTrace(options);
+  std::erase_if(trace.tensors,
+                [](const traces::Tensor& t) { return t.spec.kind == traces::TensorKind::kQuery; });
+  Write(std::move(trace));
+  EXPECT_THROW(Predictor(path()).Predict(FreeKv()), Error);
+}
+
+TEST_F(Predictions, SaysWhatQualifiesThem) {
+  PredictRequest request = FreeKv();
+  request.model = "llama-3.1-8b";
+  request.machine = "a100-40gb";
+  request.machine_overrides = {{"link.h2d", "12GB/s"}};
+  request.context = 4096;
+  const Prediction p = Predictor(path()).Predict(request);
+  const auto mentions = [&](std::string_view word) {
+    return std::any_of(p.notes.begin(), p.notes.end(), [&](const std::string& note) {
+      return note.find(word) != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(mentions("projected"));
+  EXPECT_TRUE(mentions("derived"));
+  EXPECT_TRUE(mentions("overridden"));
+}
+
+TEST_F(Predictions, WhatDoesNotFitIsSaid) {
+  PredictRequest request;
+  request.method = "full";
+  request.model = "llama-3-70b";
+  request.context = 8000;
+  const Prediction p = Predictor(path()).Predict(request);
+  EXPECT_FALSE(p.fits);
+  EXPECT_EQ(p.largest_batch, 0);
+}
+
+TEST_F(Predictions, SamplesBracketTheMedian) {
+  PredictRequest request = FreeKv();
+  request.samples = 50;
+  const Prediction p = Predictor(path()).Predict(request);
+  ASSERT_TRUE(p.sampled);
+  EXPECT_LT(p.sampled->p10, p.sampled->p50);
+  EXPECT_LT(p.sampled->p50, p.sampled->p90);
+}
+
+// The order that the papers report, on every trace that ships: what selects finer keeps more.
+TEST(Samples, EveryMethodRunsOnEverySample) {
+  const auto samples = methods::Samples();
+  ASSERT_FALSE(samples.empty());
+  for (const fs::path& sample : samples) {
+    Predictor predictor(sample);
+    for (const methods::MethodInfo& info : methods::Methods()) {
+      PredictRequest request;
+      request.method = info.name;
+      request.model = "llama-3.1-8b";
+      request.prefill = false;
+      const Prediction p = predictor.Predict(request);
+      EXPECT_GE(p.metrics.step_mean, p.metrics.ceiling) << info.name;
+      EXPECT_GT(p.selection.attention_mass, 0.5) << info.name;
+      EXPECT_LE(p.selection.attention_mass, 1) << info.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stallcast::sim

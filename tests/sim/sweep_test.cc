@@ -1,0 +1,269 @@
+#include "sim/sweep.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <set>
+
+#include "sim/prediction_fields.h"
+#include "sim/synth.h"
+#include "traces/common/error.h"
+
+namespace stallcast::sim {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> Values(std::string_view axis) { return ParseAxis(axis).values; }
+
+TEST(Axis, Lists) {
+  EXPECT_EQ(ParseAxis("budget=1024,2048").name, "budget");
+  EXPECT_EQ(Values("budget=1024,2048"), (std::vector<std::string>{"1024", "2048"}));
+  EXPECT_EQ(Values("link.h2d=25GB/s,50GB/s"), (std::vector<std::string>{"25GB/s", "50GB/s"}));
+}
+
+TEST(Axis, RangesIncludeBothEnds) {
+  EXPECT_EQ(Values("batch=1:8:x2"), (std::vector<std::string>{"1", "2", "4", "8"}));
+  EXPECT_EQ(Values("page=16:64:16"), (std::vector<std::string>{"16", "32", "48", "64"}));
+  EXPECT_EQ(Values("tau=0.7:0.9:0.1"), (std::vector<std::string>{"0.7", "0.8", "0.9"}));
+  EXPECT_EQ(Values("link.h2d=25GB/s:100GB/s:x2"),
+            (std::vector<std::string>{"25GB/s", "50GB/s", "100GB/s"}));
+  EXPECT_EQ(Values("page=16:40:16"), (std::vector<std::string>{"16", "32"}));
+}
+
+TEST(Axis, RefusesWhatIsNone) {
+  for (const char* text :
+       {"", "budget", "=3", "budget=", "budget=1,,2", "budget=1:2", "budget=2:1:1", "budget=1:9:0",
+        "budget=1:9:x1", "budget=0:9:x2", "budget=1:1e9:1", "link.h2d=1GB/s:2MB/s:x2",
+        "budget=a:b:c", "budget=1:inf:1", "budget=nan:1:1", "budget=1:9:-1"}) {
+    try {
+      ParseAxis(text);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.usage()) << text;
+    }
+  }
+}
+
+TEST(Tokens, PlainOrKilo) {
+  EXPECT_EQ(ParseTokens("32768", ""), 32768);
+  EXPECT_EQ(ParseTokens("32K", ""), 32768);
+  for (const char* text : {"", "0", "-5", "32KB", "1e3", "99999999999999999999", "3.5K", "K"}) {
+    EXPECT_THROW(ParseTokens(text, ""), Error) << text;
+  }
+}
+
+PredictRequest Base() {
+  PredictRequest request;
+  request.method = "freekv";
+  request.context = 1024;
+  request.prefill = false;
+  return request;
+}
+
+TEST(Grid, IsTheProductOfItsAxes) {
+  const auto points = ExpandGrid(Base(), {{"batch", {"1", "2"}}, {"context", {"1K", "2K", "4K"}}});
+  ASSERT_EQ(points.size(), 6u);
+  std::set<std::pair<int, int64_t>> seen;
+  for (const GridPoint& p : points) seen.insert({p.request.batch, p.request.context});
+  EXPECT_EQ(seen.size(), 6u);
+}
+
+TEST(Grid, PointsThatDifferInNothingAreOne) {
+  // The full cache has no budget, so its three points collapse.
+  const auto points =
+      ExpandGrid(Base(), {{"budget", {"1536", "2048", "3072"}}, {"method", {"full", "freekv"}}});
+  EXPECT_EQ(points.size(), 1u + 3u);
+  // The default, said or unsaid, has one key; so have two ways to write a number or a rate.
+  EXPECT_EQ(ExpandGrid(Base(), {{"budget", {"2048"}}})[0].key, ExpandGrid(Base(), {})[0].key);
+  EXPECT_EQ(ExpandGrid(Base(), {{"tau", {"0.8", "0.80"}}}).size(), 1u);
+  EXPECT_EQ(ExpandGrid(Base(), {{"link.h2d", {"25GB/s", "25000MB/s"}}}).size(), 1u);
+  EXPECT_EQ(ExpandGrid(Base(), {{"link.h2d", {"25GB/s", "26GB/s"}}}).size(), 2u);
+}
+
+TEST(Grid, WrongNamesAndValuesAreUsageErrors) {
+  const std::vector<std::vector<Axis>> wrong = {
+      {{"metod", {"full"}}},
+      {{"method", {"frekv"}}},
+      {{"model", {"lama"}}},
+      {{"machine", {"h2000"}}},
+      {{"batch", {"0"}}},
+      {{"batch", {"2.5"}}},
+      {{"context", {"-1"}}},
+      {{"link.h2d", {"128GB"}}},
+      {{"link.h2dd", {"1GB/s"}}},
+      {{"budget", {"many"}}},
+      {{"budget", {"-1"}}},
+      {{"batch", {"1"}}, {"batch", {"2"}}},
+      {{"batch", {"9999999999999"}}},
+      {{"tp", {"0"}}},
+  };
+  for (const auto& axes : wrong) {
+    try {
+      ExpandGrid(Base(), axes);
+      ADD_FAILURE() << axes[0].name << "=" << axes[0].values[0];
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.usage()) << error.what();
+    }
+  }
+  std::vector<std::string> many(2000, "1");
+  EXPECT_THROW(ExpandGrid(Base(), {{"batch", many}, {"context", many}}), Error);
+}
+
+TEST(Pareto, MatchesItsDefinition) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<std::vector<double>> points = {{1, 5}, {2, 4}, {3, 4},  {2, 4},
+                                                   {5, 1}, {6, 6}, {0, nan}};
+  EXPECT_EQ(ParetoFront(points), (std::vector<bool>{true, true, false, true, true, false, false}));
+}
+
+class SweepTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("stallcast_sweep_" + std::to_string(::getpid()));
+    fs::create_directories(folder_);
+    SynthSpec spec;
+    spec.model.name = "small";
+    spec.model.layers = 2;
+    spec.model.query_heads = 4;
+    spec.model.kv_heads = 2;
+    spec.model.head_dim = 64;
+    spec.model.hidden = 256;
+    spec.model.intermediate = 512;
+    spec.model.vocabulary = 1000;
+    spec.layers = 2;
+    spec.prompt_tokens = 2048;
+    spec.steps = 6;
+    spec.spread = 4;
+    traces::TraceWriter writer(folder_ / "t.kvt", SynthInfo(spec));
+    Synthesize(spec, writer);
+    writer.Finish();
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::vector<GridPoint> Points() const {
+    PredictRequest base = Base();
+    base.context = 2048;
+    return ExpandGrid(
+        base,
+        {{"budget", {"1280", "1536"}}, {"link.h2d", {"25GB/s", "50GB/s"}}, {"batch", {"1", "2"}}});
+  }
+  fs::path results() const { return folder_ / "r.sqlite"; }
+  fs::path trace() const { return folder_ / "t.kvt"; }
+
+  fs::path folder_;
+};
+
+TEST_F(SweepTest, StoresWhatPredictSays) {
+  Predictor predictor(trace());
+  const auto points = Points();
+  ASSERT_EQ(points.size(), 8u);
+  ResultStore store(results(), true);
+  std::vector<int64_t> finished;
+  const SweepCounts counts =
+      Sweep(predictor, points, store, false, [&](int64_t n) { finished.push_back(n); });
+  EXPECT_EQ(counts.done, 8);
+  EXPECT_EQ(counts.failed, 0);
+  EXPECT_EQ(finished, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
+
+  const ResultStore::Rows rows = store.Read();
+  ASSERT_EQ(rows.rows.size(), 8u);
+  for (const GridPoint& point : points) {
+    const auto row = std::find_if(rows.rows.begin(), rows.rows.end(), [&](const auto& r) {
+      return std::get<std::string>(r[rows.Column("point")]) == point.key;
+    });
+    ASSERT_NE(row, rows.rows.end());
+    const Prediction prediction = predictor.Predict(point.request);
+    for (const PredictionField& field : PredictionFields()) {
+      const ResultStore::Value& stored = (*row)[rows.Column(field.name)];
+      const double value = field.Of(prediction);
+      if (std::isnan(value)) {
+        EXPECT_TRUE(std::holds_alternative<std::monostate>(stored)) << field.name;
+      } else {
+        EXPECT_EQ(std::get<double>(stored), value) << field.name;
+      }
+    }
+  }
+}
+
+TEST_F(SweepTest, GoesOnWhereItStopped) {
+  Predictor predictor(trace());
+  const auto points = Points();
+  {
+    ResultStore store(results(), true);
+    Sweep(predictor, std::span(points).first(3), store, false);
+  }
+  ResultStore store(results(), true);
+  const SweepCounts counts = Sweep(predictor, points, store, false);
+  EXPECT_EQ(counts.present, 3);
+  EXPECT_EQ(counts.done, 5);
+  EXPECT_EQ(Sweep(predictor, points, store, true).done, 8);
+  EXPECT_EQ(store.Read().rows.size(), 8u);
+}
+
+TEST_F(SweepTest, AFailedPointIsStoredAndStopsNothing) {
+  Predictor predictor(trace());
+  PredictRequest base = Base();
+  base.context = 2048;
+  // FreeKV's budget has to hold sink and window, 512 tokens each.
+  const auto points = ExpandGrid(base, {{"budget", {"64", "1536"}}});
+  ResultStore store(results(), true);
+  const SweepCounts counts = Sweep(predictor, points, store, false);
+  EXPECT_EQ(counts.done, 1);
+  EXPECT_EQ(counts.failed, 1);
+  const ResultStore::Rows rows = store.Read();
+  int failed = 0;
+  for (const auto& row : rows.rows) {
+    if (std::get<std::string>(row[rows.Column("status")]) != "failed") continue;
+    ++failed;
+    EXPECT_FALSE(std::get<std::string>(row[rows.Column("message")]).empty());
+    EXPECT_TRUE(std::holds_alternative<std::monostate>(row[rows.Column("step_p50_ms")]));
+  }
+  EXPECT_EQ(failed, 1);
+}
+
+TEST_F(SweepTest, TwoProcessesShareOneFile) {
+  const auto points = Points();
+  std::vector<pid_t> children;
+  for (int i = 0; i < 2; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        ResultStore store(results(), true);
+        Prediction prediction;
+        for (int round = 0; round < 20; ++round) {
+          for (const GridPoint& point : points) store.Put(point, "trace", prediction);
+        }
+        ::_exit(0);
+      } catch (...) {
+        ::_exit(1);
+      }
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  ResultStore store(results(), false);
+  EXPECT_EQ(store.Read().rows.size(), points.size());
+}
+
+TEST_F(SweepTest, RefusesFilesThatHoldNoSweep) {
+  EXPECT_THROW(ResultStore(folder_ / "missing.sqlite", false), Error);
+  EXPECT_THROW(ResultStore(folder_ / "no" / "folder.sqlite", true), Error);
+  EXPECT_THROW(ResultStore(trace(), false), Error);
+  EXPECT_THROW(ResultStore(trace(), true), Error);
+  EXPECT_THROW(ResultStore(folder_, true), Error);
+  std::ofstream(folder_ / "empty.sqlite").close();
+  EXPECT_THROW(ResultStore(folder_ / "empty.sqlite", false), Error);
+}
+
+}  // namespace
+}  // namespace stallcast::sim

@@ -1,0 +1,366 @@
+// A cut, flipped or lying file gives every intact chunk and says what is missing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/traces/format/layout.h"
+#include "tests/traces/sample.h"
+#include "traces/common/error.h"
+#include "traces/format/trace_file.h"
+
+namespace stallcast::traces {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Whatever was damaged, what is given must be right.
+void ExpectNoLies(const Trace& trace) {
+  for (const Tensor& tensor : trace.tensors) {
+    ASSERT_EQ(tensor.data, SampleTensor(tensor.spec).data);
+  }
+  for (const Timeline& timeline : trace.timelines) ASSERT_EQ(timeline, SampleTimeline());
+  for (const AccessLog& log : trace.access_logs) ASSERT_EQ(log, SampleLog());
+}
+
+std::string ErrorOf(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string ErrorOf(std::span<const std::byte> file) {
+  return ErrorOf([&] { ReadTrace(file, "x.kvt"); });
+}
+
+TEST(DamageTest, CutAnywhereKeepsEveryWholeChunk) {
+  const std::vector<std::byte> file = SampleFile();
+  const std::vector<int64_t> offsets = ChunkOffsets(file);
+  for (int64_t length = 16; length < std::ssize(file); ++length) {
+    SCOPED_TRACE(length);
+    ReadReport report;
+    const Trace trace = ReadTrace(std::span(file).first(length), "x.kvt", {}, &report);
+    ExpectNoLies(trace);
+    const int64_t whole = std::count_if(offsets.begin() + 1, offsets.end(),
+                                        [&](int64_t end) { return end <= length; });
+    ASSERT_EQ(report.chunks, whole);
+    ASSERT_TRUE(report.truncated);
+    ASSERT_EQ(report.damaged, 0);
+    ASSERT_FALSE(report.problems.empty());
+    ASSERT_THAT(report.problems.back(),
+                whole == 0 ? "truncated: no chunk is intact, nothing recovered"
+                           : "truncated after chunk " + std::to_string(whole - 1) + ", " +
+                                 std::to_string(report.records) + " records recovered");
+    ASSERT_THROW(ReadTrace(std::span(file).first(length), "x.kvt", {.strict = true}), Error);
+  }
+}
+
+TEST(DamageTest, CutWithinTheHeaderIsNoTrace) {
+  const std::vector<std::byte> file = SampleFile();
+  EXPECT_THAT(ErrorOf(std::span(file).first(0)), HasSubstr("x.kvt: is empty"));
+  for (int64_t length = 1; length < 8; ++length) {
+    EXPECT_THAT(ErrorOf(std::span(file).first(length)), HasSubstr("is not a .kvt trace"));
+  }
+}
+
+TEST(DamageTest, OneFlippedBitCostsAtMostItsChunk) {
+  const std::vector<std::byte> file = SampleFile();
+  const auto chunks = std::ssize(ChunkOffsets(file)) - 1;
+  for (int64_t at = 0; at < std::ssize(file); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      SCOPED_TRACE(testing::Message() << "byte " << at << " bit " << bit);
+      std::vector<std::byte> flipped = file;
+      flipped[at] ^= std::byte{1} << bit;
+      ReadReport report;
+      ExpectNoLies(ReadTrace(flipped, "x.kvt", {}, &report));
+      ASSERT_EQ(report.chunks, at < 16 ? chunks : chunks - 1);
+      ASSERT_FALSE(report.problems.empty());
+    }
+  }
+}
+
+TEST(DamageTest, LostBytesCostOnlyTheChunksThatLostThem) {
+  const std::vector<std::byte> file = SampleFile();
+  const std::vector<int64_t> offsets = ChunkOffsets(file);
+  const auto chunk_at = [&](int64_t at) {
+    return std::upper_bound(offsets.begin(), offsets.end(), at) - offsets.begin();
+  };
+  for (int64_t at = 16; at + 5 <= std::ssize(file); ++at) {
+    SCOPED_TRACE(at);
+    std::vector<std::byte> shorter = file;
+    shorter.erase(shorter.begin() + at, shorter.begin() + at + 5);
+    ReadReport report;
+    ExpectNoLies(ReadTrace(shorter, "x.kvt", {}, &report));
+    const auto hit = chunk_at(at + 4) - chunk_at(at) + 1;
+    ASSERT_EQ(report.chunks, std::ssize(offsets) - 1 - hit);
+    ASSERT_FALSE(report.problems.empty());
+  }
+}
+
+TEST(DamageTest, DamagedTensorChunkIsNamedAndItsTokensMissing) {
+  std::vector<std::byte> file;
+  TraceWriter writer(&file, {});
+  for (const int64_t first : {0, 10, 20}) {
+    const TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 4, first, 10);
+    writer.Write(spec, SampleTensor(spec).data);
+  }
+  writer.Finish();
+  std::vector<std::byte> flipped = file;
+  flipped[PayloadOf(file, ChunkOffsets(file)[2]) + 5] ^= std::byte{1};
+  ReadReport report;
+  const Trace trace = ReadTrace(flipped, "x.kvt", {}, &report);
+  EXPECT_THAT(report.problems, ElementsAre("chunk 2 (tensor) damaged: checksum; skipped",
+                                           "20 of 30 records recovered"));
+  ASSERT_EQ(trace.tensors.size(), 2u);
+  EXPECT_EQ(trace.tensors[0].spec.end_token(), 10);
+  EXPECT_EQ(trace.tensors[1].spec.first_token, 20);
+  ExpectNoLies(trace);
+
+  ReadReport whole;
+  ReadTrace(file, "x.kvt", {}, &whole);
+  EXPECT_NE(report.content_hash, whole.content_hash);
+}
+
+TEST(DamageTest, LostHeadIsNamed) {
+  std::vector<std::byte> file = SampleFile();
+  file[ChunkOffsets(file)[3] + 20] ^= std::byte{1};
+  ReadReport report;
+  const Trace trace = ReadTrace(file, "x.kvt", {}, &report);
+  EXPECT_THAT(report.problems, Contains(HasSubstr("chunk 3 is missing")));
+  EXPECT_THAT(report.problems.back(), HasSubstr("records recovered"));
+  ExpectNoLies(trace);
+}
+
+TEST(DamageTest, GapBetweenChunksIsReported) {
+  std::vector<std::byte> file;
+  TraceWriter writer(&file, {});
+  for (const int64_t first : {0, 10, 30}) {
+    const TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 4, first, 10);
+    writer.Write(spec, SampleTensor(spec).data);
+  }
+  writer.Finish();
+  ReadReport report;
+  const Trace trace = ReadTrace(file, "x.kvt", {}, &report);
+  EXPECT_THAT(report.problems, ElementsAre("key of layer 4: tokens 20 to 30 are missing"));
+  EXPECT_EQ(trace.Find(TensorKind::kKey, 4)->spec.tokens, 20);
+  ExpectNoLies(trace);
+}
+
+TEST(DamageTest, OverlapIsReported) {
+  std::vector<std::byte> file;
+  TraceWriter writer(&file, {});
+  for (const int64_t first : {0, 10, 19, 10}) {
+    const TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 4, first, 10);
+    writer.Write(spec, SampleTensor(spec).data);
+  }
+  writer.Finish();
+  ReadReport report;
+  const Trace trace = ReadTrace(file, "x.kvt", {}, &report);
+  EXPECT_EQ(report.problems.size(), 2u);
+  EXPECT_THAT(report.problems[0], HasSubstr("tokens 10 to 20 are there twice"));
+  ASSERT_EQ(trace.tensors.size(), 1u);
+  EXPECT_EQ(trace.tensors[0].spec.tokens, 20);
+  ExpectNoLies(trace);
+}
+
+TEST(DamageTest, DisagreeingShapesAreReported) {
+  std::vector<std::byte> file;
+  TraceWriter writer(&file, {});
+  TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 4, 0, 10);
+  writer.Write(spec, SampleTensor(spec).data);
+  spec.first_token = 10;
+  for (const auto change : {0, 1, 2}) {
+    TensorSpec other = spec;
+    if (change == 0) other.heads = 3;
+    if (change == 1) other.head_dim = 8;
+    if (change == 2) other.dtype = DType::kFp16;
+    writer.Write(other, SampleTensor(other).data);
+  }
+  writer.Finish();
+  ReadReport report;
+  const Trace trace = ReadTrace(file, "x.kvt", {}, &report);
+  EXPECT_EQ(report.problems.size(), 3u);
+  ASSERT_EQ(trace.tensors.size(), 1u);
+  EXPECT_EQ(trace.tensors[0].spec.tokens, 10);
+}
+
+TEST(DamageTest, BytesAfterTheEndAreReported) {
+  std::vector<std::byte> file = SampleFile();
+  file.resize(file.size() + 9);
+  ReadReport report;
+  ExpectNoLies(ReadTrace(file, "x.kvt", {}, &report));
+  EXPECT_THAT(report.problems, ElementsAre("9 bytes after the End chunk are ignored"));
+}
+
+TEST(DamageTest, NewerVersionIsNamed) {
+  std::vector<std::byte> file = SampleFile();
+  Put<uint32_t>(&file, 8, 7);
+  Put(&file, 12, static_cast<uint32_t>(format::Checksum(std::span(file).first(12))));
+  EXPECT_EQ(
+      ErrorOf(file),
+      "x.kvt: is of format version 7, newer than version 1 of this program; update stallcast");
+}
+
+TEST(DamageTest, OtherFilesAreNoTraces) {
+  const std::string text(5000, 'x');
+  EXPECT_THAT(ErrorOf(std::as_bytes(std::span(text))), HasSubstr("x.kvt: is not a .kvt trace"));
+}
+
+TEST(DamageTest, PathsThatAreNoFiles) {
+  const auto error = [](const char* path) { return ErrorOf([&] { ReadTrace(path); }); };
+  EXPECT_THAT(error("/tmp"), HasSubstr("/tmp: is a directory"));
+  EXPECT_THAT(error("/dev/zero"), HasSubstr("/dev/zero: is not a regular file"));
+  EXPECT_THAT(error("/nowhere/x.kvt"), HasSubstr("/nowhere/x.kvt: No such file or directory"));
+}
+
+// A head with true checksums that claims what is not so.
+struct Lie {
+  const char* name;
+  int field;
+  uint64_t value;
+};
+
+class LieTest : public testing::TestWithParam<Lie> {};
+
+TEST_P(LieTest, CostsOnlyItsChunk) {
+  const Lie& lie = GetParam();
+  std::vector<std::byte> file = SampleFile();
+  const std::vector<int64_t> offsets = ChunkOffsets(file);
+  Put(&file, offsets[2] + lie.field, lie.value);
+  Reseal(&file, offsets[2]);
+  ReadReport report;
+  ExpectNoLies(ReadTrace(file, "x.kvt", {}, &report));
+  EXPECT_EQ(report.chunks, std::ssize(offsets) - 2);
+  EXPECT_EQ(report.damaged, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LieTest,
+    testing::Values(Lie{"HugeRaw", 24, uint64_t{1} << 40}, Lie{"LargestRaw", 24, ~uint64_t{0}},
+                    Lie{"RawTooLarge", 24, 200 << 20}, Lie{"RawOffByOne", 24, 113},
+                    Lie{"NoRaw", 24, 0}, Lie{"HugeStored", 16, uint64_t{1} << 40},
+                    Lie{"LargestStored", 16, ~uint64_t{0}}, Lie{"StoredPastTheEnd", 16, 1 << 20},
+                    Lie{"NoStored", 16, 0}, Lie{"StoredShort", 16, 10}),
+    [](const auto& test) { return test.param.name; });
+
+// A file of one tensor chunk whose payload is a given zstd frame.
+std::vector<std::byte> FileAround(const std::vector<std::byte>& frame, uint64_t raw_size,
+                                  TensorSpec spec) {
+  std::vector<std::byte> file;
+  TraceWriter writer(&file, {});
+  spec.tokens = static_cast<int64_t>(raw_size) / (spec.heads * spec.head_dim * 2);
+  writer.Write(spec, std::vector<std::byte>(spec.bytes()));
+  const int64_t head = ChunkOffsets(file)[1];
+  file.resize(PayloadOf(file, head));
+  file.insert(file.end(), frame.begin(), frame.end());
+  Put<uint64_t>(&file, head + 16, frame.size());
+  Put<uint64_t>(&file, head + 24, raw_size);
+  Put<uint32_t>(&file, head + 40, 1);
+  Reseal(&file, head);
+  return file;
+}
+
+std::vector<std::byte> Frame(size_t raw_size, bool with_content_size) {
+  const std::vector<std::byte> raw(raw_size);
+  std::vector<std::byte> frame(ZSTD_compressBound(raw_size));
+  ZSTD_CCtx* context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, with_content_size);
+  frame.resize(ZSTD_compress2(context, frame.data(), frame.size(), raw.data(), raw.size()));
+  ZSTD_freeCCtx(context);
+  return frame;
+}
+
+TEST(DamageTest, FramesThatLieAreSkipped) {
+  const TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 0, 0, 1);
+  const auto problem = [&](const std::vector<std::byte>& file) {
+    ReadReport report;
+    EXPECT_TRUE(ReadTrace(file, "x.kvt", {}, &report).tensors.empty());
+    return report.problems.front();
+  };
+  // Zeros that would fill 64 MiB from 2 KiB; the same behind a modest claim; no size in the frame;
+  // bytes after the frame; no frame at all.
+  EXPECT_THAT(problem(FileAround(Frame(64 << 20, true), 64 << 20, spec)), HasSubstr("claims"));
+  EXPECT_THAT(problem(FileAround(Frame(64 << 20, true), 1 << 20, spec)), HasSubstr("size stated"));
+  EXPECT_THAT(problem(FileAround(Frame(1600, false), 1600, spec)), HasSubstr("size stated"));
+  std::vector<std::byte> longer = Frame(1600, true);
+  longer.resize(longer.size() + 1);
+  EXPECT_THAT(problem(FileAround(longer, 1600, spec)), HasSubstr("size stated"));
+  EXPECT_THAT(problem(FileAround(std::vector<std::byte>(64), 1600, spec)),
+              HasSubstr("size stated"));
+}
+
+TEST(DamageTest, UnknownKindOfChunkIsSkipped) {
+  std::vector<std::byte> file = SampleFile();
+  const int64_t head = ChunkOffsets(file)[9];
+  Put<uint32_t>(&file, head + 8, 99);
+  Reseal(&file, head);
+  ReadReport report;
+  const Trace trace = ReadTrace(file, "x.kvt", {}, &report);
+  EXPECT_THAT(report.problems.front(), HasSubstr("unknown kind 99; skipped"));
+  EXPECT_THAT(trace.timelines, IsEmpty());
+  EXPECT_EQ(trace.access_logs.size(), 1u);
+}
+
+TEST(DamageTest, LogThatLostACutIsLeftOut) {
+  AccessLog log = SampleLog();
+  log.steps = 100'000;
+  log.layers[1].heads = 8;
+  LayerAccess& layer = log.layers[1];
+  layer = LayerAccess();
+  layer.layer = 1;
+  layer.heads = 8;
+  layer.flags.assign(800'000, 1);
+  layer.attended_tokens.assign(800'000, 100);
+  log.layers[0].attention_mass.assign(100'000, 1);
+  std::vector<std::byte> file;
+  TraceWriter writer(&file, {});
+  writer.Write(log);
+  writer.Finish();
+  const std::vector<int64_t> offsets = ChunkOffsets(file);
+  ASSERT_GT(offsets.size(), 4u);
+  file[PayloadOf(file, offsets[2])] ^= std::byte{1};
+  ReadReport report;
+  const Trace trace = ReadTrace(file, "x.kvt", {}, &report);
+  EXPECT_THAT(report.problems, Contains(HasSubstr("1 of 2 layers are whole")));
+  ASSERT_EQ(trace.access_logs.size(), 1u);
+  ASSERT_EQ(trace.access_logs[0].layers.size(), 1u);
+  EXPECT_EQ(trace.access_logs[0].layers[0], log.layers[0]);
+}
+
+TEST(DamageTest, LogWhoseChunksChangedPlacesIsLeftOut) {
+  AccessLog log;
+  log.steps = 300'000;
+  log.layers.emplace_back();
+  log.layers[0].heads = 4;
+  for (int cell = 0; cell < 4 * log.steps; ++cell) {
+    log.layers[0].attended_tokens.push_back(cell % 1000);
+  }
+  std::vector<std::byte> file;
+  TraceWriter writer(&file, {});
+  writer.Write(log);
+  writer.Finish();
+  const std::vector<int64_t> offsets = ChunkOffsets(file);
+  ASSERT_GT(offsets.size(), 5u);
+  std::rotate(file.begin() + offsets[1], file.begin() + offsets[2], file.begin() + offsets[3]);
+  ReadReport report;
+  const Trace trace = ReadTrace(file, "x.kvt", {}, &report);
+  EXPECT_FALSE(report.problems.empty());
+  ASSERT_EQ(trace.access_logs.size(), 1u);
+  EXPECT_TRUE(trace.access_logs[0].layers.empty());
+}
+
+}  // namespace
+}  // namespace stallcast::traces

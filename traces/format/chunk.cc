@@ -1,0 +1,240 @@
+#include "traces/format/chunk.h"
+
+// For ZSTD_c_literalCompressionMode, see PayloadParameters.
+#define ZSTD_STATIC_LINKING_ONLY
+#include <fmt/format.h>
+#include <xxhash.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "traces/common/error.h"
+
+namespace stallcast::traces::format {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the file's integers are little-endian");
+
+constexpr std::array<unsigned char, 8> kFileMagic = {0x89, 'K', 'V', 'T', '\r', '\n', 0x1a, '\n'};
+constexpr std::array<unsigned char, 8> kChunkMagic = {0x8b, 'K', 'V', 'T', 'c', 'h', 'k', '\n'};
+
+template <typename Integer>
+void Put(Integer value, std::byte* at) {
+  std::memcpy(at, &value, sizeof value);
+}
+
+template <typename Integer>
+Integer Get(const std::byte* at) {
+  Integer value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+bool StartsWith(std::span<const std::byte> bytes, const std::array<unsigned char, 8>& magic) {
+  return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
+}
+
+uint32_t HeaderCheck(std::span<const std::byte> header) {
+  return static_cast<uint32_t>(Checksum(header.first(12)));
+}
+
+void EncodeHead(const ChunkHead& head, std::byte* at) {
+  std::memcpy(at, kChunkMagic.data(), kChunkMagic.size());
+  Put(static_cast<uint32_t>(head.kind), at + 8);
+  Put(head.sequence, at + 12);
+  Put(head.stored_size, at + 16);
+  Put(head.raw_size, at + 24);
+  Put(head.checksum, at + 32);
+  Put(static_cast<uint32_t>(head.codec), at + 40);
+  Put(static_cast<uint32_t>(head.meta.size()), at + 44);
+  std::memcpy(at + kHeadFixedBytes, head.meta.data(), head.meta.size());
+  const size_t checked = kHeadFixedBytes + head.meta.size();
+  Put(Checksum({at, checked}), at + checked);
+}
+
+// A tensor's planes hold no repeats worth finding, only skewed bytes: almost no search, but always
+// entropy coding (which zstd leaves out at such levels unless told otherwise). Four times as fast
+// as level 1 on such data, and as small.
+void SetTensorParameters(ZSTD_CCtx* context) {
+  ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, -100);
+  ZSTD_CCtx_setParameter(context, ZSTD_c_literalCompressionMode, ZSTD_ps_enable);
+}
+
+void SetMessageParameters(ZSTD_CCtx* context) {
+  ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, 3);
+}
+
+}  // namespace
+
+std::string_view Name(ChunkKind kind) {
+  switch (kind) {
+    case ChunkKind::kInfo:
+      return "info";
+    case ChunkKind::kTensor:
+      return "tensor";
+    case ChunkKind::kTimeline:
+      return "timeline";
+    case ChunkKind::kAccessLog:
+      return "access log";
+    case ChunkKind::kEnd:
+      return "end";
+  }
+  return "unknown kind";
+}
+
+uint64_t Checksum(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+std::array<std::byte, kFileHeaderBytes> EncodeFileHeader() {
+  std::array<std::byte, kFileHeaderBytes> header;
+  std::memcpy(header.data(), kFileMagic.data(), kFileMagic.size());
+  Put(kFormatVersion, header.data() + 8);
+  Put(HeaderCheck(header), header.data() + 12);
+  return header;
+}
+
+std::optional<uint32_t> ParseFileHeader(std::span<const std::byte> bytes) {
+  if (std::ssize(bytes) < kFileHeaderBytes || !HasFileMagic(bytes)) return std::nullopt;
+  if (Get<uint32_t>(bytes.data() + 12) != HeaderCheck(bytes)) return std::nullopt;
+  return Get<uint32_t>(bytes.data() + 8);
+}
+
+bool HasFileMagic(std::span<const std::byte> bytes) { return StartsWith(bytes, kFileMagic); }
+
+std::optional<ChunkHead> ParseHead(std::span<const std::byte> bytes) {
+  if (std::ssize(bytes) < kHeadFixedBytes + 8 || !StartsWith(bytes, kChunkMagic)) {
+    return std::nullopt;
+  }
+  const std::byte* at = bytes.data();
+  const int64_t meta_size = Get<uint32_t>(at + 44);
+  const int64_t checked = kHeadFixedBytes + meta_size;
+  if (meta_size > kMaxMeta || std::ssize(bytes) < checked + 8) return std::nullopt;
+  if (Get<uint64_t>(at + checked) != Checksum({at, static_cast<size_t>(checked)})) {
+    return std::nullopt;
+  }
+  ChunkHead head;
+  head.kind = static_cast<ChunkKind>(Get<uint32_t>(at + 8));
+  head.sequence = Get<uint32_t>(at + 12);
+  head.stored_size = Get<uint64_t>(at + 16);
+  head.raw_size = Get<uint64_t>(at + 24);
+  head.checksum = Get<uint64_t>(at + 32);
+  head.codec = static_cast<Codec>(Get<uint32_t>(at + 40));
+  head.meta.assign(reinterpret_cast<const char*>(at + kHeadFixedBytes),
+                   static_cast<size_t>(meta_size));
+  return head;
+}
+
+int64_t FindHead(std::span<const std::byte> bytes) {
+  const void* found = memmem(bytes.data(), bytes.size(), kChunkMagic.data(), kChunkMagic.size());
+  if (found == nullptr) return std::ssize(bytes);
+  return static_cast<const std::byte*>(found) - bytes.data();
+}
+
+std::string HeadFault(const ChunkHead& head) {
+  const int64_t most = head.kind == ChunkKind::kTensor ? kMaxTensorRaw : kMaxMessageRaw;
+  if (head.raw_size > static_cast<uint64_t>(most) ||
+      head.raw_size / static_cast<uint64_t>(kMaxRatio) > head.stored_size) {
+    return fmt::format("claims {} bytes from {} stored", head.raw_size, head.stored_size);
+  }
+  if (head.codec != Codec::kStored && head.codec != Codec::kZstd) {
+    return fmt::format("unknown codec {}", static_cast<uint32_t>(head.codec));
+  }
+  if (head.codec == Codec::kStored && head.raw_size != head.stored_size) {
+    return fmt::format("claims {} bytes from {} stored without compression", head.raw_size,
+                       head.stored_size);
+  }
+  return "";
+}
+
+struct ChunkPacker::Context {
+  Context() : zstd(ZSTD_createCCtx()) {
+    if (zstd == nullptr) throw std::bad_alloc();
+  }
+  ~Context() { ZSTD_freeCCtx(zstd); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ZSTD_CCtx* zstd;
+};
+
+ChunkPacker::ChunkPacker() : context_(std::make_unique<Context>()) {}
+ChunkPacker::~ChunkPacker() = default;
+ChunkPacker::ChunkPacker(ChunkPacker&&) noexcept = default;
+ChunkPacker& ChunkPacker::operator=(ChunkPacker&&) noexcept = default;
+
+std::span<const std::byte> ChunkPacker::Pack(ChunkKind kind, uint32_t sequence,
+                                             std::string_view meta,
+                                             std::span<const std::byte> raw) {
+  ChunkHead head;
+  head.kind = kind;
+  head.sequence = sequence;
+  head.raw_size = raw.size();
+  head.meta = meta;
+
+  const auto head_bytes = static_cast<size_t>(head.head_bytes());
+  const size_t bound = ZSTD_compressBound(raw.size());
+  if (chunk_.size() < head_bytes + bound) chunk_.resize(head_bytes + bound);
+  std::byte* body = chunk_.data() + head_bytes;
+
+  ZSTD_CCtx_reset(context_->zstd, ZSTD_reset_session_and_parameters);
+  if (kind == ChunkKind::kTensor) {
+    SetTensorParameters(context_->zstd);
+  } else {
+    SetMessageParameters(context_->zstd);
+  }
+  const size_t packed = ZSTD_compress2(context_->zstd, body, bound, raw.data(), raw.size());
+  if (ZSTD_isError(packed)) {
+    throw Error(fmt::format("compression failed: {}", ZSTD_getErrorName(packed)), "",
+                "report this as a bug");
+  }
+  if (packed < raw.size() && raw.size() / static_cast<size_t>(kMaxRatio) <= packed) {
+    head.codec = Codec::kZstd;
+    head.stored_size = packed;
+  } else {
+    head.codec = Codec::kStored;
+    head.stored_size = raw.size();
+    std::copy(raw.begin(), raw.end(), body);
+  }
+  head.checksum = Checksum({body, head.stored_size});
+  EncodeHead(head, chunk_.data());
+  return std::span(chunk_).first(head_bytes + head.stored_size);
+}
+
+struct ChunkUnpacker::Context {
+  Context() : zstd(ZSTD_createDCtx()) {
+    if (zstd == nullptr) throw std::bad_alloc();
+  }
+  ~Context() { ZSTD_freeDCtx(zstd); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ZSTD_DCtx* zstd;
+};
+
+ChunkUnpacker::ChunkUnpacker() : context_(std::make_unique<Context>()) {}
+ChunkUnpacker::~ChunkUnpacker() = default;
+ChunkUnpacker::ChunkUnpacker(ChunkUnpacker&&) noexcept = default;
+ChunkUnpacker& ChunkUnpacker::operator=(ChunkUnpacker&&) noexcept = default;
+
+std::string ChunkUnpacker::Unpack(const ChunkHead& head, std::span<const std::byte> stored,
+                                  std::span<const std::byte>* raw) {
+  if (stored.size() != head.stored_size) return "cut off";
+  if (Checksum(stored) != head.checksum) return "checksum";
+  if (head.codec == Codec::kStored) {
+    *raw = stored;
+    return "";
+  }
+  if (ZSTD_getFrameContentSize(stored.data(), stored.size()) != head.raw_size ||
+      ZSTD_findFrameCompressedSize(stored.data(), stored.size()) != stored.size()) {
+    return "the compressed frame is not of the size stated";
+  }
+  if (raw_.size() < head.raw_size) raw_.resize(head.raw_size);
+  const size_t size =
+      ZSTD_decompressDCtx(context_->zstd, raw_.data(), head.raw_size, stored.data(), stored.size());
+  if (ZSTD_isError(size) || size != head.raw_size) return "does not decompress";
+  *raw = std::span(raw_).first(head.raw_size);
+  return "";
+}
+
+}  // namespace stallcast::traces::format
