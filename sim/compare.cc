@@ -19,7 +19,10 @@ struct OpKey {
   int32_t step;
   int64_t op;
   bool call;
-  auto operator<=>(const OpKey&) const = default;
+  bool operator==(const OpKey&) const = default;
+  bool operator<(const OpKey& other) const {
+    return std::tie(step, op, call) < std::tie(other.step, other.op, other.call);
+  }
 };
 
 // What one side knows of an op.

@@ -164,11 +164,13 @@ void ResultStore::Write(const GridPoint& point, const std::string& trace_hash,
   const PredictRequest& r = prediction ? prediction->request : point.request;
   std::vector<std::string> params, overrides;
   if (prediction) {
-    for (const auto& [name, value] : prediction->params) params.push_back(name + "=" + value);
+    for (const auto& [name, value] : prediction->params)
+      params.push_back(fmt::format("{}={}", name, value));
   } else {
-    for (const auto& [name, value] : r.params) params.push_back(name + "=" + value);
+    for (const auto& [name, value] : r.params) params.push_back(fmt::format("{}={}", name, value));
   }
-  for (const auto& [path, value] : r.machine_overrides) overrides.push_back(path + "=" + value);
+  for (const auto& [path, value] : r.machine_overrides)
+    overrides.push_back(fmt::format("{}={}", path, value));
   const std::string finished =
       fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   const size_t columns = 2 + kColumns.size() + PredictionFields().size();

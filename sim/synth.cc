@@ -403,9 +403,9 @@ void Require(bool good, const char* option, const std::string& rule) {
 
 // Layers of the model that get tensors, each in the middle of its share of the depth.
 std::vector<int> LayersOf(const SynthSpec& spec) {
-  std::vector<int> layers;
+  std::vector<int> layers(static_cast<size_t>(spec.layers));
   for (int i = 0; i < spec.layers; ++i) {
-    layers.push_back((2 * i + 1) * spec.model.layers / (2 * spec.layers));
+    layers[static_cast<size_t>(i)] = (2 * i + 1) * spec.model.layers / (2 * spec.layers);
   }
   return layers;
 }
@@ -490,6 +490,7 @@ void Synthesize(const SynthSpec& spec, traces::TraceWriter& writer,
   for (size_t i = 0; i < layers.size(); ++i) {
     const int layer = layers[i];
     std::vector<Head> heads;
+    heads.reserve(static_cast<size_t>(m.kv_heads));
     for (int h = 0; h < m.kv_heads; ++h) heads.emplace_back(spec, design, layer, h);
 
     elements.resize(static_cast<size_t>(m.query_heads * design.queries() * d));

@@ -29,7 +29,8 @@
 // steps takes one draw for all heads of the layer. Topics hold units that are complete and outside
 // the window; later ones hold units of the decoded part too.
 //
-// Similarity. All queries have norm R. The query group's part y_t, which no key sees, has the norm
+// Similarity. All queries have norm lambda, a power of two so large that keys see at most 2 % of a
+// query's squared norm. The query group's part y_t, which no key sees, has the norm
 // left over and the direction that makes cos(q_t, q_t-1) exactly the value wanted: y_t = |y_t| (n u
 // + sqrt(1 - n^2) v) with u along y_t-1, v random and orthogonal to u, n from the inner product
 // wanted. With deficit D = 1 - similarity and L = segment_length, jumps take half of it:

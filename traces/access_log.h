@@ -63,7 +63,7 @@ struct AccessLog {
   int32_t steps = 0;
   int32_t kv_heads = 0;
   int32_t query_heads = 0;
-  int32_t model_layers = 0;           ///< of the model traced; `layers` may hold a few of them
+  int32_t model_layers = 0;         ///< of the model traced; `layers` may hold a few of them
   std::vector<LayerAccess> layers;  ///< ascending by layer
 
   bool operator==(const AccessLog&) const = default;

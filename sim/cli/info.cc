@@ -33,11 +33,9 @@ void PrintMethods(Format format) {
                     {"summary", info.summary},
                     {"source", info.source}});
     for (const auto& [preset, values] : info.presets) {
-      std::vector<std::string> set;
-      for (const auto& [name, value] : values) set.push_back(name + "=" + value);
       rows.push_back({{"method", preset},
                       {"title", info.title},
-                      {"summary", fmt::format("{} with {}", info.name, fmt::join(set, " "))},
+                      {"summary", fmt::format("{} with {}", info.name, JoinPairs(values))},
                       {"source", info.source}});
     }
   }
@@ -270,11 +268,6 @@ void PrintTrace(const std::string& path, bool strict, Format format) {
   const auto line = [&](std::string_view label, const std::string& value) {
     if (!value.empty()) text += fmt::format("{:<12}{}\n", label, value);
   };
-  const auto pairs = [](const std::map<std::string, std::string>& items) {
-    std::vector<std::string> set;
-    for (const auto& [name, value] : items) set.push_back(name + "=" + value);
-    return fmt::format("{}", fmt::join(set, " "));
-  };
   line("trace", path + (info.synthetic() ? " (synthetic)" : ""));
   line("model", Headline(info.model()));
   line("tokens", fmt::format("{} of the prompt, {} decoded", Count(info.prompt_tokens()),
@@ -282,8 +275,8 @@ void PrintTrace(const std::string& path, bool strict, Format format) {
   line("machine", info.machine());
   line("provenance", info.provenance());
   line("created", info.created());
-  line("software", pairs(software));
-  line("parameters", pairs(parameters));
+  line("software", JoinPairs(software));
+  line("parameters", JoinPairs(parameters));
   line("content", report.content_hash);
   for (const std::string& note : notes) line("note", note);
   text += Section("Tensors", TensorRows(trace));

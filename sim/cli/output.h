@@ -1,6 +1,8 @@
 // What commands print: tables for people, JSON and CSV for programs.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -49,6 +51,16 @@ std::string ToCsv(const Json& rows);
 std::string TableOf(const Json& rows);
 /// Prints an array of flat objects in any format.
 void PrintRecords(const Json& rows, Format format);
+
+/// "a=1 b=2" of a range of pairs of strings.
+template <class Pairs>
+std::string JoinPairs(const Pairs& pairs) {
+  std::string text;
+  for (const auto& [name, value] : pairs) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
+  }
+  return text;
+}
 
 /// Fixed decimals; "-" for NaN.
 std::string Fixed(double value, int decimals);

@@ -68,6 +68,7 @@ void PredictCommand::Run() const {
   Progress progress;
   sim::Predictor predictor(trace, run.PredictorOptions(progress));
   std::vector<MachinePredictions> predictions;
+  predictions.reserve(machines.size());
   for (const std::string& machine : machines) {
     predictions.push_back(PredictMachine(predictor, run, methods, machine, progress));
   }

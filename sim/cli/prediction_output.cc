@@ -196,9 +196,7 @@ std::string Report(const MachinePredictions& machine, const std::string& trace) 
   line("largest",
        fmt::format("context {} at this batch, batch {} at this context",
                    Largest(p.largest_context, kAnyContext), Largest(p.largest_batch, kAnyBatch)));
-  std::vector<std::string> params;
-  for (const auto& [name, value] : p.params) params.push_back(name + "=" + value);
-  if (!params.empty()) line("parameters", fmt::format("{}", fmt::join(params, " ")));
+  if (!p.params.empty()) line("parameters", JoinPairs(p.params));
   const std::string notes = Notes(machine);
   return notes.empty() ? text : text + "\n" + notes;
 }

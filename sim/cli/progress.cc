@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace stallcast::cli {
@@ -14,7 +15,7 @@ using namespace std::chrono_literals;
 constexpr int kBarWidth = 30;
 
 std::string TimeLeft(double seconds) {
-  const auto s = static_cast<int64_t>(seconds + 0.5);
+  const auto s = std::lround(seconds);
   return s < 60 ? fmt::format("{} s", s) : fmt::format("{}:{:02} min", s / 60, s % 60);
 }
 

@@ -1,8 +1,8 @@
 // Plans that the methods write: what they move, and how their times answer to the machine.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <set>
+#include <cctype>
+#include <ostream>
 
 #include "models/hardware/profile.h"
 #include "models/methods/decoder_plan.h"
@@ -24,6 +24,11 @@ struct Variant {
   std::string method;
   ParamValues params;
 };
+
+void PrintTo(const Variant& variant, std::ostream* out) {
+  *out << variant.method;
+  for (const auto& [name, value] : variant.params) *out << ' ' << name << '=' << value;
+}
 
 // Small pages and budgets, so that a small random trace selects, misses and crosses pages.
 std::vector<Variant> Variants() {

@@ -104,6 +104,7 @@ inline AccessLog SampleLog() {
   log.steps = 3;
   log.kv_heads = 2;
   log.query_heads = 4;
+  log.model_layers = 2;
   LayerAccess dense;
   dense.layer = 0;
   dense.dense = true;

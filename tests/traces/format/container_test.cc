@@ -288,7 +288,8 @@ TEST(ContainerTest, SameContentGivesSameBytes) {
   const auto file = [](bool backwards) {
     proto::TraceInfo info;
     for (int i = 0; i < 20; ++i) {
-      (*info.mutable_parameters())[std::to_string(backwards ? 19 - i : i)] = "x";
+      const std::string key = std::to_string(backwards ? 19 - i : i);
+      info.mutable_parameters()->insert({key, key});
     }
     std::vector<std::byte> bytes;
     TraceWriter writer(&bytes, info);
