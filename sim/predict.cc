@@ -1,6 +1,7 @@
 #include "sim/predict.h"
 
 #include <fmt/core.h>
+#include <tbb/task_arena.h>
 
 #include <algorithm>
 #include <mutex>
@@ -86,8 +87,11 @@ struct Predictor::Impl {
       if (options.progress) {
         progress = [this, &name](double share) { options.progress("replaying " + name, share); };
       }
-      log = std::make_shared<const traces::AccessLog>(
-          methods::Replay(*tensors, report.content_hash, name, method, progress));
+      // While this thread holds the lock it must not take up other work, which may want the lock.
+      tbb::this_task_arena::isolate([&] {
+        log = std::make_shared<const traces::AccessLog>(
+            methods::Replay(*tensors, report.content_hash, name, method, progress));
+      });
       if (cache) cache->Store(*log);
     }
     return log;
@@ -132,7 +136,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   const llm::Model whole =
       run.model.empty() ? llm::FromTrace(trace.model()) : llm::FindModel(run.model);
   const llm::Model model = llm::Shard(whole, run.tensor_parallel);
-  run.model = whole.name;
+  out.model = whole;
   hardware::Profile profile = hardware::FindProfile(run.machine);
   for (const auto& [path, value] : run.machine_overrides) hardware::Set(profile, path, value);
   if (run.context == 0) run.context = trace.prompt_tokens();

@@ -31,7 +31,8 @@ struct PredictRequest {
 };
 
 struct Prediction {
-  PredictRequest request;                     ///< with the defaults filled in
+  PredictRequest request;                     ///< with context and steps filled in
+  llm::Model model;                           ///< the model predicted, whole
   std::map<std::string, std::string> params;  ///< all, canonical
   Metrics metrics;
   SelectionMetrics selection;

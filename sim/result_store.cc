@@ -186,7 +186,7 @@ void ResultStore::Write(const GridPoint& point, const std::string& trace_hash,
   insert.Bind(finished);
   insert.Bind(r.method);
   insert.Bind(fmt::format("{}", fmt::join(params, " ")));
-  insert.Bind(r.model);
+  insert.Bind(prediction ? prediction->model.name : r.model);
   insert.Bind(static_cast<double>(r.tensor_parallel));
   insert.Bind(r.machine);
   insert.Bind(fmt::format("{}", fmt::join(overrides, " ")));

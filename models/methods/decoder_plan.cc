@@ -14,6 +14,12 @@ DecoderPlan::DecoderPlan(const PlanInput& run) : input(run), log(run.log, run.mo
   compute = builder.AddStream("compute", host, /*compute=*/true);
 }
 
+void DecoderPlan::RefuseGraph(std::string_view method, std::string_view remedy) const {
+  if (!input.graph) return;
+  throw UsageError("a step in which the host decides cannot be one CUDA graph", std::string(method),
+                   std::string(remedy));
+}
+
 OpId DecoderPlan::Attend(int layer, int64_t kv_tokens, int64_t kv_tokens_max,
                          std::initializer_list<OpId> waits) {
   const llm::Model& m = input.model;

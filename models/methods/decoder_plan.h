@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "models/methods/method.h"
 #include "models/methods/projected_log.h"
@@ -32,6 +33,10 @@ class DecoderPlan {
     int64_t attended_tokens = 0, attended_tokens_max = 0;
   };
   LayerAccess Access(int step, int layer) const;
+
+  /// For a method whose host decides within a step: usage Error with this remedy if the run wants
+  /// each step as one CUDA graph.
+  void RefuseGraph(std::string_view method, std::string_view remedy) const;
 
   /// Decode attention on the compute stream over `kv_tokens` tokens (all rows together).
   plan::OpId Attend(int layer, int64_t kv_tokens, int64_t kv_tokens_max,

@@ -1,6 +1,8 @@
 // stallcast predict
 #include "sim/predict.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "sim/cli/output.h"
@@ -39,7 +41,8 @@ MachinePredictions PredictMachine(sim::Predictor& predictor, const RunOptions& r
     } catch (const Error& error) {
       if (!all) throw;
       if (!first_error) first_error = error;
-      result.left_out.push_back("left out: " + methods[i] + ": " + error.what());
+      result.left_out.push_back(
+          fmt::format("left out: {}: {}; {}", methods[i], error.problem(), error.remedy()));
     }
     progress.Update("predicting on " + machine,
                     static_cast<double>(i + 1) / static_cast<double>(methods.size()));

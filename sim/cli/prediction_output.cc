@@ -22,7 +22,7 @@ std::string Gibibytes(Bytes bytes) { return Fixed(static_cast<double>(bytes) / k
 std::string Heading(const MachinePredictions& machine, const std::string& trace) {
   const sim::PredictRequest& r = machine.rows.front().request;
   std::string text =
-      fmt::format("{}{} on {} ({})", r.model,
+      fmt::format("{}{} on {} ({})", machine.rows.front().model.name,
                   r.tensor_parallel > 1 ? fmt::format(", one of {} GPUs", r.tensor_parallel) : "",
                   machine.profile.title, machine.profile.status);
   for (const auto& [path, value] : r.machine_overrides)
@@ -211,7 +211,7 @@ Json Records(const std::vector<MachinePredictions>& machines) {
       record["best"] = p.fits && &p == &machine.rows.front();
       record["machine"] = r.machine;
       record["machine_status"] = machine.profile.status;
-      record["model"] = r.model;
+      record["model"] = p.model.name;
       record["tensor_parallel"] = r.tensor_parallel;
       record["context_tokens"] = r.context;
       record["batch"] = r.batch;

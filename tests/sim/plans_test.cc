@@ -291,8 +291,9 @@ TEST_F(FreeKvPieces, AStepWithoutHostDecisionsCanBeAGraph) {
   const plan::Plan graph = methods::WriteDecode(*method, input);
   EXPECT_LT(Simulation(graph, model).Run().end_of_all, Simulation(eager, model).Run().end_of_all);
 
-  const auto decides = MakeMethod("freekv", {}).method;
-  EXPECT_THROW(methods::WriteDecode(*decides, input), Error);
+  for (const char* decides : {"freekv", "arkvale", "arkvale-freekv"}) {
+    EXPECT_THROW(methods::WriteDecode(*MakeMethod(decides, {}).method, input), Error) << decides;
+  }
 }
 
 }  // namespace

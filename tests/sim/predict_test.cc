@@ -65,7 +65,7 @@ class Predictions : public testing::Test {
 
 TEST_F(Predictions, FillInTheTracesOwnRun) {
   const Prediction p = Predictor(path()).Predict(FreeKv());
-  EXPECT_EQ(p.request.model, "random");
+  EXPECT_EQ(p.model.name, "random");
   EXPECT_EQ(p.request.context, 203);
   EXPECT_EQ(p.request.steps, 70);
   EXPECT_EQ(p.metrics.step_times.size(), 70u);

@@ -19,7 +19,9 @@ class ArkValePlan : public PlanWriter {
         params_(params),
         published_(params.variant == ArkValeParams::Variant::kPublished),
         offload_(plan, params.page, published_ ? PageOffload::Pool::kNhd : PageOffload::Pool::kHnd,
-                 static_cast<int>(params.dense_layers)) {}
+                 static_cast<int>(params.dense_layers)) {
+    plan.RefuseGraph("arkvale", "launch it without graphs");
+  }
 
   void BeginStep(int step) override { offload_.BeginStep(step); }
 

@@ -30,9 +30,8 @@ class FreeKvPlan : public PlanWriter {
                                                                 : PageOffload::Pool::kNhd,
                  static_cast<int>(params.dense_layers)),
         ahead_(static_cast<size_t>(model_.layers), {OpId::kNone, OpId::kNone}) {
-    if (plan.input.graph && (params.checks() || NeedsMissList())) {
-      throw UsageError("a step in which the host decides cannot be one CUDA graph", "freekv",
-                       "use recall=zero-copy with correction=off, or launch without graphs");
+    if (params.checks() || NeedsMissList()) {
+      plan.RefuseGraph("freekv", "use recall=zero-copy with correction=off, or no graphs");
     }
     for (size_t i = 0; i < recall_.size(); ++i) {
       recall_[i] = builder_.AddStream(i == 0 ? "recall 1" : "recall 2", plan.host);

@@ -134,7 +134,7 @@ TEST(PerfettoTest, LanesAreTracksUnderTheTimeline) {
   const Timeline timeline = SampleTimeline();
   const PerfettoTrace trace = Perfetto(std::span(&timeline, 1));
   ASSERT_EQ(trace.tracks.size(), 4u);
-  const Slice& recall = Named(trace, "recall", 2);
+  const Slice recall = Named(trace, "recall", 2);
   const Track& lane = trace.tracks.at(recall.track);
   EXPECT_EQ(lane.name, "copy");
   EXPECT_EQ(lane.rank, 2);
@@ -146,7 +146,7 @@ TEST(PerfettoTest, SlicesCarryTimesRolesAndAnnotations) {
   const Timeline timeline = SampleTimeline();
   const PerfettoTrace trace = Perfetto(std::span(&timeline, 1));
   ASSERT_EQ(std::ssize(trace.slices), timeline.rows());
-  const Slice& recall = Named(trace, "recall", 2);
+  const Slice recall = Named(trace, "recall", 2);
   EXPECT_EQ(recall.category, "recall");
   EXPECT_EQ(recall.start_ns, 9000u);
   EXPECT_EQ(recall.end_ns, 29000u);
@@ -160,9 +160,9 @@ TEST(PerfettoTest, SlicesCarryTimesRolesAndAnnotations) {
 TEST(PerfettoTest, WaitsAreFlowsBetweenRunsNotLaunches) {
   const Timeline timeline = SampleTimeline();
   const PerfettoTrace trace = Perfetto(std::span(&timeline, 1));
-  const Slice& recall = Named(trace, "recall", 2);
-  const Slice& first = Named(trace, "attention", 1);
-  const Slice& second = Named(trace, "attention", 3);
+  const Slice recall = Named(trace, "recall", 2);
+  const Slice first = Named(trace, "attention", 1);
+  const Slice second = Named(trace, "attention", 3);
   ASSERT_EQ(recall.flows_out.size(), 1u);
   EXPECT_EQ(first.flows_in, recall.flows_out);
   ASSERT_EQ(first.flows_out.size(), 1u);
