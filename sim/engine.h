@@ -39,10 +39,11 @@ struct Execution {
 /// Each lane runs its ops in order. A stream op starts when the previous op of its lane has ended
 /// (plus the gap), every op it waits for has ended (plus the event latency), and its host call has
 /// returned (plus the launch latency); a copy then queues for the engine of its direction, first
-/// come first served. It then takes its fixed time alone and shares what it uses after that:
-/// the flows that run share each resource max-min fairly in proportion to their weights, none above
-/// its own rate (progressive filling). Host threads make calls in program order, each taking its
-/// cost, and block only in host work. The same input gives the same result, bit for bit.
+/// come first served, by lane among those that come in the same picosecond. It then takes its fixed
+/// time alone and shares what it uses after that: the flows that run share each resource max-min
+/// fairly in proportion to their weights, none above its own rate (progressive filling). Host
+/// threads make calls in program order, each taking its cost, and block only in host work. The same
+/// input gives the same result, bit for bit.
 class Simulation {
  public:
   /// `plan` must outlive the simulation.
