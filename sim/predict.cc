@@ -1,9 +1,11 @@
 #include "sim/predict.h"
 
 #include <fmt/core.h>
+#include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -42,13 +44,16 @@ int64_t Largest(int64_t top, F fits) {
   return low;
 }
 
-Quantiles SampleSteps(const Simulation& simulation, int32_t samples, int64_t steps) {
-  std::vector<Picoseconds> means;
-  for (int32_t i = 0; i < samples; ++i) {
+Quantiles SampleSteps(const Simulation& simulation, int32_t samples, int64_t steps,
+                      const std::function<void(double)>& progress) {
+  std::vector<Picoseconds> means(static_cast<size_t>(samples));
+  const auto last = static_cast<size_t>(plan::Index(simulation.plan().step_ends.back()));
+  std::atomic<int32_t> done = 0;
+  tbb::parallel_for(int32_t{0}, samples, [&](int32_t i) {
     const Execution execution = simulation.Sample(static_cast<uint64_t>(i) + 1);
-    const plan::OpId last = simulation.plan().step_ends.back();
-    means.push_back(execution.end[static_cast<size_t>(plan::Index(last))] / steps);
-  }
+    means[static_cast<size_t>(i)] = execution.end[last] / steps;
+    if (progress) progress(static_cast<double>(++done) / samples);
+  });
   std::sort(means.begin(), means.end());
   const auto at = [&](double q) {
     return means[static_cast<size_t>(q * static_cast<double>(means.size() - 1) + 0.5)];
@@ -167,7 +172,13 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     const Simulation simulation(plan, costs);
     const Execution execution = simulation.Run();
     out.metrics = Measure(simulation, execution, run.batch);
-    if (run.samples > 0) out.sampled = SampleSteps(simulation, run.samples, run.steps);
+    if (run.samples > 0) {
+      std::function<void(double)> progress;
+      if (impl_->options.progress) {
+        progress = [&](double share) { impl_->options.progress("sampling " + named.name, share); };
+      }
+      out.sampled = SampleSteps(simulation, run.samples, run.steps, progress);
+    }
     if (timeline) *timeline = ToTimeline(simulation, execution);
     out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
   }
