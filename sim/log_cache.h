@@ -18,7 +18,7 @@ namespace stallcast::sim {
 /// the same log at once do not disturb one another. A file that cannot be read counts as absent.
 class LogCache {
  public:
-  LogCache(std::filesystem::path trace, std::string trace_hash);
+  LogCache(const std::filesystem::path& trace, std::string trace_hash);
 
   using Params = std::map<std::string, std::string>;
   /// Null when it is not there.

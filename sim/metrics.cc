@@ -23,6 +23,11 @@ bool IsTransfer(const plan::Work& work) {
          std::holds_alternative<plan::ZeroCopyGather>(work);
 }
 
+bool OnlyWaits(const plan::Work& work) {
+  return std::holds_alternative<plan::HostSync>(work) ||
+         std::holds_alternative<plan::HostHandoff>(work);
+}
+
 using RoleTimes = std::array<int64_t, traces::kRoles>;
 
 // Charges the time (from, to] before an event to roles, walking back along what the event waited
@@ -103,18 +108,18 @@ class Blame {
     at_ = stop;
   }
 
-  // Charges the op's own run; the walk goes on at its start. Host work that only waits is charged
-  // by what it waited for.
+  // Charges the op's own run; the walk goes on at its start. Host work begins when what it waited
+  // for has ended; what remains of work that only waits is the time to go on.
   OpId Through(OpId id) {
     const Op& op = Get(id);
-    if (!IsHostWork(op)) {
-      Until(execution_.start[At(id)].count(), op.role);
-    } else if (execution_.cause[At(id)].kind == CauseKind::kWait) {
-      const int64_t waited = End(execution_.cause[At(id)].op);
-      Until(std::max(waited, execution_.start[At(id)].count()), Role::kSync);
-    } else {
-      Until(execution_.start[At(id)].count(), op.role);
+    const Cause& cause = execution_.cause[At(id)];
+    int64_t begin = execution_.start[At(id)].count();
+    Role role = op.role;
+    if (IsHostWork(op) && cause.kind == CauseKind::kWait) {
+      begin = std::max(begin, End(cause.op));
+      if (OnlyWaits(op.work)) role = Role::kSync;
     }
+    Until(begin, role);
     return id;
   }
 
@@ -289,13 +294,9 @@ SelectionMetrics Summarize(const traces::AccessLog& log) {
       similarity += s;
       ++compared;
     }
-    for (int step = 0; step < log.steps; ++step) {
-      bool now = false;
-      for (int head = 0; head < layer.heads; ++head) {
-        now |= (layer.flags[static_cast<size_t>(step * layer.heads + head)] &
-                traces::kSelectedNow) != 0;
-      }
-      corrected += now;
+    for (auto cell = layer.flags.begin(); cell != layer.flags.end(); cell += layer.heads) {
+      corrected += std::any_of(cell, cell + layer.heads,
+                               [](uint8_t flags) { return (flags & traces::kSelectedNow) != 0; });
       ++cells;
     }
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <mutex>
 #include <utility>
 
@@ -56,7 +57,7 @@ Quantiles SampleSteps(const Simulation& simulation, int32_t samples, int64_t ste
   });
   std::sort(means.begin(), means.end());
   const auto at = [&](double q) {
-    return means[static_cast<size_t>(q * static_cast<double>(means.size() - 1) + 0.5)];
+    return means[static_cast<size_t>(std::lround(q * static_cast<double>(means.size() - 1)))];
   };
   return {at(0.1), at(0.5), at(0.9)};
 }
@@ -78,7 +79,7 @@ struct Predictor::Impl {
     if (!method.NewPolicy()) return nullptr;
     const auto params = method.Params(/*only_selection=*/true);
     std::string key = name;
-    for (const auto& [param, value] : params) key += "\n" + param + "=" + value;
+    for (const auto& [param, value] : params) key += fmt::format("\n{}={}", param, value);
     const std::lock_guard lock(mutex);
     auto& log = logs[key];
     if (!log && cache) log = cache->Load(name, params);

@@ -5,7 +5,6 @@
 
 namespace stallcast::methods {
 
-using plan::LaneId;
 using plan::OpId;
 using plan::Role;
 
