@@ -39,7 +39,7 @@ struct Shape {
   int group = 4;
   int page_tokens = 16;
   bool hnd = false;
-  float scale = 0;  ///< 0: 1/sqrt(head_dim)
+  float scale = 0;           ///< 0: 1/sqrt(head_dim)
   std::vector<int> lengths;  ///< one a row, cycled over the sequences' heads
   int sequences = 1;
 };
@@ -51,8 +51,8 @@ std::string Describe(const Shape& s) {
          std::to_string(s.lengths[0]);
 }
 
-/// A cache whose pages lie in random slots, and the attention of it in double precision. Whatever no
-/// row attends is NaN.
+/// A cache whose pages lie in random slots, and the attention of it in double precision. Whatever
+/// no row attends is NaN.
 class Problem {
  public:
   Problem(const Shape& shape, unsigned seed) : shape_(shape), random_(seed) {
@@ -67,7 +67,7 @@ class Problem {
                                                 shape.head_dim);
     std::vector<int32_t> order(slots);
     std::iota(order.begin(), order.end(), 0);
-    table_.assign(int64_t{rows} * max_pages_, -1);  // never followed past a row's last page
+    table_.assign(int64_t{rows} * max_pages_, -1);       // never followed past a row's last page
     for (int head = 0; head < shape.kv_heads; ++head) {  // each head has its own order of slots
       std::shuffle(order.begin(), order.end(), random_);
       int next = 0;
@@ -111,16 +111,15 @@ class Problem {
     auto table = Upload(table_);
     auto tokens = Upload(tokens_);
     Buffer<__nv_bfloat16> output(query.size());
-    DecodeAttentionArgs args{
-        .query = query.get(),
-        .cache = layout_,
-        .pages = {table.get(), tokens.get(), max_pages_,
-                  *std::max_element(tokens_.begin(), tokens_.end())},
-        .output = output.get(),
-        .workspace = nullptr,
-        .sequences = shape_.sequences,
-        .group = shape_.group,
-        .scale = Scale()};
+    DecodeAttentionArgs args{.query = query.get(),
+                             .cache = layout_,
+                             .pages = {table.get(), tokens.get(), max_pages_,
+                                       *std::max_element(tokens_.begin(), tokens_.end())},
+                             .output = output.get(),
+                             .workspace = nullptr,
+                             .sequences = shape_.sequences,
+                             .group = shape_.group,
+                             .scale = Scale()};
     args.cache.data = pool.get();
     Buffer<float> workspace(DecodeAttentionWorkspace(args));
     Check(cudaMemset(workspace.get(), 0, workspace.bytes()), "memset");
@@ -139,12 +138,11 @@ class Problem {
     return results[0];
   }
 
-  /// The weights are rounded to bf16 once (2^-9 of each) and the result once more: so the error is
-  /// at most 2^-8 of the weighted sum of |v|, and a little for float sums.
+  /// The weights are rounded to bf16 (2^-8 of each) and so is the result: the error is at most 2^-7
+  /// of the weighted sum of |v|, and a little for float sums.
   void ExpectRight(const Bf16s& result) const {
     const int d = shape_.head_dim;
     const int rows = static_cast<int>(tokens_.size());
-    double worst = 0;
     for (int row = 0; row < rows; ++row) {
       for (int head = 0; head < shape_.group; ++head) {
         const int64_t out = (int64_t{row} * shape_.group + head) * d;
@@ -170,8 +168,7 @@ class Problem {
         }
         for (int i = 0; i < d; ++i) {
           const double got = __bfloat162float(result[out + i]);
-          const double error = std::abs(got - value[i]) / (size[i] / 256 + 1e-30);
-          if (!(error <= worst)) worst = error;
+          const double error = std::abs(got - value[i]) / (size[i] / 128 + 1e-30);
           ASSERT_LE(error, 1.02) << Describe(shape_) << ": row " << row << " of " << tokens_[row]
                                  << " tokens, head " << head << ", channel " << i << ": " << got
                                  << " for " << value[i];
@@ -249,7 +246,10 @@ TEST_F(DecodeAttentionTest, MoreRowsThanTheDeviceHoldsAtOnce) {
 }
 
 TEST_F(DecodeAttentionTest, ShapesThatAreNotSupportedAreRefused) {
-  DecodeAttentionArgs args{.cache = NhdPages(nullptr, 16, 8, 96), .sequences = 1, .group = 4};
+  DecodeAttentionArgs args;
+  args.cache = NhdPages(nullptr, 16, 8, 96);
+  args.sequences = 1;
+  args.group = 4;
   EXPECT_THROW(DecodeAttention(args, nullptr), Error);
   EXPECT_THROW(DecodeAttentionWorkspace(args), Error);
   args.cache = NhdPages(nullptr, 16, 8, 128);

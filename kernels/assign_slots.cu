@@ -1,0 +1,107 @@
+// Which selected units are cached, and which slots take the others: a block a row.
+#include <string>
+
+#include "kernels/cuda_error.h"
+#include "kernels/device/block_scan.cuh"
+#include "kernels/selection.h"
+#include "traces/common/error.h"
+
+namespace stallcast::kernels {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int64_t kMaxBits = 48 * 1024 * 8 - 4096 * 8;  // of shared memory, less the scan's
+
+// Index of `unit` in the ascending ids, or -1.
+__device__ int Find(const int32_t* ids, int count, int32_t unit) {
+  int begin = 0, end = count;
+  while (begin < end) {
+    const int middle = (begin + end) / 2;
+    if (ids[middle] < unit) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin < count && ids[begin] == unit ? begin : -1;
+}
+
+__device__ bool Bit(const uint32_t* words, int at) {
+  return (words[at / 32] >> (at % 32) & 1) != 0;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    AssignSlotsKernel(const int32_t* __restrict__ all_ids, int k, int slots, int32_t* slot_unit,
+                      int32_t* missed_unit, int32_t* missed_slot, int32_t* __restrict__ missed,
+                      const int32_t* __restrict__ rows_enabled) {
+  __shared__ uint32_t scratch[32];
+  extern __shared__ uint32_t bits[];
+  const int row = static_cast<int>(blockIdx.x);
+  if (rows_enabled != nullptr && rows_enabled[row] == 0) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int32_t* ids = all_ids + int64_t{row} * k;
+  slot_unit += int64_t{row} * slots;
+  missed_unit += int64_t{row} * k;
+  missed_slot += int64_t{row} * k;
+  uint32_t* cached = bits;                     // by selected unit
+  uint32_t* available = bits + (k + 31) / 32;  // by slot
+
+  for (int word = thread; word < (k + 31) / 32; word += kThreads) cached[word] = 0;
+  __syncthreads();
+  for (int first = 0; first < slots; first += kThreads) {
+    const int slot = first + thread;
+    const int found = slot < slots ? Find(ids, k, slot_unit[slot]) : 0;
+    if (slot < slots && found >= 0) atomicOr(cached + found / 32, 1u << (found % 32));
+    const uint32_t free = __ballot_sync(0xffffffffu, found < 0);
+    if (slot < slots && thread % 32 == 0) available[slot / 32] = free;
+  }
+  __syncthreads();
+
+  uint32_t count = 0;
+  for (int first = 0; first < k; first += kThreads) {
+    const int at = first + thread;
+    const bool miss = at < k && !Bit(cached, at);
+    uint32_t found;
+    const uint32_t rank = count + BlockExclusiveSum(miss ? 1 : 0, scratch, found);
+    if (miss) missed_unit[rank] = ids[at];
+    count += found;
+    __syncthreads();  // scratch is used again
+  }
+  if (thread == 0) missed[row] = static_cast<int32_t>(count);
+
+  uint32_t taken = 0;
+  for (int first = 0; first < slots && taken < count; first += kThreads) {
+    const int slot = first + thread;
+    const bool free = slot < slots && Bit(available, slot);
+    uint32_t found;
+    const uint32_t rank = taken + BlockExclusiveSum(free ? 1 : 0, scratch, found);
+    if (free && rank < count) {
+      missed_slot[rank] = slot;
+      slot_unit[slot] = missed_unit[rank];
+    }
+    taken += found;
+    __syncthreads();
+  }
+}
+
+}  // namespace
+
+void AssignSlots(const int32_t* ids, int32_t rows, int32_t k, int32_t slots, int32_t* slot_unit,
+                 int32_t* missed_unit, int32_t* missed_slot, int32_t* missed,
+                 const int32_t* rows_enabled, cudaStream_t stream) {
+  if (k > slots) {
+    throw Error(std::to_string(k) + " units selected for " + std::to_string(slots) + " slots",
+                "AssignSlots", "select no more units than there are slots");
+  }
+  if (int64_t{k} + slots > kMaxBits) {
+    throw Error(std::to_string(slots) + " slots a row", "AssignSlots",
+                "use a smaller budget or larger pages");
+  }
+  if (rows <= 0) return;
+  const size_t words = static_cast<size_t>((k + 31) / 32 + (slots + 31) / 32);
+  AssignSlotsKernel<<<static_cast<unsigned>(rows), kThreads, words * sizeof(uint32_t), stream>>>(
+      ids, k, slots, slot_unit, missed_unit, missed_slot, missed, rows_enabled);
+  CheckLaunch("AssignSlots");
+}
+
+}  // namespace stallcast::kernels

@@ -1,0 +1,52 @@
+#include "kernels/buffer.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "kernels/cuda_error.h"
+#include "traces/common/error.h"
+
+namespace stallcast::kernels {
+namespace {
+
+std::string Gibibytes(double bytes) { return fmt::format("{:.2f} GiB", bytes / (1 << 30)); }
+
+[[noreturn]] void ThrowOutOfMemory(int64_t bytes, Memory memory) {
+  if (memory == Memory::kPinned) {
+    throw Error(fmt::format("out of pinned host memory: {} asked for", Gibibytes(bytes)),
+                "cudaHostAlloc", "lower the context or the batch, or free host memory");
+  }
+  size_t free_bytes = 0, total_bytes = 0;
+  Check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  throw Error(fmt::format("out of device memory: {} asked for, {} of {} free", Gibibytes(bytes),
+                          Gibibytes(free_bytes), Gibibytes(total_bytes)),
+              "cudaMalloc", "lower the context, the batch or the budget");
+}
+
+}  // namespace
+
+void* Allocate(int64_t bytes, Memory memory) {
+  if (bytes < 0) {
+    throw Error(fmt::format("{} bytes asked for", bytes), "device buffer",
+                "check the sizes that the caller multiplies");
+  }
+  if (bytes == 0) return nullptr;
+  void* data = nullptr;
+  const bool device = memory == Memory::kDevice;
+  const cudaError_t status = device ? cudaMalloc(&data, static_cast<size_t>(bytes))
+                                    : cudaHostAlloc(&data, static_cast<size_t>(bytes), 0);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    ThrowOutOfMemory(bytes, memory);
+  }
+  Check(status, device ? "cudaMalloc" : "cudaHostAlloc");
+  return data;
+}
+
+void Free(void* data, Memory memory) noexcept {
+  // A destructor cannot report: a context that is gone has freed the memory already.
+  memory == Memory::kDevice ? cudaFree(data) : cudaFreeHost(data);
+}
+
+}  // namespace stallcast::kernels

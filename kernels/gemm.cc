@@ -1,0 +1,202 @@
+#include <cublasLt.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "kernels/buffer.h"
+#include "kernels/cuda_error.h"
+#include "kernels/decoder.h"
+#include "traces/common/error.h"
+
+namespace stallcast::kernels {
+namespace {
+
+constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
+constexpr int kCandidates = 24;
+constexpr int kTrials = 5;
+
+void CheckCublas(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(cublasLtGetStatusString(status), call,
+              "check that cuBLASLt matches the driver and that device memory is free");
+}
+
+/// A cuBLASLt descriptor that is destroyed with its owner.
+template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
+class Owned {
+ public:
+  Owned() = default;
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    if (handle_ != nullptr) kDestroy(handle_);
+  }
+  Handle* Out() { return &handle_; }
+  operator Handle() const { return handle_; }
+
+ private:
+  Handle handle_ = nullptr;
+};
+using Library = Owned<cublasLtHandle_t, cublasLtDestroy>;
+using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+class Event {
+ public:
+  Event() { Check(cudaEventCreate(&event_), "cudaEventCreate"); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { cudaEventDestroy(event_); }
+  operator cudaEvent_t() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// One shape: cuBLASLt is column-major, so it computes C^T[n, m] = B[n, k] A^T[k, m].
+struct Product {
+  Operation operation;
+  Layout a, b, c;
+  cublasLtMatmulAlgo_t algorithm = {};
+};
+
+}  // namespace
+
+struct Gemm::Impl {
+  using Shape = std::tuple<int64_t, int64_t, int64_t>;
+  Library library;
+  Buffer<char> workspace{kWorkspaceBytes};
+  std::map<Shape, Product> products;
+
+  void Launch(const Product& product, const cublasLtMatmulAlgo_t& algorithm, const void* a,
+              const void* b, void* c, cudaStream_t stream) {
+    const float one = 1, zero = 0;
+    CheckCublas(cublasLtMatmul(library, product.operation, &one, b, product.b, a, product.a, &zero,
+                               c, product.c, c, product.c, &algorithm, workspace.get(),
+                               static_cast<size_t>(kWorkspaceBytes), stream),
+                "cublasLtMatmul");
+  }
+
+  void Describe(Product& product, int64_t m, int64_t n, int64_t k) {
+    CheckCublas(cublasLtMatmulDescCreate(product.operation.Out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                "cublasLtMatmulDescCreate");
+    const cublasOperation_t transpose = CUBLAS_OP_T;
+    CheckCublas(cublasLtMatmulDescSetAttribute(product.operation, CUBLASLT_MATMUL_DESC_TRANSA,
+                                               &transpose, sizeof(transpose)),
+                "cublasLtMatmulDescSetAttribute");
+    const auto layout = [](Layout& of, int64_t rows, int64_t columns) {
+      CheckCublas(cublasLtMatrixLayoutCreate(of.Out(), CUDA_R_16BF, static_cast<uint64_t>(rows),
+                                             static_cast<uint64_t>(columns), rows),
+                  "cublasLtMatrixLayoutCreate");
+    };
+    layout(product.b, k, n);
+    layout(product.a, k, m);
+    layout(product.c, n, m);
+  }
+
+  std::vector<cublasLtMatmulAlgo_t> Candidates(const Product& product) {
+    Preference preference;
+    CheckCublas(cublasLtMatmulPreferenceCreate(preference.Out()), "cublasLtMatmulPreferenceCreate");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
+      CheckCublas(cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof(value)),
+                  "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
+    // Splits of k are summed in float, never in bf16.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    for (const auto operand :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      prefer(operand, uint32_t{16});
+    }
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found;
+    int count = 0;
+    CheckCublas(
+        cublasLtMatmulAlgoGetHeuristic(library, product.operation, product.b, product.a, product.c,
+                                       product.c, preference, kCandidates, found.data(), &count),
+        "cublasLtMatmulAlgoGetHeuristic");
+    std::vector<cublasLtMatmulAlgo_t> algorithms;
+    for (int i = 0; i < count; ++i) {
+      if (found[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(found[i].algo);
+    }
+    return algorithms;
+  }
+
+  /// The fastest candidate from cold caches, since a decoder's weights never are in L2.
+  void Choose(Product& product, const void* a, const void* b, void* c, cudaStream_t stream) {
+    const std::vector<cublasLtMatmulAlgo_t> candidates = Candidates(product);
+    if (candidates.empty()) {
+      throw Error("cuBLASLt has no algorithm for this shape", "Gemm",
+                  "use multiples of 8 for n and k");
+    }
+    int device = 0, l2_bytes = 0;
+    Check(cudaGetDevice(&device), "cudaGetDevice");
+    Check(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device),
+          "cudaDeviceGetAttribute");
+    const Buffer<char> eviction(int64_t{2} * l2_bytes);
+    const Event start, stop;
+    float best = INFINITY;
+    for (const cublasLtMatmulAlgo_t& candidate : candidates) {
+      std::array<float, kTrials> milliseconds;
+      for (float& trial : milliseconds) {
+        Check(cudaMemsetAsync(eviction.get(), 0, static_cast<size_t>(eviction.bytes()), stream),
+              "cudaMemsetAsync");
+        Check(cudaEventRecord(start, stream), "cudaEventRecord");
+        Launch(product, candidate, a, b, c, stream);
+        Check(cudaEventRecord(stop, stream), "cudaEventRecord");
+        Check(cudaEventSynchronize(stop), "cudaEventSynchronize");
+        Check(cudaEventElapsedTime(&trial, start, stop), "cudaEventElapsedTime");
+      }
+      std::nth_element(milliseconds.begin(), milliseconds.begin() + kTrials / 2,
+                       milliseconds.end());
+      if (milliseconds[kTrials / 2] < best) {
+        best = milliseconds[kTrials / 2];
+        product.algorithm = candidate;
+      }
+    }
+  }
+};
+
+Gemm::Gemm() : impl_(std::make_unique<Impl>()) {
+  CheckCublas(cublasLtCreate(impl_->library.Out()), "cublasLtCreate");
+}
+
+Gemm::~Gemm() = default;
+
+void Gemm::Run(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c, int64_t m,
+               int64_t n, int64_t k, cudaStream_t stream) {
+  if (m < 0 || n < 1 || k < 1) {
+    throw Error(fmt::format("a product of m {}, n {}, k {}", m, n, k), "Gemm",
+                "use sizes of at least 1");
+  }
+  if (m == 0) return;
+  const Impl::Shape shape{m, n, k};
+  auto found = impl_->products.find(shape);
+  if (found == impl_->products.end()) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    Check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
+    if (capture != cudaStreamCaptureStatusNone) {
+      throw Error(
+          fmt::format("a product of m {}, n {}, k {} is new while a graph is captured", m, n, k),
+          "Gemm", "run each shape once before the capture");
+    }
+    found = impl_->products.try_emplace(shape).first;
+    try {
+      impl_->Describe(found->second, m, n, k);
+      impl_->Choose(found->second, a, b, c, stream);
+    } catch (...) {
+      impl_->products.erase(found);
+      throw;
+    }
+  }
+  impl_->Launch(found->second, found->second.algorithm, a, b, c, stream);
+}
+
+}  // namespace stallcast::kernels

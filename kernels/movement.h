@@ -1,0 +1,38 @@
+// Moving KV: between layouts on the device, and straight from pinned host memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/paged_kv.h"
+
+namespace stallcast::kernels {
+
+// Head dimensions are multiples of 8, data is 16-byte aligned, and one launch moves at most 32 GiB;
+// anything else is an Error. `count` is read on the device, so it may be the result of a kernel
+// before; null stands for pieces_max.
+
+/// Copies one head's pages from a contiguous buffer ([piece][2][p][d], as they lie in an HND pool)
+/// into a paged cache: piece i goes to (slot[i], head[i]).
+void ScatterPages(const __nv_bfloat16* pieces, const int32_t* slot, const int32_t* head,
+                  int32_t pieces_max, const int32_t* count, const PagedKv& cache,
+                  cudaStream_t stream);
+
+/// The reverse, for offloading with transpose: pages of the cache to HND [page][H][2][p][d].
+void TransposePages(const PagedKv& cache, const int32_t* slots, int32_t pages, __nv_bfloat16* hnd,
+                    cudaStream_t stream);
+
+/// Reads pieces straight from pinned host memory with at most `blocks` blocks of 1,024 threads and
+/// 16-byte loads: source[i] = page * kv_heads + head, under 2^31, names a piece of the pool, which
+/// goes to the cache at (slot[i], head[i]). Pool pages are HND, [page][H][2][p][d], or with `rows`
+/// NHD, [page][2][p][H][d], where a piece is 2 p rows of head_dim; p, H and d are the cache's.
+void ZeroCopyGather(const __nv_bfloat16* pool, const int64_t* source, const int32_t* slot,
+                    const int32_t* head, int32_t pieces_max, const int32_t* count,
+                    const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream);
+
+/// Gathers `count` pieces of piece_bytes from `pool` to a contiguous buffer with at most `threads`
+/// host threads (the machine's at most). Pieces of 4 KiB
+/// and more are stored past the caches.
+void HostGather(const void* pool, const int64_t* source, int64_t count, int64_t piece_bytes,
+                void* out, int threads);
+
+}  // namespace stallcast::kernels

@@ -1,0 +1,50 @@
+// What retrieval methods compute to choose units: summaries, similarity, scores, top-k, slots.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/paged_kv.h"
+
+namespace stallcast::kernels {
+
+enum class SummaryKind : uint8_t { kMinMax, kCuboidMean, kMean };
+
+/// Summaries of `pages` pages of a row: [row][page][vectors][head_dim] bf16, with vectors = 2 (low,
+/// high; for kCuboidMean centre -+ mean deviation, ArkVale) or 1 (kMean). Row r's page i is at slot
+/// slots[r * max_pages + i]. Reads whole pages only.
+void Summarize(SummaryKind kind, const PagedKv& cache, const int32_t* slots, int32_t max_pages,
+               int32_t first_page, int32_t pages, int32_t rows, __nv_bfloat16* summaries,
+               int32_t summary_pages, cudaStream_t stream);
+
+/// Mean over each group of the cosine of a query with the step before's, [rows]; whether it is
+/// below tau goes to flags[row], and whether any is to *any. Queries are [rows][group][head_dim].
+void QuerySimilarity(const __nv_bfloat16* query, const __nv_bfloat16* previous, int32_t rows,
+                     int32_t group, int32_t head_dim, float tau, float* similarity, int32_t* flags,
+                     int32_t* any, cudaStream_t stream);
+
+enum class Pooling : uint8_t { kSoftmaxMean, kSoftmaxMeanUnscaled, kRawMean, kMax, kNone };
+
+/// Scores of `pages` page summaries for each row: sum over channels of max(q lo, q hi) (vectors 2)
+/// or q . mean (vectors 1), pooled over the group. scores is [rows][pages] float, or [rows *
+/// group][pages] for kNone.
+void Score(const __nv_bfloat16* query, const __nv_bfloat16* summaries, int32_t rows, int32_t group,
+           int32_t head_dim, int32_t vectors, int32_t first_page, int32_t pages,
+           int32_t summary_pages, Pooling pooling, float scale, float* scores, float* workspace,
+           cudaStream_t stream);
+int64_t ScoreWorkspace(int32_t rows, int32_t group, int32_t pages);
+
+/// The k largest of `candidates` scores of each row, ids ascending, ties to the smaller id: ids is
+/// [rows][k]. k <= candidates <= 2^20.
+void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int32_t* ids,
+          void* workspace, cudaStream_t stream);
+int64_t TopKWorkspace(int32_t rows, int32_t candidates, int32_t k);
+
+/// Hits, misses and victims. slot_unit is [rows][slots], the unit that each slot holds (-1: free).
+/// Selected units that are cached stay; the others take the slots of units not selected, smallest
+/// slot first, units ascending. Writes missed_unit and missed_slot [rows][k] and missed [rows], and
+/// brings slot_unit up to date. `rows_enabled` (may be null) leaves other rows alone.
+void AssignSlots(const int32_t* ids, int32_t rows, int32_t k, int32_t slots, int32_t* slot_unit,
+                 int32_t* missed_unit, int32_t* missed_slot, int32_t* missed,
+                 const int32_t* rows_enabled, cudaStream_t stream);
+
+}  // namespace stallcast::kernels

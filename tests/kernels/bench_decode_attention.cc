@@ -1,0 +1,168 @@
+// Decode attention at Llama-3.1-8B's shape (8 KV heads, group 4, d 128), dense and sparse, beside
+// what the same device reads. Keys and values lie in random pages of a pool; launches walk through
+// it, so that what one left in L2 does not serve the next. Two times, both medians: of one launch
+// between events, and of a launch in a CUDA graph of 16.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "kernels/buffer.h"
+#include "kernels/cuda_error.h"
+#include "kernels/decode_attention.h"
+#include "tests/kernels/read_bandwidth.h"
+
+namespace stallcast::kernels {
+namespace {
+
+constexpr int kHeads = 8, kGroup = 4, kHeadDim = 128;
+constexpr int kGraphLaunches = 16;
+constexpr int64_t kPoolBytes = int64_t{4} << 30;
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+/// Median microseconds of `work(i)` between two events.
+double Time(cudaStream_t stream, int repeats, const std::function<void(int)>& work) {
+  std::vector<cudaEvent_t> events(2 * repeats);
+  for (auto& event : events) Check(cudaEventCreate(&event), "cudaEventCreate");
+  for (int i = 0; i < 5; ++i) work(i);
+  for (int i = 0; i < repeats; ++i) {
+    Check(cudaEventRecord(events[2 * i], stream), "cudaEventRecord");
+    work(i + 5);
+    Check(cudaEventRecord(events[2 * i + 1], stream), "cudaEventRecord");
+  }
+  Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  std::vector<double> times;
+  for (int i = 0; i < repeats; ++i) {
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, events[2 * i], events[2 * i + 1]), "elapsed");
+    times.push_back(milliseconds * 1e3);
+  }
+  for (auto& event : events) cudaEventDestroy(event);
+  return Median(times);
+}
+
+struct Bench {
+  Bench() : pool(kPoolBytes / 2), sink(1) {
+    Check(cudaStreamCreate(&stream), "cudaStreamCreate");
+    // Small random numbers: power, and so the clock, depend on the data.
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<__nv_bfloat16> block(16 << 20);
+    for (auto& value : block) value = __float2bfloat16(normal(random));
+    for (int64_t at = 0; at < pool.size(); at += block.size()) {
+      Check(cudaMemcpy(pool.get() + at, block.data(), block.size() * 2, cudaMemcpyHostToDevice),
+            "upload");
+    }
+    bandwidth =
+        kPoolBytes /
+        Time(stream, 20, [&](int) { ReadOnce(pool.get(), kPoolBytes, sink.get(), stream); }) / 1e3;
+    std::printf("read bandwidth, 4 GiB: %.0f GB/s\n\n", bandwidth);
+    std::printf("%-8s %-6s %5s %6s %8s | %8s %8s | %8s %8s %6s\n", "kind", "layout", "page",
+                "batch", "tokens", "MiB", "event us", "graph us", "GB/s", "share");
+  }
+
+  void Row(const char* kind, bool hnd, int page, int sequences, int tokens, bool dense) {
+    const PagedKv cache = (hnd ? HndPages : NhdPages)(pool.get(), page, kHeads, kHeadDim);
+    const int64_t slots = pool.size() / cache.slot_stride;
+    const int rows = sequences * kHeads;
+    const int pages = tokens / page;
+    const int64_t turn = dense ? int64_t{sequences} * pages : int64_t{rows} * pages;
+    const int turns = static_cast<int>(std::clamp<int64_t>(slots / turn, 1, kGraphLaunches));
+    std::vector<int32_t> order(slots);
+    std::iota(order.begin(), order.end(), 0);
+    std::mt19937 random(2);
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<int32_t> table;
+    for (int t = 0; t < turns; ++t) {
+      for (int row = 0; row < rows; ++row) {
+        for (int i = 0; i < pages; ++i) {
+          const int64_t owner = dense ? row / kHeads : row;
+          table.push_back(order[(t * turn + owner * pages + i) % slots]);
+        }
+      }
+    }
+    Buffer<int32_t> device_table(table.size()), device_tokens(rows);
+    const std::vector<int32_t> lengths(rows, tokens);
+    Check(
+        cudaMemcpy(device_table.get(), table.data(), device_table.bytes(), cudaMemcpyHostToDevice),
+        "upload");
+    Check(cudaMemcpy(device_tokens.get(), lengths.data(), device_tokens.bytes(),
+                     cudaMemcpyHostToDevice),
+          "upload");
+    const int64_t queries = int64_t{rows} * kGroup * kHeadDim;
+    Buffer<__nv_bfloat16> query(queries), output(queries);
+    Check(cudaMemcpy(query.get(), pool.get(), query.bytes(), cudaMemcpyDeviceToDevice), "query");
+    DecodeAttentionArgs args{.query = query.get(),
+                             .cache = cache,
+                             .pages = {nullptr, device_tokens.get(), pages, tokens},
+                             .output = output.get(),
+                             .workspace = nullptr,
+                             .sequences = sequences,
+                             .group = kGroup,
+                             .scale = 1 / std::sqrt(static_cast<float>(kHeadDim))};
+    Buffer<float> workspace(DecodeAttentionWorkspace(args));
+    Check(cudaMemset(workspace.get(), 0, workspace.bytes()), "memset");
+    args.workspace = workspace.get();
+    const auto launch = [&](int i) {
+      args.pages.table = device_table.get() + int64_t{i % turns} * rows * pages;
+      DecodeAttention(args, stream);
+    };
+    const double single = Time(stream, 60, launch);
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
+    for (int i = 0; i < kGraphLaunches; ++i) launch(i);
+    Check(cudaStreamEndCapture(stream, &graph), "capture");
+    Check(cudaGraphInstantiate(&ready, graph, 0), "instantiate");
+    const double chained =
+        Time(stream, 20, [&](int) { Check(cudaGraphLaunch(ready, stream), "cudaGraphLaunch"); }) /
+        kGraphLaunches;
+    cudaGraphExecDestroy(ready);
+    cudaGraphDestroy(graph);
+    const double bytes = 2.0 * rows * tokens * kHeadDim * 2;
+    const double rate = bytes / chained / 1e3;
+    std::printf("%-8s %-6s %5d %6d %8d | %8.1f %8.1f | %8.1f %8.0f %5.0f%%\n", kind,
+                hnd ? "HND" : "NHD", page, sequences, tokens, bytes / (1 << 20), single, chained,
+                rate, 100 * rate / bandwidth);
+  }
+
+  cudaStream_t stream = nullptr;
+  Buffer<__nv_bfloat16> pool;
+  Buffer<int> sink;
+  double bandwidth = 0;
+};
+
+int Main() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::puts("no CUDA device: nothing to measure");
+    return 0;
+  }
+  Bench bench;
+  for (const bool hnd : {false, true}) {
+    for (const int tokens : {2048, 8192, 32768, 131072}) {
+      bench.Row("dense", hnd, 16, 1, tokens, true);
+    }
+    bench.Row("dense", hnd, 16, 4, 32768, true);
+    bench.Row("dense", hnd, 16, 8, 32768, true);
+    bench.Row("dense", hnd, 32, 8, 32768, true);
+    for (const int sequences : {1, 4}) {
+      for (const int page : {16, 32, 64}) bench.Row("sparse", hnd, page, sequences, 2048, false);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace stallcast::kernels
+
+int main() { return stallcast::kernels::Main(); }

@@ -1,0 +1,158 @@
+// Movement of KV beside the rates that bound it: the copy engine's and device memory's.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "kernels/movement.h"
+#include "tests/kernels/measure.h"
+#include "traces/common/error.h"
+
+namespace stallcast::kernels {
+namespace {
+
+constexpr int64_t kMebibyte = int64_t{1} << 20;
+
+template <class T>
+Buffer<T> Upload(const std::vector<T>& values) {
+  Buffer<T> buffer(static_cast<int64_t>(values.size()));
+  Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
+                   cudaMemcpyHostToDevice),
+        "cudaMemcpy");
+  return buffer;
+}
+
+/// [page_tokens][128] keys and values of `piece_bytes`, or of 64 channels where that is too many.
+PagedKv PiecesOf(int64_t piece_bytes, int32_t kv_heads, __nv_bfloat16* data, bool nhd) {
+  const int32_t head_dim = piece_bytes >= 512 ? 128 : 64;
+  const auto tokens = static_cast<int32_t>(piece_bytes / (4 * head_dim));
+  return nhd ? NhdPages(data, tokens, kv_heads, head_dim)
+             : HndPages(data, tokens, kv_heads, head_dim);
+}
+
+std::vector<int32_t> Shuffled(int64_t count, std::mt19937_64& random) {
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  std::iota(ids.begin(), ids.end(), 0);
+  std::shuffle(ids.begin(), ids.end(), random);
+  return ids;
+}
+
+void ZeroCopy(Stopwatch& watch) {
+  constexpr int64_t kPool = int64_t{4} << 30, kMoved = 64 * kMebibyte;
+  constexpr int32_t kHeads = 8;
+  const Buffer<__nv_bfloat16> pool(kPool / 2, Memory::kPinned), cache(kMoved / 2);
+  std::memset(static_cast<void*>(pool.get()), 1, static_cast<size_t>(kPool));
+  const double engine = kMoved / watch.Once([&] {
+    Check(cudaMemcpyAsync(cache.get(), pool.get(), kMoved, cudaMemcpyHostToDevice, watch.stream()),
+          "cudaMemcpyAsync");
+  });
+  fmt::print(
+      "\nZero-copy gather of 64 MiB from a 4 GiB pinned pool; one copy of 64 MiB by the copy "
+      "engine: {:.1f} GB/s\n{:>10} {:>6} {:>7}  {:>9}  share of the copy engine\n",
+      engine * 1e-9, "piece", "pool", "blocks", "GB/s");
+  std::mt19937_64 random(1);
+  for (const int64_t piece : {256, 2048, 8192, 16384}) {
+    const int64_t count = kMoved / piece;
+    std::vector<int64_t> source(static_cast<size_t>(count));
+    std::vector<int32_t> slot = Shuffled(count, random), head(slot.size());
+    for (size_t i = 0; i < slot.size(); ++i) {
+      source[i] = static_cast<int64_t>(random() % (kPool / piece));
+      head[i] = slot[i] % kHeads;
+      slot[i] /= kHeads;
+    }
+    const auto d_source = Upload(source);
+    const auto d_slot = Upload(slot), d_head = Upload(head);
+    for (const bool rows : {false, true}) {
+      for (const int32_t blocks : {1, 2, 4, 8, 16}) {
+        const double rate = kMoved / watch.Once([&] {
+          ZeroCopyGather(pool.get(), d_source.get(), d_slot.get(), d_head.get(),
+                         static_cast<int32_t>(count), nullptr,
+                         PiecesOf(piece, kHeads, cache.get(), true), rows, blocks, watch.stream());
+        });
+        fmt::print("{:>10} {:>6} {:>7}  {:>9.1f}  {:>6.1f} %\n", piece, rows ? "NHD" : "HND",
+                   blocks, rate * 1e-9, 100 * rate / engine);
+      }
+    }
+  }
+}
+
+void OnDevice(Stopwatch& watch) {
+  constexpr int32_t kHeads = 8;
+  constexpr int64_t kPiece = 16384, kSpan = 1024 * kMebibyte;
+  const Buffer<__nv_bfloat16> packed(kSpan / 2), cache(kSpan / 2);
+  Check(cudaMemset(packed.get(), 1, kSpan), "cudaMemset");
+  const double copy = 2 * kSpan / watch.Once([&] {
+    Check(
+        cudaMemcpyAsync(cache.get(), packed.get(), kSpan, cudaMemcpyDeviceToDevice, watch.stream()),
+        "cudaMemcpyAsync");
+  });
+  fmt::print(
+      "\nMoving 16 KiB pieces in device memory; cudaMemcpyAsync of 1 GiB reads and writes "
+      "{:.0f} GB/s\n{:<16} {:>7} {:>10} {:>10}  share of the copy\n",
+      copy * 1e-9, "kernel", "pieces", "us", "GB/s");
+  std::mt19937_64 random(2);
+  for (const int64_t count : {int64_t{32}, int64_t{256}, int64_t{2048}, kSpan / kPiece}) {
+    std::vector<int32_t> slot = Shuffled(kSpan / kPiece, random), head(slot.size());
+    for (size_t i = 0; i < slot.size(); ++i) {
+      head[i] = slot[i] % kHeads;
+      slot[i] /= kHeads;
+    }
+    const auto pages = Upload(Shuffled(kSpan / kPiece / kHeads, random));
+    const auto d_slot = Upload(slot), d_head = Upload(head);
+    // Each launch of a graph moves other pieces, so that none is in L2 from the launch before.
+    const auto launches = static_cast<int>(std::min<int64_t>(64, kSpan / kPiece / count));
+    const PagedKv nhd = PiecesOf(kPiece, kHeads, cache.get(), true);
+    const auto scatter = [&](int i) {
+      const int64_t first = i * count;
+      ScatterPages(packed.get() + first * kPiece / 2, d_slot.get() + first, d_head.get() + first,
+                   static_cast<int32_t>(count), nullptr, nhd, watch.stream());
+    };
+    const auto transpose = [&](int i) {
+      const int64_t first = i * count;
+      TransposePages(nhd, pages.get() + first / kHeads, static_cast<int32_t>(count / kHeads),
+                     packed.get() + first * kPiece / 2, watch.stream());
+    };
+    const auto print = [&](const char* kernel, double seconds) {
+      const double rate = 2 * count * kPiece / seconds;
+      fmt::print("{:<16} {:>7} {:>10.2f} {:>10.0f}  {:>6.1f} %\n", kernel, count, seconds * 1e6,
+                 rate * 1e-9, 100 * rate / copy);
+    };
+    print("ScatterPages", watch.InGraph(scatter, launches));
+    print("TransposePages", watch.InGraph(transpose, launches));
+  }
+}
+
+void OnHost(Stopwatch& watch) {
+  constexpr int64_t kPool = int64_t{2} << 30, kMoved = 64 * kMebibyte;
+  const Buffer<char> pool(kPool, Memory::kPinned), out(kMoved, Memory::kPinned);
+  std::memset(pool.get(), 1, static_cast<size_t>(kPool));
+  std::memset(out.get(), 1, static_cast<size_t>(kMoved));
+  fmt::print("\nHost gather of 64 MiB into pinned memory\n{:>10} {:>8} {:>9}\n", "piece", "threads",
+             "GB/s");
+  std::mt19937_64 random(3);
+  for (const int64_t piece : {256, 8192, 16384}) {
+    std::vector<int64_t> source(static_cast<size_t>(kMoved / piece));
+    for (int64_t& id : source) id = static_cast<int64_t>(random() % (kPool / piece));
+    for (const int threads : {1, 2, 4, 8, 16}) {
+      const double rate = kMoved / watch.Once([&] {
+        HostGather(pool.get(), source.data(), kMoved / piece, piece, out.get(), threads);
+      });
+      fmt::print("{:>10} {:>8} {:>9.1f}\n", piece, threads, rate * 1e-9);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stallcast::kernels
+
+int main() try {
+  using namespace stallcast::kernels;
+  Stopwatch watch;
+  ZeroCopy(watch);
+  OnDevice(watch);
+  OnHost(watch);
+} catch (const stallcast::Error& error) {
+  fmt::print(stderr, "bench_movement: {}\n", error.what());
+  return 1;
+}

@@ -1,0 +1,214 @@
+#include "kernels/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/on_device.h"
+#include "traces/common/error.h"
+
+namespace stallcast::kernels {
+namespace {
+
+class Decoder : public OnDevice {};
+
+double Value(__nv_bfloat16 value) { return __bfloat162float(value); }
+__nv_bfloat16 Rounded(double value) { return __double2bfloat16(value); }
+
+TEST_F(Decoder, AddRmsNormAddsRoundsAndScales) {
+  for (const int32_t width : {8, 256, 3584, 4096, 5120, 8192, 16384}) {
+    for (const int64_t rows : {1, 5}) {
+      for (const bool with_input : {true, false}) {
+        const auto input = RandomBf16(random_, rows * width);
+        const auto residual = RandomBf16(random_, rows * width, 3);
+        const auto weight = RandomBf16(random_, width);
+        const auto d_input = ToDevice(input), d_residual = ToDevice(residual);
+        const auto d_weight = ToDevice(weight);
+        const auto d_output = Poisoned<__nv_bfloat16>(rows * width);
+        AddRmsNorm(with_input ? d_input.get() : nullptr, d_residual.get(), d_weight.get(), 1e-5F,
+                   rows, width, d_output.get(), nullptr);
+        const auto sum = ToHost(d_residual), output = ToHost(d_output);
+        for (int64_t row = 0; row < rows; ++row) {
+          double squares = 0;
+          for (int64_t i = row * width; i < (row + 1) * width; ++i) {
+            const double exact = Value(residual[i]) + (with_input ? Value(input[i]) : 0);
+            ExpectRounded(exact, sum[i], 1, i);
+            squares += Value(sum[i]) * Value(sum[i]);
+          }
+          const double rms = std::sqrt(squares / width + 1e-5);
+          for (int64_t i = row * width; i < (row + 1) * width; ++i) {
+            ExpectRounded(Value(sum[i]) / rms * Value(weight[i - row * width]), output[i], 1, i);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Decoder, AddRmsNormOfZerosIsZero) {
+  const auto zeros = ToDevice(std::vector<__nv_bfloat16>(64, Rounded(0)));
+  const auto output = Poisoned<__nv_bfloat16>(64);
+  AddRmsNorm(nullptr, zeros.get(), zeros.get(), 1e-5F, 1, 64, output.get(), nullptr);
+  for (const auto value : ToHost(output)) EXPECT_EQ(Value(value), 0);
+}
+
+TEST_F(Decoder, RopeTurnsQueriesAndAppendsKeysAndValues) {
+  struct Shape {
+    int32_t query_heads, kv_heads, head_dim, page_tokens;
+    int64_t tokens;
+    bool nhd;
+  };
+  for (const Shape& s : {Shape{32, 8, 128, 16, 1, true}, Shape{28, 4, 128, 32, 3, false},
+                         Shape{4, 4, 64, 1, 5, true}, Shape{7, 1, 72, 5, 2, false}}) {
+    const int32_t heads = s.query_heads + 2 * s.kv_heads, half = s.head_dim / 2;
+    const float scaling = s.nhd ? 1.0F : 1.1386F;
+    const auto qkv = RandomBf16(random_, s.tokens * heads * s.head_dim);
+    std::vector<float> frequencies;
+    for (int i = 0; i < half; ++i) frequencies.push_back(std::pow(5e5F, -2.0F * i / s.head_dim));
+    std::vector<int32_t> slot, place, position;
+    for (int64_t t = 0; t < s.tokens; ++t) {
+      slot.push_back(static_cast<int32_t>((t * 3 + 2) % s.tokens));
+      place.push_back(static_cast<int32_t>(random_() % s.page_tokens));
+      position.push_back(t == 0 ? 131071 : static_cast<int32_t>(random_() % 40000));
+    }
+    const auto d_qkv = ToDevice(qkv);
+    const auto d_frequencies = ToDevice(frequencies);
+    const auto d_slot = ToDevice(slot), d_place = ToDevice(place), d_position = ToDevice(position);
+    const auto d_cache =
+        Poisoned<__nv_bfloat16>(s.tokens * 2 * s.page_tokens * s.kv_heads * s.head_dim);
+    const PagedKv cache = s.nhd ? NhdPages(d_cache.get(), s.page_tokens, s.kv_heads, s.head_dim)
+                                : HndPages(d_cache.get(), s.page_tokens, s.kv_heads, s.head_dim);
+    RopeAppend(d_qkv.get(), s.tokens, s.query_heads, cache, d_slot.get(), d_place.get(),
+               d_position.get(), d_frequencies.get(), scaling, nullptr);
+    const auto turned = ToHost(d_qkv);
+    const auto pages = ToHost(d_cache);
+    int64_t written = 0;
+    for (const auto value : pages) written += std::isnan(Value(value)) ? 0 : 1;
+    // Tokens of one slot and place would overwrite each other: slots differ, so all are there.
+    EXPECT_EQ(written, s.tokens * 2 * s.kv_heads * s.head_dim);
+    for (int64_t t = 0; t < s.tokens; ++t) {
+      for (int32_t head = 0; head < heads; ++head) {
+        const int64_t at = (t * heads + head) * s.head_dim;
+        const bool value = head >= s.query_heads + s.kv_heads;
+        const int32_t kv_head = value ? head - s.query_heads - s.kv_heads : head - s.query_heads;
+        const __nv_bfloat16* result = turned.data() + at;
+        if (head >= s.query_heads) {
+          result = pages.data() + slot[t] * cache.slot_stride + (value ? cache.kv_stride : 0) +
+                   place[t] * cache.token_stride + kv_head * cache.head_stride;
+        }
+        for (int32_t i = 0; i < half; ++i) {
+          const double low = Value(qkv[at + i]), high = Value(qkv[at + half + i]);
+          if (value) {
+            ASSERT_EQ(Bits(qkv[at + i]), Bits(result[i]));
+            ASSERT_EQ(Bits(qkv[at + half + i]), Bits(result[half + i]));
+            continue;
+          }
+          // The angle is a float product, as models define it; the rest is in double.
+          const double angle = static_cast<float>(position[t]) * frequencies[i];
+          ExpectRounded(scaling * (low * std::cos(angle) - high * std::sin(angle)), result[i], 4,
+                        i);
+          ExpectRounded(scaling * (high * std::cos(angle) + low * std::sin(angle)),
+                        result[half + i], 4, i);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Decoder, SwiGluMatchesItsDefinition) {
+  for (const int32_t width : {8, 1000, 14336}) {
+    for (const int64_t rows : {1, 3}) {
+      auto gate_up = RandomBf16(random_, rows * 2 * width, 4);
+      gate_up[0] = Rounded(-200);  // exp(200) overflows a float: silu must still be 0
+      gate_up[1] = Rounded(200);
+      const auto d_gate_up = ToDevice(gate_up);
+      const auto d_output = Poisoned<__nv_bfloat16>(rows * width);
+      SwiGlu(d_gate_up.get(), rows, width, d_output.get(), nullptr);
+      const auto output = ToHost(d_output);
+      for (int64_t i = 0; i < rows * width; ++i) {
+        const int64_t at = i / width * 2 * width + i % width;
+        const double gate = Value(gate_up[at]), up = Value(gate_up[at + width]);
+        ExpectRounded(gate / (1 + std::exp(-gate)) * up, output[i], 4, i);
+      }
+    }
+  }
+}
+
+TEST_F(Decoder, ArgMaxTakesTheLargestAndTheFirstOfTies) {
+  const double kInfinity = std::numeric_limits<double>::infinity();
+  struct Shape {
+    int32_t vocabulary;
+    int64_t rows;
+  };
+  for (const auto& [vocabulary, rows] :
+       {Shape{1, 6}, Shape{7, 6}, Shape{1000, 6}, Shape{32000, 6}, Shape{32000, 200},
+        Shape{33001, 4}, Shape{128256, 6}, Shape{151936, 5}}) {
+    // Few distinct values: most rows have many ties.
+    auto logits = RandomBf16(random_, rows * vocabulary, 0.02F);
+    for (int64_t i = 0; i < vocabulary; ++i) {
+      logits[i] = Rounded(-kInfinity);
+      logits[vocabulary + i] = Rounded(-5);
+      logits[2 * vocabulary + i] = Rounded(i == vocabulary - 1 ? -1 : -2);
+      logits[3 * vocabulary + i] =
+          Rounded(std::round(3 * Value(logits[3 * vocabulary + i]) / 0.02));
+    }
+    const auto d_logits = ToDevice(logits);
+    const auto d_token = Poisoned<int32_t>(rows);
+    ArgMax(d_logits.get(), rows, vocabulary, d_token.get(), nullptr);
+    const auto token = ToHost(d_token);
+    for (int64_t row = 0; row < rows; ++row) {
+      int32_t best = 0;
+      for (int32_t i = 1; i < vocabulary; ++i) {
+        if (Value(logits[row * vocabulary + i]) > Value(logits[row * vocabulary + best])) best = i;
+      }
+      EXPECT_EQ(token[row], best) << "row " << row << " of " << vocabulary;
+    }
+  }
+}
+
+TEST_F(Decoder, GemmMatchesDoubleAndKeepsItsChoice) {
+  struct Shape {
+    int64_t m, n, k;
+  };
+  Gemm gemm;
+  for (const Shape& s : {Shape{1, 64, 128}, Shape{1, 1024, 4096}, Shape{5, 256, 512},
+                         Shape{33, 128, 1024}, Shape{64, 6144, 256}}) {
+    const auto a = RandomBf16(random_, s.m * s.k);
+    const auto b = RandomBf16(random_, s.n * s.k);
+    const auto d_a = ToDevice(a), d_b = ToDevice(b);
+    std::vector<__nv_bfloat16> first;
+    for (int run = 0; run < 2; ++run) {
+      const auto d_c = Poisoned<__nv_bfloat16>(s.m * s.n);
+      gemm.Run(d_a.get(), d_b.get(), d_c.get(), s.m, s.n, s.k, nullptr);
+      const auto c = ToHost(d_c);
+      if (run == 0) first = c;
+      for (int64_t i = 0; i < s.m * s.n; ++i) ASSERT_EQ(Bits(first[i]), Bits(c[i]));
+    }
+    for (int64_t row = 0; row < s.m; ++row) {
+      for (int64_t column = 0; column < s.n; ++column) {
+        double sum = 0, magnitude = 0;
+        for (int64_t i = 0; i < s.k; ++i) {
+          const double product = Value(a[row * s.k + i]) * Value(b[column * s.k + i]);
+          sum += product;
+          magnitude += std::abs(product);
+        }
+        ExpectRounded(sum, first[row * s.n + column], magnitude, row * s.n + column);
+      }
+    }
+  }
+}
+
+TEST_F(Decoder, WrongShapesAreErrors) {
+  const auto data = Poisoned<__nv_bfloat16>(64);
+  EXPECT_THROW(AddRmsNorm(nullptr, data.get(), data.get(), 0, 1, 12, data.get(), nullptr), Error);
+  EXPECT_THROW(AddRmsNorm(nullptr, data.get(), data.get(), 0, 1, 1 << 20, data.get(), nullptr),
+               Error);
+  EXPECT_THROW(SwiGlu(data.get(), 1, 9, data.get(), nullptr), Error);
+  EXPECT_THROW(ArgMax(data.get(), 1, 0, nullptr, nullptr), Error);
+  Gemm gemm;
+  EXPECT_THROW(gemm.Run(data.get(), data.get(), data.get(), 1, 0, 8, nullptr), Error);
+}
+
+}  // namespace
+}  // namespace stallcast::kernels

@@ -1,0 +1,90 @@
+// Timing of kernels for the benchmarks: medians of launches, in a graph where launches would hide
+// the kernel, and lines of one table.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/buffer.h"
+#include "kernels/cuda_error.h"
+#include "tests/kernels/read_bandwidth.h"
+
+namespace stallcast::kernels {
+
+class Stopwatch {
+ public:
+  Stopwatch() {
+    Check(cudaStreamCreate(&stream_), "cudaStreamCreate");
+    Check(cudaEventCreate(&start_), "cudaEventCreate");
+    Check(cudaEventCreate(&stop_), "cudaEventCreate");
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() {
+    cudaEventDestroy(start_);
+    cudaEventDestroy(stop_);
+    cudaStreamDestroy(stream_);
+  }
+
+  cudaStream_t stream() const { return stream_; }
+
+  /// Median seconds of one call of work(), which enqueues on stream(); for work of 50 us and more.
+  template <class Work>
+  double Once(const Work& work, int trials = 11) {
+    work();
+    return Median(work, trials);
+  }
+
+  /// Median seconds of work(i), i = 0 to count - 1 being one graph: the time of a launch of a step
+  /// that runs as a graph, without the host's share.
+  template <class Work>
+  double InGraph(const Work& work, int count, int trials = 21) {
+    work(0);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t runnable = nullptr;
+    Check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+    for (int i = 0; i < count; ++i) work(i);
+    Check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+    Check(cudaGraphInstantiate(&runnable, graph, 0), "cudaGraphInstantiate");
+    const auto launch = [&] { Check(cudaGraphLaunch(runnable, stream_), "cudaGraphLaunch"); };
+    launch();
+    const double seconds = Median(launch, trials) / count;
+    cudaGraphExecDestroy(runnable);
+    cudaGraphDestroy(graph);
+    return seconds;
+  }
+
+  /// Bytes a second of one read of `buffer`.
+  double ReadRate(const Buffer<char>& buffer) {
+    const Buffer<int> sink(1);
+    return static_cast<double>(buffer.bytes()) /
+           Once([&] { ReadOnce(buffer.get(), buffer.bytes(), sink.get(), stream_); });
+  }
+
+ private:
+  template <class Work>
+  double Median(const Work& work, int trials) {
+    std::vector<double> seconds(static_cast<size_t>(trials));
+    for (double& trial : seconds) {
+      float milliseconds = 0;
+      Check(cudaEventRecord(start_, stream_), "cudaEventRecord");
+      work();
+      Check(cudaEventRecord(stop_, stream_), "cudaEventRecord");
+      Check(cudaEventSynchronize(stop_), "cudaEventSynchronize");
+      Check(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime");
+      trial = milliseconds * 1e-3;
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + trials / 2, seconds.end());
+    return seconds[trials / 2];
+  }
+
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+};
+
+}  // namespace stallcast::kernels

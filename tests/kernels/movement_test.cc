@@ -1,0 +1,202 @@
+#include "kernels/movement.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "tests/kernels/on_device.h"
+#include "traces/common/error.h"
+
+namespace stallcast::kernels {
+namespace {
+
+struct Shape {
+  int32_t page_tokens, kv_heads, head_dim, slots;
+  int64_t PieceElements() const { return int64_t{2} * page_tokens * head_dim; }
+  int64_t PageElements() const { return kv_heads * PieceElements(); }
+};
+
+/// Element of (page, head, kv, token, channel), straight from the definition of the two layouts.
+int64_t HndIndex(const Shape& s, int64_t page, int head, int kv, int token, int channel) {
+  return (((page * s.kv_heads + head) * 2 + kv) * s.page_tokens + token) * s.head_dim + channel;
+}
+int64_t NhdIndex(const Shape& s, int64_t page, int head, int kv, int token, int channel) {
+  return (((page * 2 + kv) * s.page_tokens + token) * s.kv_heads + head) * s.head_dim + channel;
+}
+int64_t Index(const Shape& s, bool nhd, int64_t page, int head, int kv, int token, int channel) {
+  return nhd ? NhdIndex(s, page, head, kv, token, channel)
+             : HndIndex(s, page, head, kv, token, channel);
+}
+
+PagedKv Pages(__nv_bfloat16* data, const Shape& s, bool nhd) {
+  return nhd ? NhdPages(data, s.page_tokens, s.kv_heads, s.head_dim)
+             : HndPages(data, s.page_tokens, s.kv_heads, s.head_dim);
+}
+
+/// Every bit pattern, NaNs included: moving must not touch values.
+std::vector<__nv_bfloat16> RandomBits(std::mt19937& random, int64_t count) {
+  std::vector<uint16_t> bits(static_cast<size_t>(count));
+  for (uint16_t& value : bits) value = static_cast<uint16_t>(random());
+  std::vector<__nv_bfloat16> values(bits.size());
+  std::memcpy(static_cast<void*>(values.data()), bits.data(), 2 * bits.size());
+  return values;
+}
+
+void ExpectSameBits(const std::vector<__nv_bfloat16>& expected,
+                    const std::vector<__nv_bfloat16>& actual) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(Bits(expected[i]), Bits(actual[i])) << "element " << i;
+  }
+}
+
+/// Distinct (slot, head) places, shuffled.
+void Places(std::mt19937& random, const Shape& s, int64_t pieces, std::vector<int32_t>* slot,
+            std::vector<int32_t>* head) {
+  std::vector<int32_t> all(static_cast<size_t>(s.slots * s.kv_heads));
+  std::iota(all.begin(), all.end(), 0);
+  std::shuffle(all.begin(), all.end(), random);
+  for (int64_t i = 0; i < pieces; ++i) {
+    slot->push_back(all[i] / s.kv_heads);
+    head->push_back(all[i] % s.kv_heads);
+  }
+}
+
+class Movement : public OnDevice, public testing::WithParamInterface<std::tuple<Shape, bool>> {};
+
+TEST_P(Movement, ScatterPutsEachPieceInItsPlaceAndNothingElse) {
+  const auto [s, nhd] = GetParam();
+  const int64_t pieces_max = s.slots * s.kv_heads * 3 / 4;
+  std::vector<int32_t> slot, head;
+  Places(random_, s, pieces_max, &slot, &head);
+  const auto pieces = RandomBits(random_, pieces_max * s.PieceElements());
+  const auto d_pieces = ToDevice(pieces);
+  const auto d_slot = ToDevice(slot), d_head = ToDevice(head);
+  for (const int64_t count : {int64_t{0}, int64_t{1}, pieces_max / 2, pieces_max}) {
+    const auto cache = Poisoned<__nv_bfloat16>(s.slots * s.PageElements());
+    const auto d_count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(count)});
+    auto expected = ToHost(cache);
+    for (int64_t i = 0; i < count; ++i) {
+      for (int kv = 0; kv < 2; ++kv) {
+        for (int token = 0; token < s.page_tokens; ++token) {
+          for (int channel = 0; channel < s.head_dim; ++channel) {
+            expected[Index(s, nhd, slot[i], head[i], kv, token, channel)] =
+                pieces[((i * 2 + kv) * s.page_tokens + token) * s.head_dim + channel];
+          }
+        }
+      }
+    }
+    ScatterPages(d_pieces.get(), d_slot.get(), d_head.get(), static_cast<int32_t>(pieces_max),
+                 d_count.get(), Pages(cache.get(), s, nhd), nullptr);
+    ExpectSameBits(expected, ToHost(cache));
+  }
+}
+
+TEST_P(Movement, TransposeGivesHndPages) {
+  const auto [s, nhd] = GetParam();
+  const auto cache = RandomBits(random_, s.slots * s.PageElements());
+  const auto d_cache = ToDevice(cache);
+  std::vector<int32_t> slots(static_cast<size_t>(s.slots));
+  std::iota(slots.begin(), slots.end(), 0);
+  std::shuffle(slots.begin(), slots.end(), random_);
+  const auto pages = std::max<int32_t>(1, s.slots / 2);
+  const auto d_slots = ToDevice(slots);
+  const auto hnd = Poisoned<__nv_bfloat16>(s.slots * s.PageElements());
+  auto expected = ToHost(hnd);
+  for (int64_t page = 0; page < pages; ++page) {
+    for (int head = 0; head < s.kv_heads; ++head) {
+      for (int kv = 0; kv < 2; ++kv) {
+        for (int token = 0; token < s.page_tokens; ++token) {
+          for (int channel = 0; channel < s.head_dim; ++channel) {
+            expected[HndIndex(s, page, head, kv, token, channel)] =
+                cache[Index(s, nhd, slots[page], head, kv, token, channel)];
+          }
+        }
+      }
+    }
+  }
+  TransposePages(Pages(d_cache.get(), s, nhd), d_slots.get(), pages, hnd.get(), nullptr);
+  ExpectSameBits(expected, ToHost(hnd));
+}
+
+TEST_P(Movement, ZeroCopyGatherReadsEitherPoolWithAnyNumberOfBlocks) {
+  const auto [s, nhd] = GetParam();
+  const int64_t pool_pages = 3 * s.slots;
+  const auto bits = RandomBits(random_, pool_pages * s.PageElements());
+  const Buffer<__nv_bfloat16> pool(pool_pages * s.PageElements(), Memory::kPinned);
+  std::memcpy(static_cast<void*>(pool.get()), bits.data(), pool.bytes());
+  const int64_t pieces_max = s.slots * s.kv_heads;
+  std::vector<int32_t> slot, head;
+  Places(random_, s, pieces_max, &slot, &head);
+  std::vector<int64_t> source;
+  for (int64_t i = 0; i < pieces_max; ++i) {
+    source.push_back(static_cast<int64_t>(random_() % (pool_pages * s.kv_heads)));
+  }
+  const auto d_source = ToDevice(source);
+  const auto d_slot = ToDevice(slot), d_head = ToDevice(head);
+  for (const bool rows : {false, true}) {
+    for (const int32_t blocks : {1, 3, 16}) {
+      const int64_t count = pieces_max * blocks / 16;
+      const auto d_count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(count)});
+      const auto cache = Poisoned<__nv_bfloat16>(s.slots * s.PageElements());
+      auto expected = ToHost(cache);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t page = source[i] / s.kv_heads;
+        const auto from_head = static_cast<int>(source[i] % s.kv_heads);
+        for (int kv = 0; kv < 2; ++kv) {
+          for (int token = 0; token < s.page_tokens; ++token) {
+            for (int channel = 0; channel < s.head_dim; ++channel) {
+              expected[Index(s, nhd, slot[i], head[i], kv, token, channel)] =
+                  bits[Index(s, rows, page, from_head, kv, token, channel)];
+            }
+          }
+        }
+      }
+      ZeroCopyGather(pool.get(), d_source.get(), d_slot.get(), d_head.get(),
+                     static_cast<int32_t>(pieces_max), d_count.get(), Pages(cache.get(), s, nhd),
+                     rows, blocks, nullptr);
+      ExpectSameBits(expected, ToHost(cache));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Movement,
+                         testing::Combine(testing::Values(Shape{1, 1, 64, 4}, Shape{16, 8, 128, 24},
+                                                          Shape{32, 8, 128, 16},
+                                                          Shape{16, 4, 64, 40}, Shape{7, 3, 80, 11},
+                                                          Shape{5, 2, 8, 9}),
+                                          testing::Bool()));
+
+TEST_F(OnDevice, MovementRefusesHeadsThatAreNotWholeChunks) {
+  const auto cache = Poisoned<__nv_bfloat16>(1024);
+  const auto index = Poisoned<int32_t>(1);
+  EXPECT_THROW(ScatterPages(cache.get(), index.get(), index.get(), 1, nullptr,
+                            HndPages(cache.get(), 16, 1, 12), nullptr),
+               Error);
+}
+
+TEST(HostGather, GathersWithAnyThreadsAndAnyPieceSize) {
+  std::mt19937 random(7);
+  for (const int64_t piece_bytes : {int64_t{1}, int64_t{48}, int64_t{100}, int64_t{8192}}) {
+    std::vector<char> pool(static_cast<size_t>(50 * piece_bytes));
+    for (char& byte : pool) byte = static_cast<char>(random());
+    for (const int64_t count : {0, 1, 2, 33}) {
+      std::vector<int64_t> source;
+      for (int64_t i = 0; i < count; ++i) source.push_back(random() % 50);
+      for (const int threads : {1, 2, 5, 64}) {
+        std::vector<char> out(static_cast<size_t>(count * piece_bytes + 1), '\x5A');
+        HostGather(pool.data(), source.data(), count, piece_bytes, out.data(), threads);
+        for (int64_t i = 0; i < count; ++i) {
+          ASSERT_EQ(0, std::memcmp(out.data() + i * piece_bytes,
+                                   pool.data() + source[i] * piece_bytes, piece_bytes));
+        }
+        ASSERT_EQ(out.back(), '\x5A');
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stallcast::kernels
