@@ -81,9 +81,6 @@ __global__ void __launch_bounds__(kWarps * 32, kDim > 128 || kTiles > 1 ? 2 : 4)
   const int row = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
-#if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();  // pooling may be set up meanwhile
-#endif
   const int g = lane / 4;
   const int t = lane % 4;
 
@@ -214,9 +211,6 @@ __global__ void __launch_bounds__(kPoolThreads)
     PoolKernel(const float* __restrict__ raw, const Partial* __restrict__ partials, int group,
                int chunks, int pages, float scale, float* __restrict__ scores) {
   __shared__ float log_sums[kMaxGroup];
-#if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();  // all scores are there
-#endif
   const int row = static_cast<int>(blockIdx.y);
   raw += int64_t{row} * group * pages;
   partials += int64_t{row} * group * chunks;
@@ -251,36 +245,11 @@ __global__ void __launch_bounds__(kPoolThreads)
   }
 }
 
-bool HasDependentLaunch() {
-  int device = 0, major = 0;
-  Check(cudaGetDevice(&device), "cudaGetDevice");
-  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-        "cudaDeviceGetAttribute");
-  return major >= 9;
-}
-
 int ChunkPages(int pages) {
   const int blocks = (pages + kBlockPages - 1) / kBlockPages;
   return (blocks + kMaxChunks - 1) / kMaxChunks * kBlockPages;
 }
 int Chunks(int pages) { return (pages + ChunkPages(pages) - 1) / ChunkPages(pages); }
-
-// Where the device can, pooling starts while the last scores are made and waits for them itself.
-void LaunchPooling(dim3 grid, const Args& args, float* scores, cudaStream_t stream) {
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = kPoolThreads;
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = HasDependentLaunch() ? 1 : 0;
-  Check(cudaLaunchKernelEx(&config, PoolKernel, static_cast<const float*>(args.scores),
-                           static_cast<const Partial*>(args.partials), args.group,
-                           Chunks(args.pages), args.pages, args.scale, scores),
-        "Score (pooling)");
-}
 
 template <int kDim, int kVectors>
 void Launch(const Args& args, int rows, cudaStream_t stream) {
@@ -349,7 +318,9 @@ void Score(const __nv_bfloat16* query, const __nv_bfloat16* summaries, int32_t r
   if (!softmax) return;
   const int blocks = std::min((pages + kPoolThreads - 1) / kPoolThreads, 256);
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(rows));
-  LaunchPooling(grid, args, scores, stream);
+  PoolKernel<<<grid, kPoolThreads, 0, stream>>>(workspace, args.partials, group, Chunks(pages),
+                                                pages, args.scale, scores);
+  CheckLaunch("Score (pooling)");
 }
 
 }  // namespace stallcast::kernels
