@@ -2,6 +2,7 @@
 #include <string>
 
 #include "kernels/cuda_error.h"
+#include "kernels/device/vector.cuh"
 #include "kernels/selection.h"
 #include "traces/common/error.h"
 
@@ -17,25 +18,15 @@ struct Channels {
 };
 
 __device__ Channels Load(const __nv_bfloat16* from) {
+  // As read-only: the deviations' second pass then finds the keys in L1.
   const uint4 raw = __ldg(reinterpret_cast<const uint4*>(from));
-  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
   Channels out;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    out.value[2 * i] = __uint_as_float(words[i] << 16);
-    out.value[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-  }
+  ToFloat(reinterpret_cast<const Bf16x8&>(raw), out.value);
   return out;
 }
 
 __device__ void Store(const Channels& values, __nv_bfloat16* to) {
-  uint4 raw;
-  auto* pairs = reinterpret_cast<__nv_bfloat162*>(&raw);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    pairs[i] = __floats2bfloat162_rn(values.value[2 * i], values.value[2 * i + 1]);
-  }
-  *reinterpret_cast<uint4*>(to) = raw;
+  Store8(to, ToBf16(values.value));
 }
 
 // Combines the lanes that hold the same channels of different tokens.

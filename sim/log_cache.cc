@@ -49,7 +49,8 @@ bool WriteWhole(const fs::path& folder, const std::string& name, const traces::A
 
 }  // namespace
 
-LogCache::LogCache(const fs::path& trace, std::string trace_hash) : trace_hash_(std::move(trace_hash)) {
+LogCache::LogCache(const fs::path& trace, std::string trace_hash)
+    : trace_hash_(std::move(trace_hash)) {
   folders_.push_back(fs::absolute(trace).parent_path() / ".stallcast");
   if (fs::path user = UserCache(); !user.empty()) folders_.push_back(std::move(user));
 }

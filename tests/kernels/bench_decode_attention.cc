@@ -15,7 +15,7 @@
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/decode_attention.h"
-#include "tests/kernels/read_bandwidth.h"
+#include "tests/kernels/measure.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -141,12 +141,7 @@ struct Bench {
   double bandwidth = 0;
 };
 
-int Main() {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::puts("no CUDA device: nothing to measure");
-    return 0;
-  }
+void Run() {
   Bench bench;
   for (const bool hnd : {false, true}) {
     for (const int tokens : {2048, 8192, 32768, 131072}) {
@@ -159,10 +154,11 @@ int Main() {
       for (const int page : {16, 32, 64}) bench.Row("sparse", hnd, page, sequences, 2048, false);
     }
   }
-  return 0;
 }
 
 }  // namespace
 }  // namespace stallcast::kernels
 
-int main() { return stallcast::kernels::Main(); }
+int main() {
+  return stallcast::kernels::Benchmark("bench_decode_attention", stallcast::kernels::Run);
+}

@@ -88,11 +88,7 @@ void Products(Stopwatch& watch, double read_rate) {
   }
 }
 
-}  // namespace
-}  // namespace stallcast::kernels
-
-int main() try {
-  using namespace stallcast::kernels;
+void Run() {
   Stopwatch watch;
   double read_rate = 0;
   {
@@ -106,7 +102,9 @@ int main() try {
              "GB/s");
   Small(watch, read_rate);
   Products(watch, read_rate);
-} catch (const stallcast::Error& error) {
-  fmt::print(stderr, "bench_decoder: {}\n", error.what());
-  return 1;
 }
+
+}  // namespace
+}  // namespace stallcast::kernels
+
+int main() { return stallcast::kernels::Benchmark("bench_decoder", stallcast::kernels::Run); }

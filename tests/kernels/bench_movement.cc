@@ -143,16 +143,14 @@ void OnHost(Stopwatch& watch) {
   }
 }
 
-}  // namespace
-}  // namespace stallcast::kernels
-
-int main() try {
-  using namespace stallcast::kernels;
+void Run() {
   Stopwatch watch;
   ZeroCopy(watch);
   OnDevice(watch);
   OnHost(watch);
-} catch (const stallcast::Error& error) {
-  fmt::print(stderr, "bench_movement: {}\n", error.what());
-  return 1;
 }
+
+}  // namespace
+}  // namespace stallcast::kernels
+
+int main() { return stallcast::kernels::Benchmark("bench_movement", stallcast::kernels::Run); }

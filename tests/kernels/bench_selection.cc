@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <functional>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/selection.h"
+#include "tests/kernels/measure.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -22,41 +21,6 @@ namespace {
 constexpr int kHeadDim = 128;
 constexpr int kGroup = 4;
 constexpr int kPageTokens = 32;
-
-class Timer {
- public:
-  Timer() {
-    Check(cudaStreamCreate(&stream_), "cudaStreamCreate");
-    Check(cudaEventCreate(&begin_), "cudaEventCreate");
-    Check(cudaEventCreate(&end_), "cudaEventCreate");
-  }
-  ~Timer() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-    cudaStreamDestroy(stream_);
-  }
-  cudaStream_t stream() const { return stream_; }
-
-  /// Microseconds of one call: the median of 15 batches of `calls` that follow each other.
-  double Median(const std::function<void(int)>& call, int calls) {
-    std::vector<double> times;
-    for (int batch = -2; batch < 15; ++batch) {
-      Check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
-      for (int i = 0; i < calls; ++i) call(i);
-      Check(cudaEventRecord(end_, stream_), "cudaEventRecord");
-      Check(cudaEventSynchronize(end_), "cudaEventSynchronize");
-      float milliseconds = 0;
-      Check(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
-      if (batch >= 0) times.push_back(1e3 * milliseconds / calls);
-    }
-    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-    return times[times.size() / 2];
-  }
-
- private:
-  cudaStream_t stream_;
-  cudaEvent_t begin_, end_;
-};
 
 double g_copy_rate = 0;  // bytes read and written, GB/s
 
@@ -85,21 +49,22 @@ std::vector<__nv_bfloat16> Random(int64_t count) {
   return values;
 }
 
-void MeasureCopy(Timer& timer) {
+void MeasureCopy(Stopwatch& watch) {
   constexpr int64_t kBytes = int64_t{2} << 30;
   const Buffer<uint8_t> from(kBytes), to(kBytes);
-  const double microseconds = timer.Median(
-      [&](int) {
-        Check(
-            cudaMemcpyAsync(to.get(), from.get(), kBytes, cudaMemcpyDeviceToDevice, timer.stream()),
-            "cudaMemcpyAsync");
-      },
-      2);
+  const double microseconds =
+      1e6 * watch.InStream(
+                [&](int) {
+                  Check(cudaMemcpyAsync(to.get(), from.get(), kBytes, cudaMemcpyDeviceToDevice,
+                                        watch.stream()),
+                        "cudaMemcpyAsync");
+                },
+                2);
   g_copy_rate = 2.0 * kBytes / microseconds / 1e3;
   Print("copy of 2 GiB (yardstick)", 2.0 * kBytes, microseconds);
 }
 
-void MeasureSelection(Timer& timer, int rows, int pages, int k) {
+void MeasureSelection(Stopwatch& watch, int rows, int pages, int k) {
   const int64_t elements = int64_t{rows} * pages * 2 * kHeadDim;
   const double bytes = 2.0 * static_cast<double>(elements);
   const int copies = std::max(2, static_cast<int>(256e6 / bytes));
@@ -114,52 +79,52 @@ void MeasureSelection(Timer& timer, int rows, int pages, int k) {
   const auto score = [&](int i, Pooling pooling) {
     Score(query.get(), summaries.get() + i % copies * elements, rows, kGroup, kHeadDim, 2, 0, pages,
           pages, pooling, 1 / std::sqrt(static_cast<float>(kHeadDim)), scores.get(),
-          score_workspace.get(), timer.stream());
+          score_workspace.get(), watch.stream());
   };
   const auto top_k = [&] {
-    TopK(scores.get(), rows, pages, k, ids.get(), workspace.get(), timer.stream());
+    TopK(scores.get(), rows, pages, k, ids.get(), workspace.get(), watch.stream());
   };
   const auto assign = [&] {
     AssignSlots(ids.get(), rows, k, k, slot_unit.get(), missed_unit.get(), missed_slot.get(),
-                missed.get(), nullptr, timer.stream());
+                missed.get(), nullptr, watch.stream());
   };
   const std::string shape = std::to_string(rows) + " x " + std::to_string(pages) + " pages, k " +
                             std::to_string(k) + ": ";
   const int calls = 64;
   const double score_bytes = 4.0 * rows * pages;
   Print(shape + "scores + pooling + top-k", bytes,
-        timer.Median(
-            [&](int i) {
-              score(i, Pooling::kSoftmaxMean);
-              top_k();
-            },
-            calls));
+        1e6 * watch.InStream(
+                  [&](int i) {
+                    score(i, Pooling::kSoftmaxMean);
+                    top_k();
+                  },
+                  calls));
   Print(shape + "the same, and slots", bytes,
-        timer.Median(
-            [&](int i) {
-              score(i, Pooling::kSoftmaxMean);
-              top_k();
-              assign();
-            },
-            calls));
+        1e6 * watch.InStream(
+                  [&](int i) {
+                    score(i, Pooling::kSoftmaxMean);
+                    top_k();
+                    assign();
+                  },
+                  calls));
   Print(shape + "scores + pooling (raw mean) + top-k", bytes,
-        timer.Median(
-            [&](int i) {
-              score(i, Pooling::kRawMean);
-              top_k();
-            },
-            calls));
+        1e6 * watch.InStream(
+                  [&](int i) {
+                    score(i, Pooling::kRawMean);
+                    top_k();
+                  },
+                  calls));
   Print(shape + "scores, not pooled", bytes,
-        timer.Median([&](int i) { score(i, Pooling::kNone); }, calls));
+        1e6 * watch.InStream([&](int i) { score(i, Pooling::kNone); }, calls));
   Print(shape + "scores, raw mean", bytes,
-        timer.Median([&](int i) { score(i, Pooling::kRawMean); }, calls));
+        1e6 * watch.InStream([&](int i) { score(i, Pooling::kRawMean); }, calls));
   Print(shape + "scores, softmax mean", bytes,
-        timer.Median([&](int i) { score(i, Pooling::kSoftmaxMean); }, calls));
-  Print(shape + "top-k", score_bytes, timer.Median([&](int) { top_k(); }, calls));
-  Print(shape + "slots", 8.0 * rows * k, timer.Median([&](int) { assign(); }, calls));
+        1e6 * watch.InStream([&](int i) { score(i, Pooling::kSoftmaxMean); }, calls));
+  Print(shape + "top-k", score_bytes, 1e6 * watch.InStream([&](int) { top_k(); }, calls));
+  Print(shape + "slots", 8.0 * rows * k, 1e6 * watch.InStream([&](int) { assign(); }, calls));
 }
 
-void MeasureSummaries(Timer& timer, int rows, int pages) {
+void MeasureSummaries(Stopwatch& watch, int rows, int pages) {
   const int64_t elements = int64_t{pages} * 2 * kPageTokens * rows * kHeadDim;
   const auto data = Upload(Random(elements));
   std::vector<int32_t> slots;
@@ -172,12 +137,13 @@ void MeasureSummaries(Timer& timer, int rows, int pages) {
   for (const auto& [kind, name] :
        {std::pair{SummaryKind::kMinMax, "min-max"}, std::pair{SummaryKind::kCuboidMean, "cuboid"},
         std::pair{SummaryKind::kMean, "mean"}}) {
-    const double microseconds = timer.Median(
-        [&, kind = kind](int) {
-          Summarize(kind, nhd, device_slots.get(), pages, 0, pages, rows, summaries.get(), pages,
-                    timer.stream());
-        },
-        8);
+    const double microseconds =
+        1e6 * watch.InStream(
+                  [&, kind = kind](int) {
+                    Summarize(kind, nhd, device_slots.get(), pages, 0, pages, rows, summaries.get(),
+                              pages, watch.stream());
+                  },
+                  8);
     const double written = (kind == SummaryKind::kMean ? 2.0 : 4.0) * rows * pages * kHeadDim;
     Print("summaries (" + std::string(name) + ") of " + std::to_string(rows) + " x " +
               std::to_string(pages) + " pages of 32",
@@ -185,45 +151,38 @@ void MeasureSummaries(Timer& timer, int rows, int pages) {
   }
 }
 
-void MeasureSimilarity(Timer& timer, int rows) {
+void MeasureSimilarity(Stopwatch& watch, int rows) {
   const int64_t elements = int64_t{rows} * kGroup * kHeadDim;
   const auto query = Upload(Random(elements)), previous = Upload(Random(elements));
   const Buffer<float> similarity(rows);
   const Buffer<int32_t> flags(rows), any(1);
   Print("similarity of " + std::to_string(rows) + " x 4 queries",
         4.0 * static_cast<double>(elements),
-        timer.Median(
-            [&](int) {
-              QuerySimilarity(query.get(), previous.get(), rows, kGroup, kHeadDim, 0.9f,
-                              similarity.get(), flags.get(), any.get(), timer.stream());
-            },
-            64));
+        1e6 * watch.InStream(
+                  [&](int) {
+                    QuerySimilarity(query.get(), previous.get(), rows, kGroup, kHeadDim, 0.9f,
+                                    similarity.get(), flags.get(), any.get(), watch.stream());
+                  },
+                  64));
 }
 
 void Run() {
   cudaDeviceProp device;
   Check(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
   std::printf("%s; medians; share of the rate of a copy, read and written\n", device.name);
-  Timer timer;
-  MeasureCopy(timer);
-  MeasureSelection(timer, 8, 4096, 64);
-  MeasureSelection(timer, 8, 1024, 64);
-  MeasureSelection(timer, 64, 1024, 64);
-  MeasureSelection(timer, 32, 4096, 64);
-  MeasureSelection(timer, 8, 131072, 2048);
-  MeasureSummaries(timer, 8, 4096);
-  MeasureSimilarity(timer, 8);
-  MeasureSimilarity(timer, 64);
+  Stopwatch watch;
+  MeasureCopy(watch);
+  MeasureSelection(watch, 8, 4096, 64);
+  MeasureSelection(watch, 8, 1024, 64);
+  MeasureSelection(watch, 64, 1024, 64);
+  MeasureSelection(watch, 32, 4096, 64);
+  MeasureSelection(watch, 8, 131072, 2048);
+  MeasureSummaries(watch, 8, 4096);
+  MeasureSimilarity(watch, 8);
+  MeasureSimilarity(watch, 64);
 }
 
 }  // namespace
 }  // namespace stallcast::kernels
 
-int main() {
-  try {
-    stallcast::kernels::Run();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main() { return stallcast::kernels::Benchmark("bench_selection", stallcast::kernels::Run); }

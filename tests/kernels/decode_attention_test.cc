@@ -13,17 +13,13 @@
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "tests/kernels/has_device.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
 namespace {
 
 using Bf16s = std::vector<__nv_bfloat16>;
-
-bool HasDevice() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-}
 
 template <class T>
 Buffer<T> Upload(const std::vector<T>& values) {

@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
 #include <vector>
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "tests/kernels/has_device.h"
 #include "tests/kernels/read_bandwidth.h"
 
 namespace stallcast::kernels {
@@ -59,6 +62,18 @@ class Stopwatch {
     return seconds;
   }
 
+  /// Median seconds of work(i) among `count` that follow one another in the stream, i = 0 to
+  /// count - 1, launches included.
+  template <class Work>
+  double InStream(const Work& work, int count, int trials = 15) {
+    const auto batch = [&] {
+      for (int i = 0; i < count; ++i) work(i);
+    };
+    batch();
+    batch();
+    return Median(batch, trials) / count;
+  }
+
   /// Bytes a second of one read of `buffer`.
   double ReadRate(const Buffer<char>& buffer) {
     const Buffer<int> sink(1);
@@ -86,5 +101,21 @@ class Stopwatch {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
 };
+
+/// What main() of a benchmark does: a line where there is no device, or where it fails.
+template <class Run>
+int Benchmark(const char* name, const Run& run) {
+  if (!HasDevice()) {
+    std::printf("%s: no CUDA device, nothing to measure\n", name);
+    return 0;
+  }
+  try {
+    run();
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", name, error.what());
+    return 1;
+  }
+}
 
 }  // namespace stallcast::kernels

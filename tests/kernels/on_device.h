@@ -13,6 +13,7 @@
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "tests/kernels/has_device.h"
 
 namespace stallcast::kernels {
 
@@ -20,11 +21,7 @@ namespace stallcast::kernels {
 class OnDevice : public testing::Test {
  protected:
   void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-      cudaGetLastError();
-      GTEST_SKIP() << "no CUDA device";
-    }
+    if (!HasDevice()) GTEST_SKIP() << "no CUDA device";
   }
   std::mt19937 random_{20261120};
 };

@@ -21,6 +21,7 @@
 #include "models/methods/common/page_scores.h"
 #include "models/methods/common/ranking.h"
 #include "models/methods/common/vector_kernels.h"
+#include "tests/kernels/has_device.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -62,10 +63,7 @@ std::vector<Bf16> Normal(int64_t count, std::mt19937_64& random, float deviation
 class Selection : public testing::Test {
  protected:
   void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-      GTEST_SKIP() << "no CUDA device";
-    }
+    if (!HasDevice()) GTEST_SKIP() << "no CUDA device";
   }
   std::mt19937_64 random_{2025};
 };
