@@ -10,7 +10,7 @@ namespace stallcast::kernels {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int64_t kMaxBits = 48 * 1024 * 8 - 4096 * 8;  // of shared memory, less the scan's
+constexpr int64_t kMaxWords = 48 * 1024 / 4 - 1024;  // of shared memory, less the scan's
 
 // Index of `unit` in the ascending ids, or -1.
 __device__ int Find(const int32_t* ids, int count, int32_t unit) {
@@ -30,15 +30,26 @@ __device__ bool Bit(const uint32_t* words, int at) {
   return (words[at / 32] >> (at % 32) & 1) != 0;
 }
 
+// Whether the unit `a` gives way before `b`: a free slot first, then the lower score, then the
+// larger id.
+__device__ bool GivesWay(const float* scores, int32_t a, int32_t b) {
+  if (a < 0 || b < 0) return a < b;
+  const float score_a = scores[a], score_b = scores[b];
+  return score_a < score_b || (score_a == score_b && a > b);
+}
+
 __global__ void __launch_bounds__(kThreads)
     AssignSlotsKernel(const int32_t* __restrict__ all_ids, int k, int slots, int32_t* slot_unit,
                       int32_t* missed_unit, int32_t* missed_slot, int32_t* __restrict__ missed,
-                      const int32_t* __restrict__ rows_enabled) {
+                      const int32_t* __restrict__ rows_enabled, const SlotVictims victims) {
   __shared__ uint32_t scratch[32];
   extern __shared__ uint32_t bits[];
   const int row = static_cast<int>(blockIdx.x);
-  if (rows_enabled != nullptr && rows_enabled[row] == 0) return;
   const int thread = static_cast<int>(threadIdx.x);
+  if (rows_enabled != nullptr && rows_enabled[row] == 0) {
+    if (thread == 0) missed[row] = 0;
+    return;
+  }
   const int32_t* ids = all_ids + int64_t{row} * k;
   slot_unit += int64_t{row} * slots;
   missed_unit += int64_t{row} * k;
@@ -68,6 +79,29 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();  // scratch is used again
   }
   if (thread == 0) missed[row] = static_cast<int32_t>(count);
+  __syncthreads();
+
+  if (victims.scores != nullptr) {
+    // The rank of an available slot among them is how many give way before it.
+    const float* scores = victims.scores + int64_t{row} * victims.units;
+    auto* units = reinterpret_cast<int32_t*>(available + (slots + 31) / 32);
+    for (int slot = thread; slot < slots; slot += kThreads) units[slot] = slot_unit[slot];
+    __syncthreads();
+    for (int slot = thread; slot < slots; slot += kThreads) {
+      if (!Bit(available, slot)) continue;
+      uint32_t rank = 0;
+      for (int other = 0; other < slots && rank < count; ++other) {
+        if (other == slot || !Bit(available, other)) continue;
+        const bool both_free = units[slot] < 0 && units[other] < 0;
+        rank += both_free ? other < slot : GivesWay(scores, units[other], units[slot]);
+      }
+      if (rank < count) {
+        missed_slot[rank] = slot;
+        slot_unit[slot] = missed_unit[rank];
+      }
+    }
+    return;
+  }
 
   uint32_t taken = 0;
   for (int first = 0; first < slots && taken < count; first += kThreads) {
@@ -88,19 +122,21 @@ __global__ void __launch_bounds__(kThreads)
 
 void AssignSlots(const int32_t* ids, int32_t rows, int32_t k, int32_t slots, int32_t* slot_unit,
                  int32_t* missed_unit, int32_t* missed_slot, int32_t* missed,
-                 const int32_t* rows_enabled, cudaStream_t stream) {
+                 const int32_t* rows_enabled, const SlotVictims& victims, cudaStream_t stream) {
   if (k > slots) {
     throw Error(std::to_string(k) + " units selected for " + std::to_string(slots) + " slots",
                 "AssignSlots", "select no more units than there are slots");
   }
-  if (int64_t{k} + slots > kMaxBits) {
+  const int64_t words =
+      (int64_t{k} + 31) / 32 + (int64_t{slots} + 31) / 32 + (victims.scores ? slots : 0);
+  if (words > kMaxWords) {
     throw Error(std::to_string(slots) + " slots a row", "AssignSlots",
                 "use a smaller budget or larger pages");
   }
   if (rows <= 0) return;
-  const size_t words = static_cast<size_t>((k + 31) / 32 + (slots + 31) / 32);
-  AssignSlotsKernel<<<static_cast<unsigned>(rows), kThreads, words * sizeof(uint32_t), stream>>>(
-      ids, k, slots, slot_unit, missed_unit, missed_slot, missed, rows_enabled);
+  AssignSlotsKernel<<<static_cast<unsigned>(rows), kThreads,
+                      static_cast<size_t>(words) * sizeof(uint32_t), stream>>>(
+      ids, k, slots, slot_unit, missed_unit, missed_slot, missed, rows_enabled, victims);
   CheckLaunch("AssignSlots");
 }
 

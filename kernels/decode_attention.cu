@@ -36,6 +36,7 @@ struct Params {
   float* partial;     ///< [row][split][group][head_dim]
   float* maximum;     ///< [row][split][group], of scores in base 2
   float* sum;         ///< [row][split][group]
+  int32_t rows_a_head;
   int32_t group;
   float scale;  ///< with log2(e), for Exp2
 };
@@ -327,7 +328,8 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Param
   const uint32_t ring =
       static_cast<uint32_t>(__cvta_generic_to_shared(shared)) + warp * Place::kBytes;
   const __nv_bfloat16* const lane_data =
-      p.cache.data + row % p.cache.kv_heads * p.cache.head_stride + lane % kPieces * 8;
+      p.cache.data + row / p.rows_a_head % p.cache.kv_heads * p.cache.head_stride +
+      lane % kPieces * 8;
   const auto fetch = [&](int step, Spot spot) {
     const int64_t mine = spot.slot * p.cache.slot_stride + spot.place * p.cache.token_stride;
     const int present = end - token_of(step);
@@ -541,6 +543,9 @@ void CheckArguments(const DecodeAttentionArgs& args) {
   if (args.sequences < 0 || args.pages.max_tokens < 0) {
     fail("a negative number of sequences or tokens", "give at least zero");
   }
+  if (args.rows_a_head < 1) {
+    fail(std::to_string(args.rows_a_head) + " rows a KV head", "give at least one");
+  }
 }
 
 int64_t MaxPartials(const DecodeAttentionArgs& args, int device) {
@@ -558,7 +563,7 @@ int64_t DecodeAttentionWorkspace(const DecodeAttentionArgs& args) {
 
 void DecodeAttention(const DecodeAttentionArgs& args, cudaStream_t stream) {
   CheckArguments(args);
-  const int64_t rows = int64_t{args.sequences} * args.cache.kv_heads;
+  const int64_t rows = int64_t{args.sequences} * args.cache.kv_heads * args.rows_a_head;
   if (rows == 0) return;
   const int device = CurrentDevice();
   const int64_t partials = MaxPartials(args, device);
@@ -571,6 +576,7 @@ void DecodeAttention(const DecodeAttentionArgs& args, cudaStream_t stream) {
                 .partial = args.workspace + kCounters,
                 .maximum = args.workspace + kCounters + partials * args.cache.head_dim,
                 .sum = args.workspace + kCounters + partials * (args.cache.head_dim + 1),
+                .rows_a_head = args.rows_a_head,
                 .group = args.group,
                 .scale = args.scale * kLog2E};
   WithVariant(args, device, [&](auto variant) {

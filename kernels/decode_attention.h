@@ -8,13 +8,17 @@
 namespace stallcast::kernels {
 
 struct DecodeAttentionArgs {
-  const __nv_bfloat16* query = nullptr;  ///< [sequences][kv_heads * group][head_dim]
+  const __nv_bfloat16* query = nullptr;  ///< [sequences][kv_heads * rows_a_head * group][head_dim]
   PagedKv cache;
   PageTable pages;
   __nv_bfloat16* output = nullptr;  ///< like query
   float* workspace = nullptr;       ///< DecodeAttentionWorkspace() floats, zero before first use
   int32_t sequences = 0;
-  int32_t group = 0;  ///< query heads a KV head, 1 to 16
+  /// Rows of `pages` a KV head: 1, or as many as choose their pages apart (Quest's query heads).
+  /// Row (sequence * kv_heads + kv_head) * rows_a_head + i serves the i-th of the head's
+  /// selections.
+  int32_t rows_a_head = 1;
+  int32_t group = 0;  ///< query heads a row, 1 to 16
   float scale = 0;    ///< of query-key products, 1/sqrt(head_dim)
 };
 

@@ -29,6 +29,31 @@ void ZeroCopyGather(const __nv_bfloat16* pool, const int64_t* source, const int3
                     const int32_t* head, int32_t pieces_max, const int32_t* count,
                     const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream);
 
+/// Units that a recall brings, as AssignSlots() writes them: row first_row + r misses count[r]
+/// units unit[r * k + i], which go to slots slot[r * k + i] of the row. With `flag`, only rows
+/// whose flag is set (or, not `flagged`, is zero) take part.
+struct MissedUnits {
+  const int32_t* unit = nullptr;
+  const int32_t* slot = nullptr;
+  const int32_t* count = nullptr;
+  const int32_t* flag = nullptr;
+  bool flagged = true;
+  int32_t first_row = 0, rows = 0;
+  int32_t k = 0;
+};
+/// Where rows lie: a sequence has slots_a_sequence slots of the cache, of which those that
+/// AssignSlots() numbers begin at first_slot, and pool_pages pages of the pool.
+struct CacheSlots {
+  int32_t slots_a_sequence = 0, first_slot = 0, pool_pages = 0;
+};
+
+/// ScatterPages() of all missed units: the buffer holds them by row, then in the row's order.
+void ScatterMissed(const __nv_bfloat16* pieces, const MissedUnits& missed, const CacheSlots& place,
+                   const PagedKv& cache, cudaStream_t stream);
+/// ZeroCopyGather() of all missed units.
+void ZeroCopyMissed(const __nv_bfloat16* pool, const MissedUnits& missed, const CacheSlots& place,
+                    const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream);
+
 /// Gathers `count` pieces of piece_bytes from `pool` to a contiguous buffer with at most `threads`
 /// host threads (the machine's at most). Pieces of 4 KiB
 /// and more are stored past the caches.

@@ -17,11 +17,24 @@ struct alignas(8) Bf16x4 {
 
 __device__ Bf16x4& Four(__nv_bfloat16* at) { return *reinterpret_cast<Bf16x4*>(at); }
 
+/// Widens bounds [low, high] of `stride` channels each by four channels of a key; the first key of
+/// a page starts them.
+__device__ void Widen(__nv_bfloat16* low, int stride, const Bf16x4& key, bool first) {
+  Bf16x4& lower = Four(low);
+  Bf16x4& upper = Four(low + stride);
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+    lower.pairs[pair] = first ? key.pairs[pair] : __hmin2(lower.pairs[pair], key.pairs[pair]);
+    upper.pairs[pair] = first ? key.pairs[pair] : __hmax2(upper.pairs[pair], key.pairs[pair]);
+  }
+}
+
 /// blockIdx.y is the token; a thread turns four pairs of one head.
 __global__ void __launch_bounds__(kThreads)
-    RopeAppendKernel(__nv_bfloat16* qkv, int32_t query_heads, PagedKv cache, const int32_t* slot_of,
-                     const int32_t* place_of, const int32_t* position_of,
-                     const float* inverse_frequencies, float attention_scaling) {
+    RopeAppendKernel(const __nv_bfloat16* qkv, int32_t query_heads, PagedKv cache,
+                     const int32_t* slot_of, const int32_t* place_of, const int32_t* position_of,
+                     const float* inverse_frequencies, float attention_scaling,
+                     __nv_bfloat16* query, PageBounds bounds) {
   const int64_t token = blockIdx.y;
   const int half = cache.head_dim / 2;
   const int threads_a_head = half / 4;
@@ -31,15 +44,16 @@ __global__ void __launch_bounds__(kThreads)
   const int heads = query_heads + 2 * cache.kv_heads;
   if (head >= heads) return;
 
-  __nv_bfloat16* from = qkv + (token * heads + head) * cache.head_dim + first;
-  __nv_bfloat16* to = from;
+  const __nv_bfloat16* from = qkv + (token * heads + head) * cache.head_dim + first;
+  __nv_bfloat16* to = query + (token * query_heads + head) * cache.head_dim + first;
   const bool is_value = head >= query_heads + cache.kv_heads;
   if (head >= query_heads) {
     const int kv_head = head - query_heads - (is_value ? cache.kv_heads : 0);
     to = cache.data + slot_of[token] * cache.slot_stride + (is_value ? cache.kv_stride : 0) +
          place_of[token] * cache.token_stride + kv_head * cache.head_stride + first;
   }
-  Bf16x4 low = Four(from), high = Four(from + half);
+  Bf16x4 low = *reinterpret_cast<const Bf16x4*>(from);
+  Bf16x4 high = *reinterpret_cast<const Bf16x4*>(from + half);
   if (!is_value) {
     const auto position = static_cast<float>(position_of[token]);
 #pragma unroll
@@ -57,13 +71,23 @@ __global__ void __launch_bounds__(kThreads)
   }
   Four(to) = low;
   Four(to + half) = high;
+  if (bounds.summaries != nullptr && head >= query_heads && !is_value) {
+    const int64_t row = token * cache.kv_heads + head - query_heads;
+    __nv_bfloat16* page =
+        bounds.summaries +
+        (row * bounds.summary_pages + bounds.page_of[token]) * 2 * cache.head_dim + first;
+    const bool starts = place_of[token] == 0;
+    Widen(page, cache.head_dim, low, starts);
+    Widen(page + half, cache.head_dim, high, starts);
+  }
 }
 
 }  // namespace
 
-void RopeAppend(__nv_bfloat16* qkv, int64_t tokens, int32_t query_heads, const PagedKv& cache,
+void RopeAppend(const __nv_bfloat16* qkv, int64_t tokens, int32_t query_heads, const PagedKv& cache,
                 const int32_t* slot_of, const int32_t* place_of, const int32_t* position_of,
-                const float* inverse_frequencies, float attention_scaling, cudaStream_t stream) {
+                const float* inverse_frequencies, float attention_scaling, __nv_bfloat16* query,
+                const PageBounds& bounds, cudaStream_t stream) {
   constexpr int64_t kTokensMax = 65535;
   if (cache.head_dim < 8 || cache.head_dim % 8 != 0 || query_heads < 0 || cache.kv_heads < 1 ||
       tokens < 0) {
@@ -77,7 +101,8 @@ void RopeAppend(__nv_bfloat16* qkv, int64_t tokens, int32_t query_heads, const P
     const auto count = static_cast<unsigned>(std::min(tokens - first, kTokensMax));
     RopeAppendKernel<<<dim3(blocks, count), kThreads, 0, stream>>>(
         qkv + first * heads * cache.head_dim, query_heads, cache, slot_of + first, place_of + first,
-        position_of + first, inverse_frequencies, attention_scaling);
+        position_of + first, inverse_frequencies, attention_scaling,
+        query + first * query_heads * cache.head_dim, bounds);
     CheckLaunch("RopeAppend");
   }
 }

@@ -245,6 +245,18 @@ __global__ void __launch_bounds__(kPoolThreads)
   }
 }
 
+__global__ void __launch_bounds__(kPoolThreads)
+    MeanOverRowsKernel(const float* __restrict__ scores, int rows_a_set, int pages,
+                       float* __restrict__ mean) {
+  const int page = static_cast<int>(blockIdx.x * kPoolThreads + threadIdx.x);
+  if (page >= pages) return;
+  const float* of_set = scores + int64_t{blockIdx.y} * rows_a_set * pages + page;
+  float sum = 0;
+#pragma unroll 8
+  for (int row = 0; row < rows_a_set; ++row) sum += of_set[int64_t{row} * pages];
+  mean[int64_t{blockIdx.y} * pages + page] = sum / static_cast<float>(rows_a_set);
+}
+
 int ChunkPages(int pages) {
   const int blocks = (pages + kBlockPages - 1) / kBlockPages;
   return (blocks + kMaxChunks - 1) / kMaxChunks * kBlockPages;
@@ -321,6 +333,15 @@ void Score(const __nv_bfloat16* query, const __nv_bfloat16* summaries, int32_t r
   PoolKernel<<<grid, kPoolThreads, 0, stream>>>(workspace, args.partials, group, Chunks(pages),
                                                 pages, args.scale, scores);
   CheckLaunch("Score (pooling)");
+}
+
+void MeanOverRows(const float* scores, int32_t sets, int32_t rows_a_set, int32_t pages, float* mean,
+                  cudaStream_t stream) {
+  if (sets <= 0 || pages <= 0) return;
+  const dim3 grid(static_cast<unsigned>((pages + kPoolThreads - 1) / kPoolThreads),
+                  static_cast<unsigned>(sets));
+  MeanOverRowsKernel<<<grid, kPoolThreads, 0, stream>>>(scores, rows_a_set, pages, mean);
+  CheckLaunch("MeanOverRows");
 }
 
 }  // namespace stallcast::kernels

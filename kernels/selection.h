@@ -33,18 +33,33 @@ void Score(const __nv_bfloat16* query, const __nv_bfloat16* summaries, int32_t r
            cudaStream_t stream);
 int64_t ScoreWorkspace(int32_t rows, int32_t group, int32_t pages);
 
+/// mean[set][page] = mean of scores over the rows_a_set rows of a set: how the KV heads of a
+/// sequence agree on one page set (ArkVale). scores is [sets * rows_a_set][pages].
+void MeanOverRows(const float* scores, int32_t sets, int32_t rows_a_set, int32_t pages, float* mean,
+                  cudaStream_t stream);
+
 /// The k largest of `candidates` scores of each row, ids ascending, ties to the smaller id: ids is
-/// [rows][k]. k <= candidates <= 2^20.
+/// [rows][k], or with `last` (Quest's newest page) [rows][k + 1] and ends with it. k <= candidates
+/// <= 2^20.
 void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int32_t* ids,
-          void* workspace, cudaStream_t stream);
+          void* workspace, cudaStream_t stream, int32_t last = -1);
 int64_t TopKWorkspace(int32_t rows, int32_t candidates, int32_t k);
 
+/// How the slots of a row's cache are chosen for units that are not in it.
+struct SlotVictims {
+  /// Scores of units, [rows][units]: free slots go first, then the lowest-scored units not
+  /// selected, of equals the larger id. Null: the smallest slots that hold none of the selection.
+  const float* scores = nullptr;
+  int32_t units = 0;
+};
+
 /// Hits, misses and victims. slot_unit is [rows][slots], the unit that each slot holds (-1: free).
-/// Selected units that are cached stay; the others take the slots of units not selected, smallest
-/// slot first, units ascending. Writes missed_unit and missed_slot [rows][k] and missed [rows], and
-/// brings slot_unit up to date. `rows_enabled` (may be null) leaves other rows alone.
+/// Selected units that are cached stay; the others, ascending, take the
+/// slots of units not selected. Writes missed_unit and missed_slot [rows][k] and missed [rows], and
+/// brings slot_unit up to date. Rows that `rows_enabled` (may be null) has zero for miss nothing
+/// and keep their slots.
 void AssignSlots(const int32_t* ids, int32_t rows, int32_t k, int32_t slots, int32_t* slot_unit,
                  int32_t* missed_unit, int32_t* missed_slot, int32_t* missed,
-                 const int32_t* rows_enabled, cudaStream_t stream);
+                 const int32_t* rows_enabled, const SlotVictims& victims, cudaStream_t stream);
 
 }  // namespace stallcast::kernels

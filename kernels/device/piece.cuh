@@ -40,15 +40,14 @@ inline __device__ uint4* ChunkAddress(const PagedKv& pages, const PieceShape& sh
   return reinterpret_cast<uint4*>(base) + shape.by_row.Remainder(chunk, row);
 }
 
-/// Copies pieces `from` one layout `to` another. `route(piece)` gives a pair of places, from and
-/// to. Each thread has kLoads independent loads in flight before its first store. `count` (may be
-/// null: pieces_max) is read on the device.
+/// Copies pieces `from` one layout `to` another. `route.Begin(scratch)` is called once a block, by
+/// all its threads, and gives the number of pieces; `route(piece, scratch)` gives a pair of places,
+/// from and to. Each thread has kLoads independent loads in flight before its first store.
 template <int kThreads, int kLoads, class Route>
 __global__ void __launch_bounds__(kThreads)
-    CopyPieces(PagedKv from, PagedKv to, PieceShape shape, Route route, int32_t pieces_max,
-               const int32_t* count) {
-  const int32_t pieces = count == nullptr ? pieces_max : min(*count, pieces_max);
-  const uint32_t chunks = pieces > 0 ? pieces * shape.chunks : 0;
+    CopyPieces(PagedKv from, PagedKv to, PieceShape shape, Route route) {
+  extern __shared__ uint32_t scratch[];
+  const uint32_t chunks = route.Begin(scratch) * shape.chunks;
   // Tiles of a warp, not of a block: a warp's loads are then contiguous, and pieces stay whole.
   constexpr uint32_t kTile = 32 * kLoads;
   const uint32_t warp = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
@@ -62,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
       if (index >= chunks) continue;
       const uint32_t piece = shape.by_piece.Quotient(index);
       const uint32_t chunk = shape.by_piece.Remainder(index, piece);
-      const auto [source, destination] = route(piece);
+      const auto [source, destination] = route(piece, scratch);
       data[load] = __ldcs(ChunkAddress(from, shape, source, chunk));
       target[load] = ChunkAddress(to, shape, destination, chunk);
     }

@@ -46,7 +46,7 @@ void Small(Stopwatch& watch, double read_rate) {
           watch.InGraph(
               [&](int) {
                 RopeAppend(input.get(), rows, kQueryHeads, cache, index.get(), index.get(),
-                           position.get(), frequencies.get(), 1, watch.stream());
+                           position.get(), frequencies.get(), 1, output.get(), {}, watch.stream());
               },
               kLaunches),
           read_rate);

@@ -86,7 +86,7 @@ void MeasureSelection(Stopwatch& watch, int rows, int pages, int k) {
   };
   const auto assign = [&] {
     AssignSlots(ids.get(), rows, k, k, slot_unit.get(), missed_unit.get(), missed_slot.get(),
-                missed.get(), nullptr, watch.stream());
+                missed.get(), nullptr, {}, watch.stream());
   };
   const std::string shape = std::to_string(rows) + " x " + std::to_string(pages) + " pages, k " +
                             std::to_string(k) + ": ";

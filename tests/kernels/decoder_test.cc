@@ -79,9 +79,10 @@ TEST_F(Decoder, RopeTurnsQueriesAndAppendsKeysAndValues) {
         Poisoned<__nv_bfloat16>(s.tokens * 2 * s.page_tokens * s.kv_heads * s.head_dim);
     const PagedKv cache = s.nhd ? NhdPages(d_cache.get(), s.page_tokens, s.kv_heads, s.head_dim)
                                 : HndPages(d_cache.get(), s.page_tokens, s.kv_heads, s.head_dim);
+    const auto d_query = Poisoned<__nv_bfloat16>(s.tokens * s.query_heads * s.head_dim);
     RopeAppend(d_qkv.get(), s.tokens, s.query_heads, cache, d_slot.get(), d_place.get(),
-               d_position.get(), d_frequencies.get(), scaling, nullptr);
-    const auto turned = ToHost(d_qkv);
+               d_position.get(), d_frequencies.get(), scaling, d_query.get(), {}, nullptr);
+    const auto turned = ToHost(d_query);
     const auto pages = ToHost(d_cache);
     int64_t written = 0;
     for (const auto value : pages) written += std::isnan(Value(value)) ? 0 : 1;
@@ -92,7 +93,7 @@ TEST_F(Decoder, RopeTurnsQueriesAndAppendsKeysAndValues) {
         const int64_t at = (t * heads + head) * s.head_dim;
         const bool value = head >= s.query_heads + s.kv_heads;
         const int32_t kv_head = value ? head - s.query_heads - s.kv_heads : head - s.query_heads;
-        const __nv_bfloat16* result = turned.data() + at;
+        const __nv_bfloat16* result = turned.data() + (t * s.query_heads + head) * s.head_dim;
         if (head >= s.query_heads) {
           result = pages.data() + slot[t] * cache.slot_stride + (value ? cache.kv_stride : 0) +
                    place[t] * cache.token_stride + kv_head * cache.head_stride;

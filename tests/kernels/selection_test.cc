@@ -474,12 +474,15 @@ TEST_F(Selection, SlotsFollowTheRule) {
       const auto missed_slot = Poisoned<int32_t>(int64_t{rows} * k);
       const auto missed = Poisoned<int32_t>(rows);
       AssignSlots(device_ids.get(), rows, k, slots, slot_unit.get(), missed_unit.get(),
-                  missed_slot.get(), missed.get(), step == 0 ? nullptr : device_enabled.get(),
+                  missed_slot.get(), missed.get(), step == 0 ? nullptr : device_enabled.get(), {},
                   nullptr);
       std::vector<int32_t> units_expected(ToHost(missed_unit).size(), -1);
       std::vector<int32_t> slots_expected(units_expected), counts_expected(enabled.size(), -1);
       for (int row = 0; row < rows; ++row) {
-        if (enabled[row] == 0) continue;
+        if (enabled[row] == 0) {
+          counts_expected[row] = 0;
+          continue;
+        }
         const std::set<int32_t> wanted(ids.begin() + row * k, ids.begin() + (row + 1) * k);
         const std::span<int32_t> of_row(held.data() + row * slots, static_cast<size_t>(slots));
         const std::set<int32_t> before(of_row.begin(), of_row.end());
@@ -503,8 +506,9 @@ TEST_F(Selection, SlotsFollowTheRule) {
 }
 
 TEST_F(Selection, SlotsMustSuffice) {
-  EXPECT_THROW(AssignSlots(nullptr, 1, 5, 4, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
-               Error);
+  EXPECT_THROW(
+      AssignSlots(nullptr, 1, 5, 4, nullptr, nullptr, nullptr, nullptr, nullptr, {}, nullptr),
+      Error);
 }
 
 // ---- All together, against what predictions are made from
