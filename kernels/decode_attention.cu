@@ -328,8 +328,10 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Param
   const uint32_t ring =
       static_cast<uint32_t>(__cvta_generic_to_shared(shared)) + warp * Place::kBytes;
   const __nv_bfloat16* const lane_data =
-      p.cache.data + row / p.rows_a_head % p.cache.kv_heads * p.cache.head_stride +
-      lane % kPieces * 8;
+      p.cache.data +
+      int64_t{row / (p.rows_a_head * p.cache.kv_heads)} * p.pages.slots_a_sequence *
+          p.cache.slot_stride +
+      row / p.rows_a_head % p.cache.kv_heads * p.cache.head_stride + lane % kPieces * 8;
   const auto fetch = [&](int step, Spot spot) {
     const int64_t mine = spot.slot * p.cache.slot_stride + spot.place * p.cache.token_stride;
     const int present = end - token_of(step);

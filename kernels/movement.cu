@@ -98,7 +98,8 @@ struct ByRow {
     const PiecePlace to{
         int64_t{sequence} * place.slots_a_sequence + place.first_slot + missed.slot[entry], head};
     if (packed) return {{piece, 0}, to};
-    return {{int64_t{sequence} * place.pool_pages + missed.unit[entry], head}, to};
+    return {{int64_t{sequence} * place.pool_pages + place.first_page + missed.unit[entry], head},
+            to};
   }
 
  private:

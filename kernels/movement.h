@@ -42,9 +42,10 @@ struct MissedUnits {
   int32_t k = 0;
 };
 /// Where rows lie: a sequence has slots_a_sequence slots of the cache, of which those that
-/// AssignSlots() numbers begin at first_slot, and pool_pages pages of the pool.
+/// AssignSlots() numbers begin at first_slot, and pool_pages pages of the pool, of which unit 0 is
+/// the first_page-th.
 struct CacheSlots {
-  int32_t slots_a_sequence = 0, first_slot = 0, pool_pages = 0;
+  int32_t slots_a_sequence = 0, first_slot = 0, pool_pages = 0, first_page = 0;
 };
 
 /// ScatterPages() of all missed units: the buffer holds them by row, then in the row's order.

@@ -24,12 +24,14 @@ PagedKv HndPages(__nv_bfloat16* data, int32_t page_tokens, int32_t kv_heads, int
 
 /// Which slots a row attends. A row is a (sequence, KV head): row = sequence * kv_heads + head.
 /// table[row * max_pages + i] is the slot of the row's i-th page, tokens[row] how many tokens the
-/// row attends: whole pages but for the last. A slot of any sequence may hold any page.
+/// row attends: whole pages but for the last. A slot of any sequence may hold any page, unless
+/// slots_a_sequence says that entries count from slot sequence * slots_a_sequence.
 struct PageTable {
   const int32_t* table = nullptr;
   const int32_t* tokens = nullptr;
   int32_t max_pages = 0;
   int32_t max_tokens = 0;  ///< upper bound of tokens[], known to the host
+  int32_t slots_a_sequence = 0;
 };
 
 }  // namespace stallcast::kernels

@@ -54,7 +54,16 @@ struct Args {
   float scale;        // of softmax logits
   float* scores;      // [rows][pages], or [rows][group][pages] where they are pooled later or never
   Partial* partials;  // [rows][group][chunks]; null without softmax
+  const int32_t* pages_of;  // [rows], at most `pages`; null: all have `pages`
 };
+
+// Where nothing is scored; kNever where it takes part in a softmax.
+__device__ void NoScores(float* scores, int begin, int end) {
+  for (int page = begin + static_cast<int>(threadIdx.x); page < end;
+       page += static_cast<int>(blockDim.x)) {
+    scores[page] = -INFINITY;
+  }
+}
 
 __device__ void MultiplyAdd(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                             uint32_t b0, uint32_t b1) {
@@ -97,7 +106,16 @@ __global__ void __launch_bounds__(kWarps * 32, kDim > 128 || kTiles > 1 ? 2 : 4)
   }
 
   const int begin = static_cast<int>(blockIdx.x) * args.chunk_pages;
-  const int end = min(begin + args.chunk_pages, args.pages);
+  const int present = args.pages_of == nullptr ? args.pages : args.pages_of[row];
+  const int end = min(begin + args.chunk_pages, present);
+  if (present < args.pages) {
+    const bool pooled = args.pooling == Pooling::kRawMean || args.pooling == Pooling::kMax;
+    const int rows = pooled ? 1 : args.group;
+    for (int i = 0; i < rows; ++i) {
+      NoScores(args.scores + (int64_t{row} * rows + i) * args.pages, max(begin, present),
+               min(begin + args.chunk_pages, args.pages));
+    }
+  }
   const __nv_bfloat16* summaries =
       args.summaries + (int64_t{row} * args.summary_pages + args.first_page) * (kVectors * kDim);
   Partial partial[kTiles][2];
@@ -209,7 +227,8 @@ __global__ void __launch_bounds__(kWarps * 32, kDim > 128 || kTiles > 1 ? 2 : 4)
 // scores[page] = log of the mean over heads of softmax(scale * raw)[page].
 __global__ void __launch_bounds__(kPoolThreads)
     PoolKernel(const float* __restrict__ raw, const Partial* __restrict__ partials, int group,
-               int chunks, int pages, float scale, float* __restrict__ scores) {
+               int chunks, int pages, const int32_t* __restrict__ pages_of, float scale,
+               float* __restrict__ scores) {
   __shared__ float log_sums[kMaxGroup];
   const int row = static_cast<int>(blockIdx.y);
   raw += int64_t{row} * group * pages;
@@ -231,6 +250,10 @@ __global__ void __launch_bounds__(kPoolThreads)
   const int stride = static_cast<int>(gridDim.x) * kPoolThreads;
   for (int page = static_cast<int>(blockIdx.x * kPoolThreads + threadIdx.x); page < pages;
        page += stride) {
+    if (pages_of != nullptr && page >= pages_of[row]) {
+      scores[int64_t{row} * pages + page] = -INFINITY;
+      continue;
+    }
     float most = kNever;
 #pragma unroll 4
     for (int head = 0; head < group; ++head) {
@@ -289,7 +312,7 @@ int64_t ScoreWorkspace(int32_t rows, int32_t group, int32_t pages) {
 void Score(const __nv_bfloat16* query, const __nv_bfloat16* summaries, int32_t rows, int32_t group,
            int32_t head_dim, int32_t vectors, int32_t first_page, int32_t pages,
            int32_t summary_pages, Pooling pooling, float scale, float* scores, float* workspace,
-           cudaStream_t stream) {
+           cudaStream_t stream, const int32_t* pages_of) {
   if (group < 1 || group > kMaxGroup) {
     throw Error("groups of " + std::to_string(group) + " query heads", "Score",
                 "use a model with 1 to " + std::to_string(kMaxGroup) + " query heads a KV head");
@@ -306,7 +329,8 @@ void Score(const __nv_bfloat16* query, const __nv_bfloat16* summaries, int32_t r
             pooling,
             pooling == Pooling::kSoftmaxMean ? scale : 1.0f,
             scores,
-            nullptr};
+            nullptr,
+            pages_of};
   if (softmax) {
     args.scores = workspace;
     // At an even place: a Partial is two floats.
@@ -331,7 +355,7 @@ void Score(const __nv_bfloat16* query, const __nv_bfloat16* summaries, int32_t r
   const int blocks = std::min((pages + kPoolThreads - 1) / kPoolThreads, 256);
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(rows));
   PoolKernel<<<grid, kPoolThreads, 0, stream>>>(workspace, args.partials, group, Chunks(pages),
-                                                pages, args.scale, scores);
+                                                pages, pages_of, args.scale, scores);
   CheckLaunch("Score (pooling)");
 }
 

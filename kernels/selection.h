@@ -11,10 +11,11 @@ enum class SummaryKind : uint8_t { kMinMax, kCuboidMean, kMean };
 
 /// Summaries of `pages` pages of a row: [row][page][vectors][head_dim] bf16, with vectors = 2 (low,
 /// high; for kCuboidMean centre -+ mean deviation, ArkVale) or 1 (kMean). Row r's page i is at slot
-/// slots[r * max_pages + i]. Reads whole pages only.
+/// slots[r * max_pages + i]. Reads whole pages only. `first_page_of` (may be null) gives each row a
+/// first page of its own.
 void Summarize(SummaryKind kind, const PagedKv& cache, const int32_t* slots, int32_t max_pages,
                int32_t first_page, int32_t pages, int32_t rows, __nv_bfloat16* summaries,
-               int32_t summary_pages, cudaStream_t stream);
+               int32_t summary_pages, cudaStream_t stream, const int32_t* first_page_of = nullptr);
 
 /// Mean over each group of the cosine of a query with the step before's, [rows]; whether it is
 /// below tau goes to flags[row], and whether any is to *any. Queries are [rows][group][head_dim].
@@ -26,11 +27,12 @@ enum class Pooling : uint8_t { kSoftmaxMean, kSoftmaxMeanUnscaled, kRawMean, kMa
 
 /// Scores of `pages` page summaries for each row: sum over channels of max(q lo, q hi) (vectors 2)
 /// or q . mean (vectors 1), pooled over the group. scores is [rows][pages] float, or [rows *
-/// group][pages] for kNone.
+/// group][pages] for kNone. Row r has only pages_of[r] <= `pages` (null: all); the others score
+/// -infinity.
 void Score(const __nv_bfloat16* query, const __nv_bfloat16* summaries, int32_t rows, int32_t group,
            int32_t head_dim, int32_t vectors, int32_t first_page, int32_t pages,
            int32_t summary_pages, Pooling pooling, float scale, float* scores, float* workspace,
-           cudaStream_t stream);
+           cudaStream_t stream, const int32_t* pages_of = nullptr);
 int64_t ScoreWorkspace(int32_t rows, int32_t group, int32_t pages);
 
 /// mean[set][page] = mean of scores over the rows_a_set rows of a set: how the KV heads of a
@@ -39,10 +41,11 @@ void MeanOverRows(const float* scores, int32_t sets, int32_t rows_a_set, int32_t
                   cudaStream_t stream);
 
 /// The k largest of `candidates` scores of each row, ids ascending, ties to the smaller id: ids is
-/// [rows][k], or with `last` (Quest's newest page) [rows][k + 1] and ends with it. k <= candidates
+/// [rows][k], or with `last` (Quest's newest page, [rows]) [rows][k + 1] and ends with it. k <=
+/// candidates
 /// <= 2^20.
 void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int32_t* ids,
-          void* workspace, cudaStream_t stream, int32_t last = -1);
+          void* workspace, cudaStream_t stream, const int32_t* last = nullptr);
 int64_t TopKWorkspace(int32_t rows, int32_t candidates, int32_t k);
 
 /// How the slots of a row's cache are chosen for units that are not in it.

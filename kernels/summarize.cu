@@ -43,6 +43,7 @@ __device__ void ReduceOverTokens(Channels& values, Combine combine) {
 
 struct Shape {
   int32_t max_pages, first_page, pages, rows, summary_pages;
+  const int32_t* first_page_of;  // by row; null: first_page
 };
 
 template <int kDim, SummaryKind kKind>
@@ -54,7 +55,8 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int64_t task = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (task >= int64_t{shape.rows} * shape.pages) return;
   const int row = static_cast<int>(task / shape.pages);
-  const int page = shape.first_page + static_cast<int>(task % shape.pages);
+  const int page = (shape.first_page_of == nullptr ? shape.first_page : shape.first_page_of[row]) +
+                   static_cast<int>(task % shape.pages);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int channel = lane % kLanes * kChannels;
   const int first = lane / kLanes;
@@ -150,9 +152,9 @@ void Launch(SummaryKind kind, const PagedKv& cache, const int32_t* slots, const 
 
 void Summarize(SummaryKind kind, const PagedKv& cache, const int32_t* slots, int32_t max_pages,
                int32_t first_page, int32_t pages, int32_t rows, __nv_bfloat16* summaries,
-               int32_t summary_pages, cudaStream_t stream) {
+               int32_t summary_pages, cudaStream_t stream, const int32_t* first_page_of) {
   if (pages <= 0 || rows <= 0) return;
-  const Shape shape{max_pages, first_page, pages, rows, summary_pages};
+  const Shape shape{max_pages, first_page, pages, rows, summary_pages, first_page_of};
   switch (cache.head_dim) {
     case 64:
       return Launch<64>(kind, cache, slots, shape, summaries, stream);

@@ -34,10 +34,10 @@ struct Round {
   const int32_t* ids;   // likewise; null: a candidate's id is its place
   int candidates;
   int k;
-  int kept;            // of a row, by all segments: k each, or all of a shorter one; and `last`
-  float* kept_scores;  // [rows][kept]; null in the last round
-  int32_t* kept_ids;   // likewise
-  int32_t last;        // ends a row's ids in the last round; -1: none
+  int kept;             // of a row, by all segments: k each, or all of a shorter one; and `last`
+  float* kept_scores;   // [rows][kept]; null in the last round
+  int32_t* kept_ids;    // likewise
+  const int32_t* last;  // [rows], ends a row's ids in the last round; null: nothing does
 };
 
 struct Shared {
@@ -157,8 +157,8 @@ __global__ void __launch_bounds__(kThreads) TopKKernel(const Round round) {
     if (i >= valid) continue;
     counts += (keys[i] > threshold.key ? 1u << 16 : 0u) + (keys[i] == threshold.key ? 1u : 0u);
   }
-  if (round.last >= 0 && threadIdx.x == 0) {
-    round.kept_ids[int64_t{row} * round.kept + round.k] = round.last;
+  if (round.last != nullptr && threadIdx.x == 0) {
+    round.kept_ids[int64_t{row} * round.kept + round.k] = round.last[row];
   }
   uint32_t total;
   const uint32_t before = BlockExclusiveSum(counts, shared.scratch, total);
@@ -193,22 +193,22 @@ int64_t TopKWorkspace(int32_t rows, int32_t candidates, int32_t k) {
 }
 
 void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int32_t* ids,
-          void* workspace, cudaStream_t stream, int32_t last) {
+          void* workspace, cudaStream_t stream, const int32_t* last) {
   if (k < 0 || k > candidates || candidates > kMaxCandidates ||
       (candidates > kSegment && k > kMaxK)) {
     throw Error("the " + std::to_string(k) + " best of " + std::to_string(candidates), "TopK",
                 "choose at most " + std::to_string(kMaxK) +
                     ", and no more than there are, of at most " + std::to_string(kMaxCandidates));
   }
-  if (rows <= 0 || (k == 0 && last < 0)) return;
-  Round round{scores, nullptr, candidates, k, 0, nullptr, nullptr, -1};
+  if (rows <= 0 || (k == 0 && last == nullptr)) return;
+  Round round{scores, nullptr, candidates, k, 0, nullptr, nullptr, nullptr};
   auto* free = static_cast<float*>(workspace);
   float* busy = free + 2 * int64_t{rows} * (candidates > kSegment ? Kept(candidates, k) : 0);
   while (true) {
     const int segments = Segments(round.candidates);
     const bool ends = segments == 1;
     if (ends) {
-      round.kept = k + (last >= 0 ? 1 : 0);
+      round.kept = k + (last != nullptr ? 1 : 0);
       round.kept_ids = ids;
       round.last = last;
     } else {
@@ -224,7 +224,7 @@ void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int3
     }
     CheckLaunch("TopK");
     if (ends) return;
-    round = {round.kept_scores, round.kept_ids, round.kept, k, 0, nullptr, nullptr, -1};
+    round = {round.kept_scores, round.kept_ids, round.kept, k, 0, nullptr, nullptr, nullptr};
     std::swap(free, busy);
   }
 }

@@ -2,9 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <cmath>
-
+#include "models/methods/projection.h"
 #include "traces/common/error.h"
 
 namespace stallcast::methods {
@@ -26,14 +24,10 @@ ProjectedLog::ProjectedLog(const traces::AccessLog* log, const llm::Model& model
            : logged == log->query_heads && logged != log->kv_heads ? model.query_heads
                                                                    : model.kv_heads;
 
-  const auto traced_depth = [log](int i) {
-    return (log->layers[static_cast<size_t>(i)].layer + 0.5) / log->model_layers;
-  };
-  for (int layer = 0; layer < model.layers; ++layer) {
-    const double depth = (layer + 0.5) / model.layers;
-    layer_of_.push_back(*std::min_element(selecting.begin(), selecting.end(), [&](int a, int b) {
-      return std::abs(traced_depth(a) - depth) < std::abs(traced_depth(b) - depth);
-    }));
+  std::vector<int> traced;
+  for (const int i : selecting) traced.push_back(log->layers[static_cast<size_t>(i)].layer);
+  for (const int i : LayersByDepth(model.layers, traced, log->model_layers)) {
+    layer_of_.push_back(selecting[static_cast<size_t>(i)]);
   }
   if (model.layers != static_cast<int>(log->layers.size()) || model.kv_heads != log->kv_heads) {
     notes_.push_back(fmt::format(
@@ -47,16 +41,35 @@ ProjectedLog::ProjectedLog(const traces::AccessLog* log, const llm::Model& model
   }
 }
 
+int64_t ProjectedLog::CellOf(int step, int layer, int sequence, int head) const {
+  const int heads = log_->layers[layer_of_[layer]].heads;
+  const int ahead = sequence * stagger();
+  return static_cast<int64_t>((step + ahead) % log_->steps) * heads + head % heads;
+}
+
 AccessCell ProjectedLog::At(int step, int layer, int sequence, int head) const {
   const traces::LayerAccess& access = log_->layers[layer_of_[layer]];
-  const int stagger = sequence * (log_->steps / batch_);
-  const auto cell =
-      static_cast<int64_t>((step + stagger) % log_->steps) * access.heads + head % access.heads;
+  const int64_t cell = CellOf(step, layer, sequence, head);
   const auto count = [cell](const traces::IdLists& lists) {
     return static_cast<int32_t>(lists[cell].size());
   };
   return {access.flags[cell], count(access.selected), count(access.recalled_now),
           count(access.recalled_ahead), access.attended_tokens[cell]};
+}
+
+std::span<const uint32_t> ProjectedLog::Selected(int step, int layer, int sequence,
+                                                 int head) const {
+  return log_->layers[layer_of_[layer]].selected[CellOf(step, layer, sequence, head)];
+}
+
+std::span<const uint32_t> ProjectedLog::RecalledNow(int step, int layer, int sequence,
+                                                    int head) const {
+  return log_->layers[layer_of_[layer]].recalled_now[CellOf(step, layer, sequence, head)];
+}
+
+std::span<const uint32_t> ProjectedLog::RecalledAhead(int step, int layer, int sequence,
+                                                      int head) const {
+  return log_->layers[layer_of_[layer]].recalled_ahead[CellOf(step, layer, sequence, head)];
 }
 
 }  // namespace stallcast::methods

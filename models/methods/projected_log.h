@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,12 +29,22 @@ class ProjectedLog {
   ProjectedLog(const traces::AccessLog* log, const llm::Model& model, int32_t batch);
 
   AccessCell At(int step, int layer, int sequence, int head) const;
+  /// The same cell's unit ids, ascending: attended, and recalled before and after attention.
+  std::span<const uint32_t> Selected(int step, int layer, int sequence, int head) const;
+  std::span<const uint32_t> RecalledNow(int step, int layer, int sequence, int head) const;
+  std::span<const uint32_t> RecalledAhead(int step, int layer, int sequence, int head) const;
+  /// Index in the log's layers of what stands for a model layer.
+  int LayerOf(int layer) const { return layer_of_[layer]; }
+  /// Trace steps by which sequence i + 1 of the batch is ahead of sequence i.
+  int32_t stagger() const { return log_ == nullptr ? 0 : log_->steps / batch_; }
   /// Selection heads of a model layer: 1, its KV heads or its query heads, as the method selects.
   int heads() const { return heads_; }
   /// What was projected, a line each; empty if the log fits the model as it is.
   std::vector<std::string> notes() const { return notes_; }
 
  private:
+  int64_t CellOf(int step, int layer, int sequence, int head) const;
+
   const traces::AccessLog* log_;
   int heads_ = 0;
   int32_t batch_;

@@ -100,8 +100,9 @@ class ArkValePlan : public PlanWriter {
     int64_t missed = 0;
     for (const AccessCell& cell : access.cells) missed += cell.recalled_now;
     builder_.SetRole(Role::kSync);
-    builder_.Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
-                                     Sets() * params_.slots() * int64_t{sizeof(int32_t)}});
+    builder_.Run(plan_.compute,
+                 Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
+                      Sets() * (2 * params_.slots() + 1) * int64_t{sizeof(int32_t)}});
     builder_.SyncStream(plan_.host, plan_.compute);
     if (missed > 0) {
       builder_.SetRole(Role::kRecall);

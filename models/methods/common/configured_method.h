@@ -22,7 +22,6 @@ class ConfiguredMethod : public Method {
     return table_.Write(params_, only_selection);
   }
 
- protected:
   const P& params() const { return params_; }
 
  private:

@@ -121,7 +121,7 @@ class FreeKvPlan : public PlanWriter {
     builder_.SetRole(Role::kSync);
     builder_.Run(stream,
                  Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
-                      plan_.kv_rows() * params_.slots() * int64_t{sizeof(int32_t)}},
+                      plan_.kv_rows() * (2 * params_.slots() + 1) * int64_t{sizeof(int32_t)}},
                  {}, issuer);
     builder_.SyncStream(issuer, stream);
   }

@@ -1,0 +1,87 @@
+// What a KV-cache method keeps in memory during a run, and what its ops do to it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/decoder.h"
+#include "kernels/executor/executor.h"
+#include "kernels/executor/host_pool.h"
+#include "kernels/executor/selection_check.h"
+#include "kernels/executor/trace_tensors.h"
+#include "models/methods/method.h"
+#include "models/methods/projected_log.h"
+
+namespace stallcast::kernels {
+
+/// A decode run: its shape, and how the trace stands for the model.
+///
+/// Sequence b of the batch replays the trace from step b * stagger on, with the context that the
+/// trace has there, so its context is longer by as much than the plan says.
+struct DecodeRun {
+  methods::PlanInput input;
+  const TraceTensors* trace = nullptr;
+  std::vector<int> source_of;  ///< by model layer: layer of `trace`
+  const methods::ProjectedLog* log = nullptr;
+  int32_t stagger = 0;
+  HostPool* pool = nullptr;  ///< pinned memory for what lies on the host
+
+  int32_t batch() const { return input.batch; }
+  int32_t kv_heads() const { return input.model.kv_heads; }
+  int32_t rows() const { return batch() * kv_heads(); }
+  int32_t group() const { return input.model.group(); }
+  int32_t head_dim() const { return input.model.head_dim; }
+  int64_t TraceStep(int step, int sequence) const { return step + int64_t{sequence} * stagger; }
+  /// Tokens cached when step `step` attends, its own included.
+  int64_t Context(int step, int sequence) const {
+    return input.prompt_tokens + TraceStep(step, sequence) + 1;
+  }
+  /// The longest context of any sequence after the last step.
+  int64_t LongestContext() const { return Context(input.steps - 1, batch() - 1); }
+  SequenceKv Source(int layer) const { return trace->Kv(source_of[static_cast<size_t>(layer)]); }
+};
+
+/// Queries and attention output of a layer in a step, on the device.
+struct LayerIo {
+  const __nv_bfloat16* query = nullptr;     ///< [batch][query_heads][head_dim]
+  const __nv_bfloat16* previous = nullptr;  ///< those of the step before
+  __nv_bfloat16* output = nullptr;          ///< like query
+};
+
+class CacheBinder {
+ public:
+  virtual ~CacheBinder() = default;
+
+  /// Where RopeAppend() puts a step's keys and values: slot and place of each sequence's new token,
+  /// on the device.
+  struct Append {
+    PagedKv cache;
+    const int32_t* slot = nullptr;
+    const int32_t* place = nullptr;
+    PageBounds bounds;
+  };
+  virtual Append AppendAt(int step, int layer) = 0;
+
+  /// An op that is not one of the decoder's own; plan order.
+  virtual OpWork Bind(const plan::Op& op, const LayerIo& io) = 0;
+
+  /// Brings caches, pool and index to where prefill leaves them. `last` has, by layer, the queries
+  /// of the token before the first step, whose selection a cache starts from.
+  virtual void Reset(std::span<const LayerIo> last) = 0;
+
+  /// After a step with the device idle: compares what was selected with the log. Methods that
+  /// select nothing have nothing to compare.
+  virtual void CheckStep(int /*step*/, SelectionCheck& /*check*/) {}
+};
+
+/// The binder of a method, called `name` in messages. One that cannot be executed: usage Error.
+std::unique_ptr<CacheBinder> MakeCacheBinder(const DecodeRun& run, const std::string& name,
+                                             const methods::Method& method);
+
+/// The Error of a binder for an op kind that it does not know.
+[[noreturn]] void CannotBind(std::string_view method, const plan::Op& op);
+
+}  // namespace stallcast::kernels

@@ -1,0 +1,381 @@
+#include "kernels/executor/executor.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "kernels/cuda_error.h"
+#include "traces/common/error.h"
+
+namespace stallcast::kernels {
+namespace {
+
+using plan::LaneId;
+using plan::Op;
+using plan::OpId;
+
+constexpr size_t At(OpId id) { return static_cast<size_t>(plan::Index(id)); }
+constexpr size_t At(LaneId id) { return static_cast<size_t>(plan::Index(id)); }
+
+class Stream {
+ public:
+  Stream() {
+    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  ~Stream() {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class Event {
+ public:
+  Event() = default;
+  explicit Event(unsigned flags) {
+    Check(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate");
+  }
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~Event() {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  operator cudaEvent_t() const { return event_; }
+  explicit operator bool() const { return event_ != nullptr; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class Graph {
+ public:
+  Graph() = default;
+  Graph(Graph&& other) noexcept
+      : graph_(std::exchange(other.graph_, nullptr)), exec_(std::exchange(other.exec_, nullptr)) {}
+  ~Graph() {
+    if (exec_ != nullptr) cudaGraphExecDestroy(exec_);
+    if (graph_ != nullptr) cudaGraphDestroy(graph_);
+  }
+  void EndCapture(cudaStream_t origin) {
+    Check(cudaStreamEndCapture(origin, &graph_), "cudaStreamEndCapture");
+    Check(cudaGraphInstantiate(&exec_, graph_, 0), "cudaGraphInstantiate");
+    Check(cudaGraphUpload(exec_, origin), "cudaGraphUpload");
+  }
+  cudaGraphExec_t exec() const { return exec_; }
+
+ private:
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t exec_ = nullptr;
+};
+
+// How a host sync waits for one of its ops.
+enum class SyncBy : uint8_t {
+  kEvent,   // the op's event: later work of the stream may already be enqueued
+  kStream,  // the whole stream, of which the op is the last
+};
+
+}  // namespace
+
+struct Executor::Impl {
+  const plan::Plan& plan;
+  std::vector<OpWork> work;              // by op
+  std::vector<std::vector<OpId>> calls;  // by host lane, in its order
+  std::vector<OpId> issued_before;       // by op: op of its stream that another thread issues first
+  std::vector<Event> events;             // by op; made where another lane waits for it
+  std::vector<std::vector<SyncBy>> syncs;  // by op, of host syncs: how each wait is done
+  std::vector<Stream> streams;             // by lane; host lanes' are not used
+  std::vector<int> step_ending_at;         // by op: the step whose last compute op it is, or -1
+  std::vector<Event> step_events;          // start, then the end of each step
+  std::vector<Graph> graphs;               // by op; made for GraphLaunch
+  LaneId compute = LaneId::kNone;
+
+  // Which ops have been issued (stream work) or done (host work), and those who sleep until then.
+  std::vector<std::atomic<bool>> passed;
+  std::mutex mutex;
+  std::condition_variable handoff;
+  std::atomic<bool> failed = false;
+  std::exception_ptr failure;
+
+  Impl(const plan::Plan& p, Binder& binder);
+
+  void MakeEvents();
+  void Capture(OpId launch);
+  void Enqueue(OpId id);
+  void WaitUntilPassed(OpId id);
+  void SleepUntilPassed(OpId id);
+  void Sync(const Op& op, OpId id);
+  void Do(OpId id, const RunOptions& options);
+  void RunLane(size_t lane, const RunOptions& options);
+  bool IsHost(LaneId lane) const { return plan.lanes[At(lane)].kind == traces::LaneKind::kHost; }
+};
+
+Executor::Impl::Impl(const plan::Plan& p, Binder& binder)
+    : plan(p),
+      calls(p.lanes.size()),
+      issued_before(p.ops.size(), OpId::kNone),
+      events(p.ops.size()),
+      syncs(p.ops.size()),
+      step_ending_at(p.ops.size(), -1),
+      graphs(p.ops.size()),
+      passed(p.ops.size()) {
+  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    streams.emplace_back();
+    if (plan.lanes[lane].compute) compute = LaneId{static_cast<int16_t>(lane)};
+  }
+  if (compute == LaneId::kNone) throw std::logic_error("executor: a plan without a compute lane");
+  std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
+  work.reserve(plan.ops.size());
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    const OpId id{static_cast<int32_t>(i)};
+    calls[At(op.issuer)].push_back(id);
+    if (const OpId before = last[At(op.lane)];
+        before != OpId::kNone && plan[before].issuer != op.issuer) {
+      issued_before[i] = before;
+    }
+    last[At(op.lane)] = id;
+    work.push_back(binder.Bind(op));
+  }
+  MakeEvents();
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    if (std::holds_alternative<plan::GraphLaunch>(plan.ops[i].work)) {
+      Capture(OpId{static_cast<int32_t>(i)});
+    }
+  }
+  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+void Executor::Impl::MakeEvents() {
+  // A stream that one thread issues to can be synchronized as a whole.
+  std::vector<LaneId> issuer(plan.lanes.size(), LaneId::kNone);
+  std::vector<bool> shared(plan.lanes.size(), false);
+  for (const Op& op : plan.ops) {
+    LaneId& first = issuer[At(op.lane)];
+    if (first == LaneId::kNone) first = op.issuer;
+    if (first != op.issuer) shared[At(op.lane)] = true;
+  }
+  std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    for (const OpId wait : plan.Waits(op)) {
+      const bool by_stream = std::holds_alternative<plan::HostSync>(op.work) &&
+                             last[At(plan[wait].lane)] == wait && !shared[At(plan[wait].lane)] &&
+                             issuer[At(plan[wait].lane)] == op.lane;
+      if (std::holds_alternative<plan::HostSync>(op.work)) {
+        syncs[i].push_back(by_stream ? SyncBy::kStream : SyncBy::kEvent);
+      }
+      if (!by_stream && !IsHost(plan[wait].lane) && !events[At(wait)]) {
+        events[At(wait)] = Event(cudaEventDisableTiming);
+      }
+    }
+    last[At(op.lane)] = OpId{static_cast<int32_t>(i)};
+  }
+  step_events.emplace_back(cudaEventDefault);
+  std::vector<OpId> last_compute(plan.step_ends.size(), OpId::kNone);
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    if (op.lane == compute && op.step >= 0) {
+      last_compute[static_cast<size_t>(op.step)] = OpId{static_cast<int32_t>(i)};
+    }
+  }
+  for (size_t step = 0; step < last_compute.size(); ++step) {
+    step_events.emplace_back(cudaEventDefault);
+    if (last_compute[step] == OpId::kNone) throw std::logic_error("executor: a step without work");
+    step_ending_at[At(last_compute[step])] = static_cast<int>(step);
+  }
+}
+
+// The launch's nodes: the ops that follow until one that is none. Streams beside the compute stream
+// fork from it and join it again.
+void Executor::Impl::Capture(OpId launch) {
+  const cudaStream_t origin = streams[At(compute)];
+  const Event fork(cudaEventDisableTiming);
+  std::vector<bool> joined(plan.lanes.size(), false);
+  Check(cudaStreamBeginCapture(origin, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  Check(cudaEventRecord(fork, origin), "cudaEventRecord");
+  joined[At(compute)] = true;
+  for (size_t i = At(launch) + 1; i < plan.ops.size() && plan.ops[i].graph_node; ++i) {
+    const size_t lane = At(plan.ops[i].lane);
+    if (!joined[lane]) Check(cudaStreamWaitEvent(streams[lane], fork, 0), "cudaStreamWaitEvent");
+    joined[lane] = true;
+    Enqueue(OpId{static_cast<int32_t>(i)});
+  }
+  for (size_t lane = 0; lane < joined.size(); ++lane) {
+    if (!joined[lane] || lane == At(compute)) continue;
+    const Event join(cudaEventDisableTiming);
+    Check(cudaEventRecord(join, streams[lane]), "cudaEventRecord");
+    Check(cudaStreamWaitEvent(origin, join, 0), "cudaStreamWaitEvent");
+  }
+  graphs[At(launch)].EndCapture(origin);
+}
+
+void Executor::Impl::Enqueue(OpId id) {
+  const Op& op = plan[id];
+  const cudaStream_t stream = streams[At(op.lane)];
+  for (const OpId wait : plan.Waits(op)) {
+    // Before the launch, so earlier than the graph; inside it, an edge.
+    if (op.graph_node && !plan[wait].graph_node) continue;
+    Check(cudaStreamWaitEvent(stream, events[At(wait)], 0), "cudaStreamWaitEvent");
+  }
+  if (work[At(id)]) work[At(id)](stream);
+  if (events[At(id)]) Check(cudaEventRecord(events[At(id)], stream), "cudaEventRecord");
+}
+
+void Executor::Impl::WaitUntilPassed(OpId id) {
+  while (!passed[At(id)].load(std::memory_order_acquire)) {
+    if (failed) throw std::runtime_error("another thread of the plan failed");
+    std::this_thread::yield();
+  }
+}
+
+void Executor::Impl::SleepUntilPassed(OpId id) {
+  std::unique_lock lock(mutex);
+  handoff.wait(lock, [&] { return passed[At(id)] || failed; });
+  if (failed) throw std::runtime_error("another thread of the plan failed");
+}
+
+void Executor::Impl::Sync(const Op& op, OpId id) {
+  const auto waits = plan.Waits(op);
+  for (size_t i = 0; i < waits.size(); ++i) {
+    WaitUntilPassed(waits[i]);
+    if (IsHost(plan[waits[i]].lane)) continue;
+    if (syncs[At(id)][i] == SyncBy::kStream) {
+      Check(cudaStreamSynchronize(streams[At(plan[waits[i]].lane)]), "cudaStreamSynchronize");
+    } else {
+      Check(cudaEventSynchronize(events[At(waits[i])]), "cudaEventSynchronize");
+    }
+  }
+}
+
+void Executor::Impl::Do(OpId id, const RunOptions& options) {
+  const Op& op = plan[id];
+  if (op.graph_node) {
+    passed[At(id)].store(true, std::memory_order_release);
+    return;
+  }
+  if (options.observer != nullptr) options.observer->Begin(op, id);
+  if (!IsHost(op.lane)) {
+    if (issued_before[At(id)] != OpId::kNone) WaitUntilPassed(issued_before[At(id)]);
+    for (const OpId wait : plan.Waits(op)) WaitUntilPassed(wait);
+    Enqueue(id);
+  } else if (std::holds_alternative<plan::HostSync>(op.work)) {
+    Sync(op, id);
+  } else if (std::holds_alternative<plan::GraphLaunch>(op.work)) {
+    Check(cudaGraphLaunch(graphs[At(id)].exec(), streams[At(compute)]), "cudaGraphLaunch");
+  } else {
+    for (const OpId wait : plan.Waits(op)) {
+      if (std::holds_alternative<plan::HostHandoff>(op.work)) {
+        SleepUntilPassed(wait);
+      } else if (IsHost(plan[wait].lane)) {
+        WaitUntilPassed(wait);
+      } else {
+        WaitUntilPassed(wait);
+        Check(cudaEventSynchronize(events[At(wait)]), "cudaEventSynchronize");
+      }
+    }
+    if (work[At(id)]) work[At(id)](nullptr);
+  }
+  if (options.observer != nullptr) options.observer->End(op, id);
+  if (std::holds_alternative<plan::HostHandoff>(op.work)) {
+    {
+      const std::lock_guard lock(mutex);
+      passed[At(id)] = true;
+    }
+    handoff.notify_all();
+  } else {
+    passed[At(id)].store(true, std::memory_order_release);
+  }
+}
+
+void Executor::Impl::RunLane(size_t lane, const RunOptions& options) {
+  try {
+    if (options.observer != nullptr) options.observer->NameThread(plan.lanes[lane]);
+    size_t step = 0;
+    for (const OpId id : calls[lane]) {
+      Do(id, options);
+      if (const int ends = step_ending_at[At(id)]; ends >= 0 && !plan[id].graph_node) {
+        Check(cudaEventRecord(step_events[static_cast<size_t>(ends) + 1], streams[At(compute)]),
+              "cudaEventRecord");
+      }
+      if (const auto* launch = std::get_if<plan::GraphLaunch>(&plan[id].work)) {
+        static_cast<void>(launch);
+        Check(cudaEventRecord(step_events[static_cast<size_t>(plan[id].step) + 1],
+                              streams[At(compute)]),
+              "cudaEventRecord");
+      }
+      if (step < plan.step_ends.size() && plan.step_ends[step] == id) {
+        if (options.after_step) {
+          Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+          options.after_step(static_cast<int>(step));
+        }
+        ++step;
+      }
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex);
+    if (!failed) failure = std::current_exception();
+    failed = true;
+    handoff.notify_all();
+  }
+}
+
+Executor::Executor(const plan::Plan& plan, Binder& binder)
+    : impl_(std::make_unique<Impl>(plan, binder)) {}
+
+Executor::~Executor() = default;
+
+std::vector<Picoseconds> Executor::Run(const RunOptions& options) {
+  Impl& run = *impl_;
+  for (auto& passed : run.passed) passed = false;
+  run.failed = false;
+  run.failure = nullptr;
+  int device = 0;
+  Check(cudaGetDevice(&device), "cudaGetDevice");
+  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  if (options.observer != nullptr) {
+    for (size_t lane = 0; lane < run.plan.lanes.size(); ++lane) {
+      if (run.plan.lanes[lane].kind != traces::LaneKind::kStream) continue;
+      options.observer->NameStream(run.streams[lane], run.plan.lanes[lane]);
+    }
+  }
+  Check(cudaEventRecord(run.step_events[0], run.streams[At(run.compute)]), "cudaEventRecord");
+
+  // The first host lane is this thread.
+  size_t first = 0;
+  while (first < run.plan.lanes.size() && run.calls[first].empty()) ++first;
+  std::vector<std::thread> threads;
+  for (size_t lane = first + 1; lane < run.plan.lanes.size(); ++lane) {
+    if (run.calls[lane].empty()) continue;
+    threads.emplace_back([&run, &options, lane, device] {
+      cudaSetDevice(device);
+      run.RunLane(lane, options);
+    });
+  }
+  if (first < run.plan.lanes.size()) run.RunLane(first, options);
+  for (std::thread& thread : threads) thread.join();
+  const cudaError_t finished = cudaDeviceSynchronize();
+  if (run.failure) std::rethrow_exception(run.failure);
+  Check(finished, "cudaDeviceSynchronize");
+
+  std::vector<Picoseconds> steps;
+  for (size_t step = 1; step < run.step_events.size(); ++step) {
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, run.step_events[step - 1], run.step_events[step]),
+          "cudaEventElapsedTime");
+    steps.push_back(FromSeconds(milliseconds * 1e-3));
+  }
+  return steps;
+}
+
+}  // namespace stallcast::kernels

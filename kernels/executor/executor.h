@@ -1,0 +1,62 @@
+// Runs a plan on the GPU, the way the engine reads it: lanes are streams or host threads, waits are
+// events, host syncs are syncs, and each op does what a Binder says.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "models/plan/plan.h"
+#include "traces/common/units.h"
+
+namespace stallcast::kernels {
+
+/// Enqueues an op's work on its stream; for a host op (stream null) does it on the calling thread.
+/// Called by the op's issuing thread. Empty where the op has nothing to do beyond its waits.
+using OpWork = std::function<void(cudaStream_t)>;
+
+/// Gives ops their memory and kernels.
+class Binder {
+ public:
+  virtual ~Binder() = default;
+  /// Called once an op, in plan order, before anything runs. An op that it cannot serve: Error.
+  virtual OpWork Bind(const plan::Op& op) = 0;
+};
+
+/// Is told what runs, by the thread that makes the calls.
+class OpObserver {
+ public:
+  virtual ~OpObserver() = default;
+  virtual void NameStream(cudaStream_t stream, const plan::Lane& lane) = 0;
+  virtual void NameThread(const plan::Lane& lane) = 0;
+  virtual void Begin(const plan::Op& op, plan::OpId id) = 0;
+  virtual void End(const plan::Op& op, plan::OpId id) = 0;
+};
+
+struct RunOptions {
+  OpObserver* observer = nullptr;  ///< null: nothing is told, and steps are timed undisturbed
+  /// Called when a step has ended and the device is idle, with its number.
+  std::function<void(int)> after_step;
+};
+
+class Executor {
+ public:
+  /// `plan` must outlive the executor. Binds every op and, for ops in CUDA graphs, captures them.
+  Executor(const plan::Plan& plan, Binder& binder);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// Runs the plan from its first op to its last. Returns each step's time on the device: from the
+  /// end of the step before (for the first: from the start) to the last end on the compute lane.
+  /// What a thread throws is thrown here when all threads have stopped.
+  std::vector<Picoseconds> Run(const RunOptions& options = {});
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace stallcast::kernels

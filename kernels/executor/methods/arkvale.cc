@@ -1,0 +1,189 @@
+// ArkVale, as published and as FreeKV ran it: selection and recall before every attention.
+#include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/methods/binders.h"
+#include "kernels/executor/methods/contiguous_cache.h"
+#include "kernels/executor/methods/recall_cache.h"
+
+namespace stallcast::kernels {
+namespace {
+
+using Params = methods::ArkValeParams;
+
+class ArkValeBinder : public CacheBinder {
+ public:
+  ArkValeBinder(const DecodeRun& run, const Params& params)
+      : run_(run),
+        params_(params),
+        published_(params.variant == Params::Variant::kPublished),
+        dense_(run, 0, static_cast<int>(params.dense_layers)),
+        cache_(run,
+               {.regions = {params.page, params.sink_pages(), params.window_pages()},
+                .slots = static_cast<int32_t>(params.slots()),
+                .ranked = static_cast<int32_t>(params.ranked()),
+                .sets = published_ ? 1 : run.kv_heads(),
+                .summary = SummaryKind::kCuboidMean,
+                .pooling = Pooling::kRawMean,
+                .hnd_pool = !published_,
+                .first_layer = static_cast<int>(params.dense_layers)},
+               "arkvale"),
+        attention_(run) {
+    if (!published_) {
+      staging_ = Buffer<std::byte>(int64_t{run.rows()} * params.slots() * cache_.PieceBytes());
+    }
+  }
+
+  Append AppendAt(int step, int layer) override {
+    return Dense(layer) ? dense_.AppendAt(step, layer) : cache_.AppendAt(step, layer);
+  }
+
+  OpWork Bind(const plan::Op& op, const LayerIo& io) override {
+    if (op.step != step_ || op.layer != layer_) Enter(op.step, op.layer);
+    if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
+      if (Dense(op.layer))
+        return attention_.Over(dense_.Layer(op.layer), dense_.Pages(op.step), io);
+      return attention_.Over(cache_.Cache(op.layer), cache_.Pages(op.step), io);
+    }
+    if (std::holds_alternative<plan::Score>(op.work)) {
+      scored_ = true;
+      return cache_.Score(op.step, op.layer, io);
+    }
+    if (std::holds_alternative<plan::TopK>(op.work)) return cache_.TopK(op.step, op.layer);
+    if (std::holds_alternative<plan::AssignSlots>(op.work)) {
+      return cache_.AssignSlots(op.step, op.layer);
+    }
+    if (std::holds_alternative<plan::Summarize>(op.work)) {
+      return cache_.SummarizeFilled(op.step, op.layer);
+    }
+    if (const auto* copy = std::get_if<plan::Copy>(&op.work)) {
+      if (op.role == plan::Role::kOffload) return cache_.OffloadFilled(op.step, op.layer);
+      if (copy->direction == plan::Direction::kDeviceToHost) {
+        return published_ ? ReadScalar() : cache_.FetchMissed(op.layer);
+      }
+      return published_ ? RecallPage(op.layer) : RecallPieces(op.layer);
+    }
+    if (std::holds_alternative<plan::Layout>(op.work)) {
+      return scored_ ? Scatter(op.layer) : cache_.TransposeFilled(op.step, op.layer);
+    }
+    CannotBind("arkvale", op);
+  }
+
+  void Reset(std::span<const LayerIo> last) override {
+    dense_.Reset();
+    cache_.Reset(last);
+  }
+
+  void CheckStep(int step, SelectionCheck& check) override {
+    if (run_.log != nullptr)
+      cache_.CheckStep(
+          step, [](uint8_t) { return true; }, check);
+  }
+
+ private:
+  bool Dense(int layer) const { return layer < params_.dense_layers; }
+
+  // The host reads, a sequence after the other, how many pages are missed (and where their list
+  // begins and ends), then of each page its unit and its slot.
+  void Enter(int step, int layer) {
+    step_ = step, layer_ = layer;
+    scored_ = false;
+    reads_.clear(), pages_.clear();
+    next_read_ = next_page_ = 0;
+    if (!published_ || Dense(layer)) return;
+    const RecallCache::Missed device = cache_.OnDevice(layer), host = cache_.OnHost(layer);
+    for (int sequence = 0; sequence < run_.batch(); ++sequence) {
+      const int32_t pages = run_.log->At(step, layer, sequence, 0).recalled_now;
+      for (int i = 0; i < (pages > 0 ? 3 : 1); ++i) {
+        reads_.push_back({host.count + sequence, device.count + sequence});
+      }
+      for (int32_t page = 0; page < pages; ++page) {
+        const int32_t entry = sequence * cache_.shape().ranked + page;
+        reads_.push_back({host.unit + entry, device.unit + entry});
+        reads_.push_back({host.slot + entry, device.slot + entry});
+        pages_.push_back({sequence, page});
+      }
+    }
+  }
+
+  OpWork ReadScalar() {
+    return [read = reads_.at(next_read_++)](cudaStream_t stream) {
+      Check(cudaMemcpyAsync(read.to, read.from, sizeof(int32_t), cudaMemcpyDeviceToHost, stream),
+            "cudaMemcpyAsync");
+    };
+  }
+
+  OpWork RecallPage(int layer) {
+    return [this, layer, page = pages_.at(next_page_++)](cudaStream_t stream) {
+      const RecallCache::Missed missed = cache_.OnHost(layer);
+      // The device may miss a page less than the log where scores are equal.
+      if (page.index >= missed.count[page.sequence]) return;
+      const int32_t entry = page.sequence * cache_.shape().ranked + page.index;
+      const auto slot = static_cast<int32_t>(params_.sink_pages()) + missed.slot[entry];
+      Check(
+          cudaMemcpyAsync(cache_.CachePage(layer, page.sequence, slot),
+                          cache_.PoolPage(layer, page.sequence, missed.unit[entry]),
+                          static_cast<size_t>(cache_.PageBytes()), cudaMemcpyHostToDevice, stream),
+          "cudaMemcpyAsync");
+    };
+  }
+
+  OpWork RecallPieces(int layer) {
+    return [this, layer](cudaStream_t stream) {
+      const RecallCache::Missed missed = cache_.OnHost(layer);
+      std::byte* to = staging_.get();
+      for (int row = 0; row < run_.rows(); ++row) {
+        const int head = row % run_.kv_heads();
+        for (int32_t i = 0; i < missed.count[row]; ++i, to += cache_.PieceBytes()) {
+          const int32_t unit = missed.unit[row * cache_.shape().ranked + i];
+          Check(
+              cudaMemcpyAsync(
+                  to,
+                  cache_.PoolPage(layer, row / run_.kv_heads(), unit) + head * cache_.PieceBytes(),
+                  static_cast<size_t>(cache_.PieceBytes()), cudaMemcpyHostToDevice, stream),
+              "cudaMemcpyAsync");
+        }
+      }
+    };
+  }
+
+  OpWork Scatter(int layer) {
+    const RecallCache::Missed on_device = cache_.OnDevice(layer);
+    MissedUnits missed{on_device.unit, on_device.slot, on_device.count};
+    missed.rows = run_.rows();
+    missed.k = cache_.shape().ranked;
+    return [this, missed, cache = cache_.Cache(layer)](cudaStream_t stream) {
+      ScatterMissed(reinterpret_cast<const __nv_bfloat16*>(staging_.get()), missed, cache_.Places(),
+                    cache, stream);
+    };
+  }
+
+  struct Read {
+    int32_t* to;
+    const int32_t* from;
+  };
+  struct Page {
+    int sequence, index;
+  };
+
+  const DecodeRun& run_;
+  Params params_;
+  bool published_;
+  ContiguousCache dense_;
+  RecallCache cache_;
+  AttentionLauncher attention_;
+  Buffer<std::byte> staging_;
+
+  // Where binding is.
+  int step_ = -1, layer_ = -1;
+  bool scored_ = false;
+  std::vector<Read> reads_;
+  std::vector<Page> pages_;
+  size_t next_read_ = 0, next_page_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<CacheBinder> BindArkVale(const DecodeRun& run, const Params& params) {
+  return std::make_unique<ArkValeBinder>(run, params);
+}
+
+}  // namespace stallcast::kernels

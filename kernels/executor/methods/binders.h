@@ -1,0 +1,25 @@
+// One binder a method; binders.cc chooses.
+#pragma once
+
+#include <memory>
+
+#include "kernels/executor/cache_binder.h"
+#include "models/methods/arkvale/params.h"
+#include "models/methods/freekv/params.h"
+#include "models/methods/offload/params.h"
+#include "models/methods/quest/params.h"
+#include "models/methods/streaming/params.h"
+
+namespace stallcast::kernels {
+
+std::unique_ptr<CacheBinder> BindFull(const DecodeRun& run);
+std::unique_ptr<CacheBinder> BindStreaming(const DecodeRun& run,
+                                           const methods::StreamingParams& params);
+std::unique_ptr<CacheBinder> BindOffload(const DecodeRun& run,
+                                         const methods::OffloadParams& params);
+std::unique_ptr<CacheBinder> BindQuest(const DecodeRun& run, const methods::QuestParams& params);
+std::unique_ptr<CacheBinder> BindArkVale(const DecodeRun& run,
+                                         const methods::ArkValeParams& params);
+std::unique_ptr<CacheBinder> BindFreeKv(const DecodeRun& run, const methods::FreeKvParams& params);
+
+}  // namespace stallcast::kernels

@@ -1,0 +1,362 @@
+// FreeKV: speculative selection, correction, and recall by each path.
+#include <algorithm>
+
+#include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/methods/binders.h"
+#include "kernels/executor/methods/contiguous_cache.h"
+#include "kernels/executor/methods/recall_cache.h"
+#include "traces/common/error.h"
+
+namespace stallcast::kernels {
+namespace {
+
+using Params = methods::FreeKvParams;
+
+Pooling PoolingOf(methods::Pooling pooling) {
+  switch (pooling) {
+    case methods::Pooling::kSoftmaxMean:
+      return Pooling::kSoftmaxMean;
+    case methods::Pooling::kSoftmaxMeanUnscaled:
+      return Pooling::kSoftmaxMeanUnscaled;
+    case methods::Pooling::kMean:
+      return Pooling::kRawMean;
+    case methods::Pooling::kMax:
+      return Pooling::kMax;
+  }
+  return Pooling::kRawMean;
+}
+
+RecallShape ShapeOf(const DecodeRun& run, const Params& params) {
+  return {.regions = {params.page, params.sink_pages(), params.window_pages()},
+          .slots = static_cast<int32_t>(params.slots()),
+          .ranked = static_cast<int32_t>(params.slots()),
+          .sets = run.kv_heads(),
+          .summary = params.summary == methods::PageSummary::kMinMax ? SummaryKind::kMinMax
+                                                                     : SummaryKind::kCuboidMean,
+          .pooling = PoolingOf(params.pooling),
+          .hnd_pool = params.layout == Params::Layout::kHybrid,
+          .first_layer = static_cast<int>(params.dense_layers)};
+}
+
+class FreeKvBinder : public CacheBinder {
+ public:
+  FreeKvBinder(const DecodeRun& run, const Params& params)
+      : run_(run),
+        params_(params),
+        dense_(run, 0, static_cast<int>(params.dense_layers)),
+        cache_(run, ShapeOf(run, params), "freekv"),
+        attention_(run) {
+    const int layers = run.input.model.layers;
+    similarity_ = Buffer<float>(run.rows());
+    flags_ = Buffer<int32_t>(int64_t{layers} * run.rows());
+    any_ = Buffer<int32_t>(layers);
+    host_any_ = Buffer<int32_t>(layers, Memory::kPinned);
+    const int64_t pieces = int64_t{run.rows()} * params.slots();
+    const bool whole =
+        params.recall == Params::Recall::kBatched || params.recall == Params::Recall::kStaged;
+    for (auto& staging : staging_) {
+      staging = Buffer<std::byte>((whole ? pieces : params.slots()) * cache_.PieceBytes());
+    }
+    if (params.recall == Params::Recall::kStaged) {
+      gathered_ = Buffer<std::byte>(pieces * cache_.PieceBytes() * layers, Memory::kPinned);
+    }
+  }
+
+  Append AppendAt(int step, int layer) override {
+    return Dense(layer) ? dense_.AppendAt(step, layer) : cache_.AppendAt(step, layer);
+  }
+
+  OpWork Bind(const plan::Op& op, const LayerIo& io) override {
+    if (op.step != step_ || op.layer != layer_) Enter(op.step, op.layer);
+    if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
+      if (Dense(op.layer))
+        return attention_.Over(dense_.Layer(op.layer), dense_.Pages(op.step), io);
+      attended_ = true;
+      rows_.clear();
+      return attention_.Over(cache_.Cache(op.layer), cache_.Pages(op.step), io);
+    }
+    if (std::holds_alternative<plan::QuerySimilarity>(op.work)) return Similarity(op.layer, io);
+    if (std::holds_alternative<plan::Score>(op.work)) {
+      selected_ = !attended_;
+      return cache_.Score(op.step, op.layer, io);
+    }
+    if (std::holds_alternative<plan::TopK>(op.work)) return cache_.TopK(op.step, op.layer);
+    if (std::holds_alternative<plan::AssignSlots>(op.work)) {
+      return cache_.AssignSlots(op.step, op.layer);
+    }
+    if (std::holds_alternative<plan::Summarize>(op.work)) {
+      return cache_.SummarizeFilled(op.step, op.layer);
+    }
+    if (const auto* copy = std::get_if<plan::Copy>(&op.work)) return BindCopy(op, *copy);
+    if (std::holds_alternative<plan::HostGather>(op.work)) return Gather(op.layer);
+    if (std::holds_alternative<plan::Layout>(op.work)) {
+      if (op.role == plan::Role::kLayout && !recalling_) {
+        return cache_.TransposeFilled(op.step, op.layer);
+      }
+      recalling_ = false;
+      return Scatter(op.layer);
+    }
+    if (const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work)) {
+      return [this, missed = Listed(op.layer), pool = cache_.Pool(op.layer),
+              cache = cache_.Cache(op.layer), blocks = gather->blocks](cudaStream_t stream) {
+        ZeroCopyMissed(pool, missed, cache_.Places(), cache, !cache_.shape().hnd_pool, blocks,
+                       stream);
+      };
+    }
+    CannotBind("freekv", op);
+  }
+
+  void Reset(std::span<const LayerIo> last) override {
+    dense_.Reset();
+    cache_.Reset(last);
+  }
+
+  void CheckStep(int step, SelectionCheck& check) override {
+    if (run_.log == nullptr) return;
+    cache_.CheckStep(
+        step,
+        [this](uint8_t flags) { return !params_.speculation || (flags & traces::kTriggered) != 0; },
+        check);
+    if (!params_.checks()) return;
+    std::vector<int32_t> flags(static_cast<size_t>(flags_.size()));
+    Check(cudaMemcpy(flags.data(), flags_.get(), static_cast<size_t>(flags_.bytes()),
+                     cudaMemcpyDeviceToHost),
+          "cudaMemcpy");
+    for (int layer = cache_.shape().first_layer; layer < run_.input.model.layers; ++layer) {
+      for (int row = 0; row < run_.rows(); ++row) {
+        const auto cell = run_.log->At(step, layer, row / run_.kv_heads(), row % run_.kv_heads());
+        ++check.decisions;
+        check.decided_alike += (flags[static_cast<size_t>(layer * run_.rows() + row)] != 0) ==
+                               ((cell.flags & traces::kTriggered) != 0);
+      }
+    }
+  }
+
+ private:
+  bool Dense(int layer) const { return layer < params_.dense_layers; }
+
+  void Enter(int step, int layer) {
+    step_ = step, layer_ = layer;
+    attended_ = selected_ = recalling_ = false;
+    rows_.clear();
+  }
+
+  int32_t* Flags(int layer) const { return flags_.get() + int64_t{layer} * run_.rows(); }
+
+  OpWork Similarity(int layer, const LayerIo& io) {
+    return [this, io, layer](cudaStream_t stream) {
+      QuerySimilarity(io.query, io.previous, run_.rows(), run_.group(), run_.head_dim(),
+                      static_cast<float>(params_.tau), similarity_.get(), Flags(layer),
+                      any_.get() + layer, stream);
+    };
+  }
+
+  // Which rows the recall at hand moves: before attention those that correction flagged, after it
+  // the others. One selection serves both.
+  MissedUnits Listed(int layer) const {
+    const RecallCache::Missed on_device = cache_.OnDevice(layer);
+    MissedUnits missed{on_device.unit, on_device.slot, on_device.count};
+    if (params_.checks() && selected_) {
+      missed.flag = Flags(layer);
+      missed.flagged = !attended_;
+    }
+    missed.rows = run_.rows();
+    missed.k = cache_.shape().ranked;
+    return missed;
+  }
+
+  // The log's rows with something to move in this recall, ascending: the plan has a transfer each.
+  // A row's flag is the log's, which the device's equals.
+  void StartRows() {
+    if (!rows_.empty()) return;
+    next_row_ = 0;
+    for (int row = 0; row < run_.rows(); ++row) {
+      const auto cell = run_.log->At(step_, layer_, row / run_.kv_heads(), row % run_.kv_heads());
+      if ((attended_ ? cell.recalled_ahead : cell.recalled_now) > 0) rows_.push_back(row);
+    }
+  }
+  bool Whole() const { return params_.recall != Params::Recall::kPerPage; }
+  std::vector<int> RowsOfTransfer() {
+    StartRows();
+    if (Whole()) return rows_;
+    return {rows_.at(next_row_++)};
+  }
+
+  OpWork BindCopy(const plan::Op& op, const plan::Copy& copy) {
+    if (op.role == plan::Role::kOffload) return cache_.OffloadFilled(op.step, op.layer);
+    if (copy.direction == plan::Direction::kDeviceToHost) {
+      if (copy.piece_bytes > static_cast<Bytes>(sizeof(int32_t))) {
+        return cache_.FetchMissed(op.layer);
+      }
+      return [to = host_any_.get() + op.layer, from = any_.get() + op.layer](cudaStream_t stream) {
+        Check(cudaMemcpyAsync(to, from, sizeof(int32_t), cudaMemcpyDeviceToHost, stream),
+              "cudaMemcpyAsync");
+      };
+    }
+    recalling_ = true;
+    transfer_ = RowsOfTransfer();
+    stream_ = params_.recall == Params::Recall::kPerPage && params_.double_buffer
+                  ? static_cast<size_t>(transfer_.front() % 2)
+                  : 0;
+    const auto pieces = PiecesOf(op.layer, transfer_);
+    std::byte* staging = staging_[stream_].get();
+    if (copy.path == plan::CopyPath::kBulk) {
+      return [this, pieces, staging, from = Gathered(op.layer)](cudaStream_t stream) {
+        const int64_t count = pieces.Count();
+        if (count == 0) return;
+        Check(cudaMemcpyAsync(staging, from, static_cast<size_t>(count * cache_.PieceBytes()),
+                              cudaMemcpyHostToDevice, stream),
+              "cudaMemcpyAsync");
+      };
+    }
+    const bool rows = !cache_.shape().hnd_pool;
+    if (rows) recalling_ = false;  // straight into the cache: no layout follows
+    const bool batched = copy.path == plan::CopyPath::kBatched;
+    return [this, pieces, staging, rows, batched, layer = op.layer](cudaStream_t stream) {
+      Batch batch;
+      int64_t at = 0;
+      pieces.ForEach([&](int row, int32_t unit, int32_t slot) {
+        const int sequence = row / run_.kv_heads(), head = row % run_.kv_heads();
+        const std::byte* page = cache_.PoolPage(layer, sequence, unit);
+        if (!rows) {
+          batch.Add(staging + at++ * cache_.PieceBytes(), page + head * cache_.PieceBytes(),
+                    cache_.PieceBytes());
+          return;
+        }
+        // A key or a value row of the head each, from page to page of the same layout.
+        std::byte* to = cache_.CachePage(
+            layer, sequence, static_cast<int32_t>(cache_.shape().regions.sink_pages) + slot);
+        const Bytes row_bytes = int64_t{run_.head_dim()} * 2;
+        for (int64_t i = 0; i < 2 * params_.page; ++i) {
+          const Bytes offset = (i * run_.kv_heads() + head) * row_bytes;
+          batch.Add(to + offset, page + offset, row_bytes);
+        }
+      });
+      batched ? batch.CopyAtOnce(stream) : batch.CopyEach(stream);
+    };
+  }
+
+  // The pieces that rows miss, as the host knows them once the list has been fetched.
+  struct Pieces {
+    RecallCache::Missed missed;
+    std::vector<int> rows;
+    int32_t k;
+
+    int64_t Count() const {
+      int64_t count = 0;
+      for (const int row : rows) count += missed.count[row];
+      return count;
+    }
+    template <class F>
+    void ForEach(const F& visit) const {
+      for (const int row : rows) {
+        for (int32_t i = 0; i < missed.count[row]; ++i) {
+          visit(row, missed.unit[row * k + i], missed.slot[row * k + i]);
+        }
+      }
+    }
+  };
+  Pieces PiecesOf(int layer, std::vector<int> rows) const {
+    return {cache_.OnHost(layer), std::move(rows), cache_.shape().ranked};
+  }
+
+  struct Batch {
+    std::vector<void*> to;
+    std::vector<const void*> from;
+    std::vector<size_t> bytes;
+
+    void Add(std::byte* dst, const std::byte* src, Bytes size) {
+      to.push_back(dst), from.push_back(src), bytes.push_back(static_cast<size_t>(size));
+    }
+    void CopyEach(cudaStream_t stream) const {
+      for (size_t i = 0; i < to.size(); ++i) {
+        Check(cudaMemcpyAsync(to[i], from[i], bytes[i], cudaMemcpyHostToDevice, stream),
+              "cudaMemcpyAsync");
+      }
+    }
+    void CopyAtOnce(cudaStream_t stream) {
+      if (to.empty()) return;
+      cudaMemcpyAttributes attributes{};
+      attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+      size_t first = 0;
+      Check(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(),
+                                 to.size(), &attributes, &first, 1, stream),
+            "cudaMemcpyBatchAsync");
+    }
+  };
+
+  std::byte* Gathered(int layer) const {
+    return gathered_.get() + layer * (int64_t{run_.rows()} * params_.slots()) * cache_.PieceBytes();
+  }
+
+  OpWork Gather(int layer) {
+    StartRows();
+    const auto pieces = PiecesOf(layer, rows_);
+    return [this, pieces, layer](cudaStream_t) {
+      std::vector<int64_t> source;
+      const bool hnd = cache_.shape().hnd_pool;
+      const int64_t heads = run_.kv_heads();
+      pieces.ForEach([&](int row, int32_t unit, int32_t) {
+        const int64_t page = (cache_.PoolPage(layer, row / static_cast<int>(heads), unit) -
+                              reinterpret_cast<const std::byte*>(cache_.Pool(layer))) /
+                             cache_.PageBytes();
+        const int64_t head = row % heads;
+        if (hnd) {
+          source.push_back(page * heads + head);
+          return;
+        }
+        for (int64_t i = 0; i < 2 * params_.page; ++i) {
+          source.push_back((page * 2 * params_.page + i) * heads + head);
+        }
+      });
+      const Bytes piece = hnd ? cache_.PieceBytes() : int64_t{run_.head_dim()} * 2;
+      HostGather(cache_.Pool(layer), source.data(), static_cast<int64_t>(source.size()), piece,
+                 Gathered(layer), 1);
+    };
+  }
+
+  // From the staging buffer into the cache.
+  OpWork Scatter(int layer) {
+    MissedUnits missed = Listed(layer);
+    if (!Whole()) {
+      const int row = transfer_.front();
+      missed.unit += int64_t{row} * missed.k;
+      missed.slot += int64_t{row} * missed.k;
+      missed.count += row;
+      if (missed.flag != nullptr) missed.flag += row;
+      missed.first_row = row;
+      missed.rows = 1;
+    }
+    return [this, missed, cache = cache_.Cache(layer),
+            staging = staging_[stream_].get()](cudaStream_t stream) {
+      ScatterMissed(reinterpret_cast<const __nv_bfloat16*>(staging), missed, cache_.Places(), cache,
+                    stream);
+    };
+  }
+
+  const DecodeRun& run_;
+  Params params_;
+  ContiguousCache dense_;
+  RecallCache cache_;
+  AttentionLauncher attention_;
+  Buffer<float> similarity_;
+  Buffer<int32_t> flags_, any_, host_any_;
+  std::array<Buffer<std::byte>, 2> staging_;
+  Buffer<std::byte> gathered_;
+
+  // Where binding is.
+  int step_ = -1, layer_ = -1;
+  bool attended_ = false;   // this layer's attention is behind
+  bool selected_ = false;   // selection ran before it
+  bool recalling_ = false;  // a transfer waits for its layout
+  std::vector<int> rows_, transfer_;
+  size_t next_row_ = 0, stream_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<CacheBinder> BindFreeKv(const DecodeRun& run, const Params& params) {
+  return std::make_unique<FreeKvBinder>(run, params);
+}
+
+}  // namespace stallcast::kernels

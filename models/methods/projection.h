@@ -1,0 +1,14 @@
+// How a model's layers stand for those of a trace that has other ones, or fewer.
+#pragma once
+
+#include <span>
+#include <vector>
+
+namespace stallcast::methods {
+
+/// For each of `layers` model layers the index of the traced layer at the nearest relative depth,
+/// the earlier of two as near. `traced` are layer numbers of a model of `traced_layers` layers, at
+/// least one.
+std::vector<int> LayersByDepth(int layers, std::span<const int> traced, int traced_layers);
+
+}  // namespace stallcast::methods
