@@ -12,6 +12,7 @@
 
 #include "kernels/cuda_error.h"
 #include "kernels/decode_attention.h"
+#include "kernels/device/tensor_core.cuh"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -41,47 +42,10 @@ struct Params {
   float scale;  ///< with log2(e), for Exp2
 };
 
-/// Copies the first `bytes` of 16 bytes to shared memory and makes the rest zero.
-__device__ void CopyAsync(uint32_t to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
-               : "memory");
-}
-
-__device__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-template <int kPending>
-__device__ void WaitForCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-__device__ void LoadMatrices(uint32_t (&a)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(from)
-               : "memory");
-}
-
-__device__ void LoadTransposed(uint32_t (&a)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(from)
-               : "memory");
-}
-
-__device__ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
 /// Two floats to bf16, then the warp's 8 x 8 matrix of them transposed.
 __device__ uint32_t PackTransposed(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   uint32_t result;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
-      : "=r"(result)
-      : "r"(reinterpret_cast<const uint32_t&>(pair)));
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(PackBf16(low, high)));
   return result;
 }
 
@@ -96,13 +60,6 @@ __device__ void AddScaled(float4& to, float factor, float4 value) {
   to.y += factor * value.y;
   to.z += factor * value.z;
   to.w += factor * value.w;
-}
-
-/// 2^x by the hardware; -infinity gives 0.
-__device__ float Exp2(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
 }
 
 __device__ float WarpMax(float value) {
@@ -201,7 +158,7 @@ struct WarpState {
       uint32_t key[4];
       LoadMatrices(key, keys + Place::At(lane % 16, 2 * k + lane / 16));
       for (int tile = 0; tile < kTiles; ++tile) {
-        MultiplyAdd(score[k % 2][tile], key, query[tile][k]);
+        MultiplyAdd(score[k % 2][tile], key, query[tile][k][0], query[tile][k][1]);
       }
     }
     uint32_t weight[kTiles][2];
@@ -224,7 +181,7 @@ struct WarpState {
       uint32_t value[4];
       LoadTransposed(value, values + Place::At(lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
       for (int tile = 0; tile < kTiles; ++tile) {
-        MultiplyAdd(output[tile][k], value, weight[tile]);
+        MultiplyAdd(output[tile][k], value, weight[tile][0], weight[tile][1]);
       }
     }
   }

@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "kernels/cuda_error.h"
@@ -29,16 +29,16 @@ __device__ void Widen(__nv_bfloat16* low, int stride, const Bf16x4& key, bool fi
   }
 }
 
-/// blockIdx.y is the token; a thread turns four pairs of one head.
+/// blockIdx.x is the token; a thread turns four pairs of one head.
 __global__ void __launch_bounds__(kThreads)
     RopeAppendKernel(const __nv_bfloat16* qkv, int32_t query_heads, PagedKv cache,
                      const int32_t* slot_of, const int32_t* place_of, const int32_t* position_of,
                      const float* inverse_frequencies, float attention_scaling,
                      __nv_bfloat16* query, PageBounds bounds) {
-  const int64_t token = blockIdx.y;
+  const int64_t token = blockIdx.x;
   const int half = cache.head_dim / 2;
   const int threads_a_head = half / 4;
-  const int index = blockIdx.x * kThreads + threadIdx.x;
+  const int index = blockIdx.y * kThreads + threadIdx.x;
   const int head = index / threads_a_head;
   const int first = 4 * (index - head * threads_a_head);
   const int heads = query_heads + 2 * cache.kv_heads;
@@ -88,23 +88,19 @@ void RopeAppend(const __nv_bfloat16* qkv, int64_t tokens, int32_t query_heads, c
                 const int32_t* slot_of, const int32_t* place_of, const int32_t* position_of,
                 const float* inverse_frequencies, float attention_scaling, __nv_bfloat16* query,
                 const PageBounds& bounds, cudaStream_t stream) {
-  constexpr int64_t kTokensMax = 65535;
   if (cache.head_dim < 8 || cache.head_dim % 8 != 0 || query_heads < 0 || cache.kv_heads < 1 ||
-      tokens < 0) {
+      tokens < 0 || tokens > INT32_MAX) {
     throw Error("heads of " + std::to_string(cache.head_dim), "RopeAppend",
                 "use a head dimension that is a multiple of 8");
   }
   const int32_t heads = query_heads + 2 * cache.kv_heads;
   const auto blocks =
       static_cast<unsigned>((heads * (cache.head_dim / 8) + kThreads - 1) / kThreads);
-  for (int64_t first = 0; first < tokens; first += kTokensMax) {
-    const auto count = static_cast<unsigned>(std::min(tokens - first, kTokensMax));
-    RopeAppendKernel<<<dim3(blocks, count), kThreads, 0, stream>>>(
-        qkv + first * heads * cache.head_dim, query_heads, cache, slot_of + first, place_of + first,
-        position_of + first, inverse_frequencies, attention_scaling,
-        query + first * query_heads * cache.head_dim, bounds);
-    CheckLaunch("RopeAppend");
-  }
+  if (tokens == 0) return;
+  RopeAppendKernel<<<dim3(static_cast<unsigned>(tokens), blocks), kThreads, 0, stream>>>(
+      qkv, query_heads, cache, slot_of, place_of, position_of, inverse_frequencies,
+      attention_scaling, query, bounds);
+  CheckLaunch("RopeAppend");
 }
 
 }  // namespace stallcast::kernels

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/cuda_error.h"
+#include "kernels/device/tensor_core.cuh"
 #include "kernels/selection.h"
 #include "traces/common/error.h"
 
@@ -57,20 +58,12 @@ struct Args {
   const int32_t* pages_of;  // [rows], at most `pages`; null: all have `pages`
 };
 
-// Where nothing is scored; kNever where it takes part in a softmax.
+// For pages that a row does not have.
 __device__ void NoScores(float* scores, int begin, int end) {
   for (int page = begin + static_cast<int>(threadIdx.x); page < end;
        page += static_cast<int>(blockDim.x)) {
     scores[page] = -INFINITY;
   }
-}
-
-__device__ void MultiplyAdd(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                            uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 // The negative or the non-negative ones of two bf16, the other zero.
@@ -152,8 +145,8 @@ __global__ void __launch_bounds__(kWarps * 32, kDim > 128 || kTiles > 1 ? 2 : 4)
             const bool low = v == 0;
             q = {OfSign(q.x, low), OfSign(q.y, low), OfSign(q.z, low), OfSign(q.w, low)};
           }
-          MultiplyAdd(score[tile], a.x, b.x, a.y, b.y, q.x, q.y);
-          MultiplyAdd(score[tile], a.z, b.z, a.w, b.w, q.z, q.w);
+          MultiplyAdd(score[tile], {a.x, b.x, a.y, b.y}, q.x, q.y);
+          MultiplyAdd(score[tile], {a.z, b.z, a.w, b.w}, q.z, q.w);
         }
       }
     }

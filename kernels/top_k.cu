@@ -139,6 +139,10 @@ template <int kItems>
 __global__ void __launch_bounds__(kThreads) TopKKernel(const Round round) {
   __shared__ Shared shared;
   const int row = static_cast<int>(blockIdx.y);
+  if (round.last != nullptr && threadIdx.x == 0) {
+    round.kept_ids[int64_t{row} * round.kept + round.k] = round.last[row];
+  }
+  if (round.k == 0) return;
   const int begin = static_cast<int>(blockIdx.x) * kSegment;
   const int count = min(round.candidates - begin, kSegment);
   const int first = static_cast<int>(threadIdx.x) * kItems;
@@ -157,9 +161,6 @@ __global__ void __launch_bounds__(kThreads) TopKKernel(const Round round) {
     if (i >= valid) continue;
     counts += (keys[i] > threshold.key ? 1u << 16 : 0u) + (keys[i] == threshold.key ? 1u : 0u);
   }
-  if (round.last != nullptr && threadIdx.x == 0) {
-    round.kept_ids[int64_t{row} * round.kept + round.k] = round.last[row];
-  }
   uint32_t total;
   const uint32_t before = BlockExclusiveSum(counts, shared.scratch, total);
   uint32_t equal = before & 0xffffu;
@@ -175,7 +176,7 @@ __global__ void __launch_bounds__(kThreads) TopKKernel(const Round round) {
   }
 }
 
-int Segments(int candidates) { return (candidates + kSegment - 1) / kSegment; }
+int Segments(int candidates) { return std::max(1, (candidates + kSegment - 1) / kSegment); }
 
 // Of a row, after a round over more than one segment.
 int Kept(int candidates, int k) {
@@ -201,6 +202,7 @@ void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int3
                     ", and no more than there are, of at most " + std::to_string(kMaxCandidates));
   }
   if (rows <= 0 || (k == 0 && last == nullptr)) return;
+  if (k == 0) candidates = 0;  // none is looked at
   Round round{scores, nullptr, candidates, k, 0, nullptr, nullptr, nullptr};
   auto* free = static_cast<float*>(workspace);
   float* busy = free + 2 * int64_t{rows} * (candidates > kSegment ? Kept(candidates, k) : 0);

@@ -1,13 +1,12 @@
 // Decode attention at Llama-3.1-8B's shape (8 KV heads, group 4, d 128), dense and sparse, beside
 // what the same device reads. Keys and values lie in random pages of a pool; launches walk through
-// it, so that what one left in L2 does not serve the next. Two times, both medians: of one launch
-// between events, and of a launch in a CUDA graph of 16.
+// it, so that what one left in L2 does not serve the next. Two times, both medians: of a launch
+// among 16 that follow one another in a stream, and among 16 in a CUDA graph.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <functional>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -24,50 +23,11 @@ constexpr int kHeads = 8, kGroup = 4, kHeadDim = 128;
 constexpr int kGraphLaunches = 16;
 constexpr int64_t kPoolBytes = int64_t{4} << 30;
 
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
-/// Median microseconds of `work(i)` between two events.
-double Time(cudaStream_t stream, int repeats, const std::function<void(int)>& work) {
-  std::vector<cudaEvent_t> events(2 * repeats);
-  for (auto& event : events) Check(cudaEventCreate(&event), "cudaEventCreate");
-  for (int i = 0; i < 5; ++i) work(i);
-  for (int i = 0; i < repeats; ++i) {
-    Check(cudaEventRecord(events[2 * i], stream), "cudaEventRecord");
-    work(i + 5);
-    Check(cudaEventRecord(events[2 * i + 1], stream), "cudaEventRecord");
-  }
-  Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  std::vector<double> times;
-  for (int i = 0; i < repeats; ++i) {
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, events[2 * i], events[2 * i + 1]), "elapsed");
-    times.push_back(milliseconds * 1e3);
-  }
-  for (auto& event : events) cudaEventDestroy(event);
-  return Median(times);
-}
-
 struct Bench {
-  Bench() : pool(kPoolBytes / 2), sink(1) {
-    Check(cudaStreamCreate(&stream), "cudaStreamCreate");
-    // Small random numbers: power, and so the clock, depend on the data.
-    std::mt19937 random(1);
-    std::normal_distribution<float> normal;
-    std::vector<__nv_bfloat16> block(16 << 20);
-    for (auto& value : block) value = __float2bfloat16(normal(random));
-    for (int64_t at = 0; at < pool.size(); at += block.size()) {
-      Check(cudaMemcpy(pool.get() + at, block.data(), block.size() * 2, cudaMemcpyHostToDevice),
-            "upload");
-    }
-    bandwidth =
-        kPoolBytes /
-        Time(stream, 20, [&](int) { ReadOnce(pool.get(), kPoolBytes, sink.get(), stream); }) / 1e3;
-    std::printf("read bandwidth, 4 GiB: %.0f GB/s\n\n", bandwidth);
-    std::printf("%-8s %-6s %5s %6s %8s | %8s %8s | %8s %8s %6s\n", "kind", "layout", "page",
-                "batch", "tokens", "MiB", "event us", "graph us", "GB/s", "share");
+  Bench() : pool(RandomOnDevice(kPoolBytes / 2)), bandwidth(watch.ReadRate(pool)) {
+    std::printf("read bandwidth, 4 GiB: %.0f GB/s\n\n", bandwidth * 1e-9);
+    std::printf("%-8s %-6s %5s %6s %8s | %8s %9s | %8s %8s %6s\n", "kind", "layout", "page",
+                "batch", "tokens", "MiB", "stream us", "graph us", "GB/s", "share");
   }
 
   void Row(const char* kind, bool hnd, int page, int sequences, int tokens, bool dense) {
@@ -90,14 +50,8 @@ struct Bench {
         }
       }
     }
-    Buffer<int32_t> device_table(table.size()), device_tokens(rows);
-    const std::vector<int32_t> lengths(rows, tokens);
-    Check(
-        cudaMemcpy(device_table.get(), table.data(), device_table.bytes(), cudaMemcpyHostToDevice),
-        "upload");
-    Check(cudaMemcpy(device_tokens.get(), lengths.data(), device_tokens.bytes(),
-                     cudaMemcpyHostToDevice),
-          "upload");
+    const auto device_table = Upload(table);
+    const auto device_tokens = Upload(std::vector<int32_t>(rows, tokens));
     const int64_t queries = int64_t{rows} * kGroup * kHeadDim;
     Buffer<__nv_bfloat16> query(queries), output(queries);
     Check(cudaMemcpy(query.get(), pool.get(), query.bytes(), cudaMemcpyDeviceToDevice), "query");
@@ -114,31 +68,20 @@ struct Bench {
     args.workspace = workspace.get();
     const auto launch = [&](int i) {
       args.pages.table = device_table.get() + int64_t{i % turns} * rows * pages;
-      DecodeAttention(args, stream);
+      DecodeAttention(args, watch.stream());
     };
-    const double single = Time(stream, 60, launch);
-    cudaGraph_t graph;
-    cudaGraphExec_t ready;
-    Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
-    for (int i = 0; i < kGraphLaunches; ++i) launch(i);
-    Check(cudaStreamEndCapture(stream, &graph), "capture");
-    Check(cudaGraphInstantiate(&ready, graph, 0), "instantiate");
-    const double chained =
-        Time(stream, 20, [&](int) { Check(cudaGraphLaunch(ready, stream), "cudaGraphLaunch"); }) /
-        kGraphLaunches;
-    cudaGraphExecDestroy(ready);
-    cudaGraphDestroy(graph);
+    const double queued = watch.InStream(launch, kGraphLaunches);
+    const double chained = watch.InGraph(launch, kGraphLaunches);
     const double bytes = 2.0 * rows * tokens * kHeadDim * 2;
-    const double rate = bytes / chained / 1e3;
-    std::printf("%-8s %-6s %5d %6d %8d | %8.1f %8.1f | %8.1f %8.0f %5.0f%%\n", kind,
-                hnd ? "HND" : "NHD", page, sequences, tokens, bytes / (1 << 20), single, chained,
-                rate, 100 * rate / bandwidth);
+    const double rate = bytes / chained;
+    std::printf("%-8s %-6s %5d %6d %8d | %8.1f %9.1f | %8.1f %8.0f %5.0f%%\n", kind,
+                hnd ? "HND" : "NHD", page, sequences, tokens, bytes / (1 << 20), queued * 1e6,
+                chained * 1e6, rate * 1e-9, 100 * rate / bandwidth);
   }
 
-  cudaStream_t stream = nullptr;
+  Stopwatch watch;
   Buffer<__nv_bfloat16> pool;
-  Buffer<int> sink;
-  double bandwidth = 0;
+  double bandwidth;
 };
 
 void Run() {

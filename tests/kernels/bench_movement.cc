@@ -14,15 +14,6 @@ namespace {
 
 constexpr int64_t kMebibyte = int64_t{1} << 20;
 
-template <class T>
-Buffer<T> Upload(const std::vector<T>& values) {
-  Buffer<T> buffer(static_cast<int64_t>(values.size()));
-  Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
-                   cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  return buffer;
-}
-
 /// [page_tokens][128] keys and values of `piece_bytes`, or of 64 channels where that is too many.
 PagedKv PiecesOf(int64_t piece_bytes, int32_t kv_heads, __nv_bfloat16* data, bool nhd) {
   const int32_t head_dim = piece_bytes >= 512 ? 128 : 64;

@@ -1,11 +1,10 @@
-// How fast selection is: each kernel alone and scores + pooling + top-k in stream order, beside the
-// rate at which the same device copies. Buffers rotate so that summaries do not come from L2.
+// How fast selection is: each kernel alone and scores + pooling + top-k in one CUDA graph, beside
+// the rate at which the same device copies. Buffers rotate so that summaries do not come from L2.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,30 +29,11 @@ void Print(const std::string& what, double bytes, double microseconds) {
               bytes / 1e6, rate, 100 * rate / g_copy_rate);
 }
 
-template <class T>
-Buffer<T> Upload(const std::vector<T>& values) {
-  Buffer<T> buffer(static_cast<int64_t>(values.size()));
-  Check(cudaMemcpy(buffer.get(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  return buffer;
-}
-
-std::vector<__nv_bfloat16> Random(int64_t count) {
-  // A short random period is enough for speed and quick to make.
-  static std::mt19937_64 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<__nv_bfloat16> period(65521);
-  for (auto& value : period) value = __float2bfloat16(normal(random));
-  std::vector<__nv_bfloat16> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = period[i % period.size()];
-  return values;
-}
-
 void MeasureCopy(Stopwatch& watch) {
   constexpr int64_t kBytes = int64_t{2} << 30;
   const Buffer<uint8_t> from(kBytes), to(kBytes);
   const double microseconds =
-      1e6 * watch.InStream(
+      1e6 * watch.InGraph(
                 [&](int) {
                   Check(cudaMemcpyAsync(to.get(), from.get(), kBytes, cudaMemcpyDeviceToDevice,
                                         watch.stream()),
@@ -68,8 +48,8 @@ void MeasureSelection(Stopwatch& watch, int rows, int pages, int k) {
   const int64_t elements = int64_t{rows} * pages * 2 * kHeadDim;
   const double bytes = 2.0 * static_cast<double>(elements);
   const int copies = std::max(2, static_cast<int>(256e6 / bytes));
-  const auto summaries = Upload(Random(copies * elements));
-  const auto query = Upload(Random(int64_t{rows} * kGroup * kHeadDim));
+  const auto summaries = RandomOnDevice(copies * elements);
+  const auto query = RandomOnDevice(int64_t{rows} * kGroup * kHeadDim);
   const Buffer<float> scores(int64_t{rows} * kGroup * pages);
   const Buffer<float> score_workspace(ScoreWorkspace(rows, kGroup, pages));
   const Buffer<uint8_t> workspace(std::max<int64_t>(1, TopKWorkspace(rows, pages, k)));
@@ -93,14 +73,14 @@ void MeasureSelection(Stopwatch& watch, int rows, int pages, int k) {
   const int calls = 64;
   const double score_bytes = 4.0 * rows * pages;
   Print(shape + "scores + pooling + top-k", bytes,
-        1e6 * watch.InStream(
+        1e6 * watch.InGraph(
                   [&](int i) {
                     score(i, Pooling::kSoftmaxMean);
                     top_k();
                   },
                   calls));
   Print(shape + "the same, and slots", bytes,
-        1e6 * watch.InStream(
+        1e6 * watch.InGraph(
                   [&](int i) {
                     score(i, Pooling::kSoftmaxMean);
                     top_k();
@@ -108,25 +88,25 @@ void MeasureSelection(Stopwatch& watch, int rows, int pages, int k) {
                   },
                   calls));
   Print(shape + "scores + pooling (raw mean) + top-k", bytes,
-        1e6 * watch.InStream(
+        1e6 * watch.InGraph(
                   [&](int i) {
                     score(i, Pooling::kRawMean);
                     top_k();
                   },
                   calls));
   Print(shape + "scores, not pooled", bytes,
-        1e6 * watch.InStream([&](int i) { score(i, Pooling::kNone); }, calls));
+        1e6 * watch.InGraph([&](int i) { score(i, Pooling::kNone); }, calls));
   Print(shape + "scores, raw mean", bytes,
-        1e6 * watch.InStream([&](int i) { score(i, Pooling::kRawMean); }, calls));
+        1e6 * watch.InGraph([&](int i) { score(i, Pooling::kRawMean); }, calls));
   Print(shape + "scores, softmax mean", bytes,
-        1e6 * watch.InStream([&](int i) { score(i, Pooling::kSoftmaxMean); }, calls));
-  Print(shape + "top-k", score_bytes, 1e6 * watch.InStream([&](int) { top_k(); }, calls));
-  Print(shape + "slots", 8.0 * rows * k, 1e6 * watch.InStream([&](int) { assign(); }, calls));
+        1e6 * watch.InGraph([&](int i) { score(i, Pooling::kSoftmaxMean); }, calls));
+  Print(shape + "top-k", score_bytes, 1e6 * watch.InGraph([&](int) { top_k(); }, calls));
+  Print(shape + "slots", 8.0 * rows * k, 1e6 * watch.InGraph([&](int) { assign(); }, calls));
 }
 
 void MeasureSummaries(Stopwatch& watch, int rows, int pages) {
   const int64_t elements = int64_t{pages} * 2 * kPageTokens * rows * kHeadDim;
-  const auto data = Upload(Random(elements));
+  const auto data = RandomOnDevice(elements);
   std::vector<int32_t> slots;
   for (int row = 0; row < rows; ++row) {
     for (int page = 0; page < pages; ++page) slots.push_back(page);
@@ -138,7 +118,7 @@ void MeasureSummaries(Stopwatch& watch, int rows, int pages) {
        {std::pair{SummaryKind::kMinMax, "min-max"}, std::pair{SummaryKind::kCuboidMean, "cuboid"},
         std::pair{SummaryKind::kMean, "mean"}}) {
     const double microseconds =
-        1e6 * watch.InStream(
+        1e6 * watch.InGraph(
                   [&, kind = kind](int) {
                     Summarize(kind, nhd, device_slots.get(), pages, 0, pages, rows, summaries.get(),
                               pages, watch.stream());
@@ -153,12 +133,12 @@ void MeasureSummaries(Stopwatch& watch, int rows, int pages) {
 
 void MeasureSimilarity(Stopwatch& watch, int rows) {
   const int64_t elements = int64_t{rows} * kGroup * kHeadDim;
-  const auto query = Upload(Random(elements)), previous = Upload(Random(elements));
+  const auto query = RandomOnDevice(elements), previous = RandomOnDevice(elements);
   const Buffer<float> similarity(rows);
   const Buffer<int32_t> flags(rows), any(1);
   Print("similarity of " + std::to_string(rows) + " x 4 queries",
         4.0 * static_cast<double>(elements),
-        1e6 * watch.InStream(
+        1e6 * watch.InGraph(
                   [&](int) {
                     QuerySimilarity(query.get(), previous.get(), rows, kGroup, kHeadDim, 0.9f,
                                     similarity.get(), flags.get(), any.get(), watch.stream());

@@ -38,13 +38,14 @@ struct Shape {
   float scale = 0;           ///< 0: 1/sqrt(head_dim)
   std::vector<int> lengths;  ///< one a row, cycled over the sequences' heads
   int sequences = 1;
+  int rows_a_head = 1;
 };
 
 std::string Describe(const Shape& s) {
   return "d " + std::to_string(s.head_dim) + ", " + std::to_string(s.kv_heads) + " heads x " +
          std::to_string(s.group) + ", pages of " + std::to_string(s.page_tokens) +
          (s.hnd ? " HND" : " NHD") + ", " + std::to_string(s.sequences) + " sequences, length " +
-         std::to_string(s.lengths[0]);
+         std::to_string(s.lengths[0]) + ", " + std::to_string(s.rows_a_head) + " rows a head";
 }
 
 /// A cache whose pages lie in random slots, and the attention of it in double precision. Whatever
@@ -52,13 +53,13 @@ std::string Describe(const Shape& s) {
 class Problem {
  public:
   Problem(const Shape& shape, unsigned seed) : shape_(shape), random_(seed) {
-    const int rows = shape.sequences * shape.kv_heads;
+    const int rows = shape.sequences * shape.kv_heads * shape.rows_a_head;
     for (int row = 0; row < rows; ++row) {
       tokens_.push_back(shape.lengths[row % shape.lengths.size()]);
     }
     const int longest = *std::max_element(tokens_.begin(), tokens_.end());
     max_pages_ = (longest + shape.page_tokens - 1) / shape.page_tokens + 1;
-    const int slots = shape.sequences * max_pages_ + 3;
+    const int slots = shape.sequences * shape.rows_a_head * max_pages_ + 3;
     layout_ = (shape.hnd ? HndPages : NhdPages)(nullptr, shape.page_tokens, shape.kv_heads,
                                                 shape.head_dim);
     std::vector<int32_t> order(slots);
@@ -67,9 +68,8 @@ class Problem {
     for (int head = 0; head < shape.kv_heads; ++head) {  // each head has its own order of slots
       std::shuffle(order.begin(), order.end(), random_);
       int next = 0;
-      for (int sequence = 0; sequence < shape.sequences; ++sequence) {
-        const int row = sequence * shape.kv_heads + head;
-        for (int i = 0; i * shape.page_tokens < tokens_[row]; ++i) {
+      for (int row = 0; row < rows; ++row) {
+        for (int i = 0; HeadOf(row) == head && i * shape.page_tokens < tokens_[row]; ++i) {
           table_[int64_t{row} * max_pages_ + i] = order[next++];
         }
       }
@@ -92,9 +92,10 @@ class Problem {
   int64_t At(int row, int token, int kv) const {
     const int64_t slot = table_[int64_t{row} * max_pages_ + token / shape_.page_tokens];
     return slot * layout_.slot_stride + kv * layout_.kv_stride +
-           token % shape_.page_tokens * layout_.token_stride +
-           row % shape_.kv_heads * layout_.head_stride;
+           token % shape_.page_tokens * layout_.token_stride + HeadOf(row) * layout_.head_stride;
   }
+
+  int HeadOf(int row) const { return row / shape_.rows_a_head % shape_.kv_heads; }
 
   float Scale() const {
     return shape_.scale > 0 ? shape_.scale : 1 / std::sqrt(static_cast<float>(shape_.head_dim));
@@ -114,6 +115,7 @@ class Problem {
                              .output = output.get(),
                              .workspace = nullptr,
                              .sequences = shape_.sequences,
+                             .rows_a_head = shape_.rows_a_head,
                              .group = shape_.group,
                              .scale = Scale()};
     args.cache.data = pool.get();
@@ -221,6 +223,18 @@ TEST_F(DecodeAttentionTest, RowsMayEndAnywhereAndBeEmpty) {
   Expect({.kv_heads = 1, .group = 8, .lengths = {16}});
 }
 
+TEST_F(DecodeAttentionTest, QueryHeadsMayChooseTheirPagesApart) {
+  for (const int rows_a_head : {2, 4, 7}) {
+    Expect({.kv_heads = 2,
+            .group = 1,
+            .lengths = {300, 16, 0, 1025, 64},
+            .sequences = 3,
+            .rows_a_head = rows_a_head});
+  }
+  Expect(
+      {.head_dim = 64, .kv_heads = 3, .group = 2, .hnd = true, .lengths = {90}, .rows_a_head = 2});
+}
+
 TEST_F(DecodeAttentionTest, RowsWithoutTokensGiveZeros) {
   const Problem problem({.kv_heads = 2, .group = 16, .lengths = {0}, .sequences = 3}, 77);
   for (const __nv_bfloat16 value : problem.Run()) EXPECT_EQ(__bfloat162float(value), 0);
@@ -257,6 +271,9 @@ TEST_F(DecodeAttentionTest, ShapesThatAreNotSupportedAreRefused) {
   args.cache.token_stride += 1;
   EXPECT_THROW(DecodeAttention(args, nullptr), Error);
   args.cache = NhdPages(nullptr, 16, 8, 128);
+  args.rows_a_head = 0;
+  EXPECT_THROW(DecodeAttention(args, nullptr), Error);
+  args.rows_a_head = 1;
   args.sequences = 0;
   EXPECT_NO_THROW(DecodeAttention(args, nullptr));
 }

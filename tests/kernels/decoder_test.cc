@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -111,6 +112,76 @@ TEST_F(Decoder, RopeTurnsQueriesAndAppendsKeysAndValues) {
                         i);
           ExpectRounded(scaling * (high * std::cos(angle) + low * std::sin(angle)),
                         result[half + i], 4, i);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Decoder, AppendedKeysWidenTheBoundsOfTheirPages) {
+  struct Shape {
+    int32_t sequences, kv_heads, head_dim, page_tokens, pages;
+    bool nhd;
+  };
+  for (const Shape& s :
+       {Shape{1, 8, 128, 16, 3, true}, Shape{3, 2, 64, 4, 5, false}, Shape{2, 3, 72, 1, 4, true}}) {
+    constexpr int32_t kQueryHeads = 4;
+    const int32_t heads = kQueryHeads + 2 * s.kv_heads, rows = s.sequences * s.kv_heads;
+    const int32_t summary_pages = s.pages + 2;
+    const auto d_cache = Poisoned<__nv_bfloat16>(int64_t{s.sequences} * s.pages * 2 *
+                                                 s.page_tokens * s.kv_heads * s.head_dim);
+    const auto d_bounds = Poisoned<__nv_bfloat16>(int64_t{rows} * summary_pages * 2 * s.head_dim);
+    const auto d_query = Poisoned<__nv_bfloat16>(s.sequences * kQueryHeads * s.head_dim);
+    const PagedKv cache = s.nhd ? NhdPages(d_cache.get(), s.page_tokens, s.kv_heads, s.head_dim)
+                                : HndPages(d_cache.get(), s.page_tokens, s.kv_heads, s.head_dim);
+    std::vector<float> frequencies;
+    for (int i = 0; i < s.head_dim / 2; ++i) frequencies.push_back(std::pow(1e4F, -0.02F * i));
+    const auto d_frequencies = ToDevice(frequencies);
+    // Sequence t begins at step t, so that in the end pages are full, partly full and not begun.
+    std::vector<int32_t> length(s.sequences, 0);
+    const int32_t steps = (s.pages - 1) * s.page_tokens - 1;
+    for (int32_t step = 0; step < steps; ++step) {
+      std::vector<int32_t> slot, place, page, position;
+      for (int32_t t = 0; t < s.sequences; ++t) {
+        const bool waits = step < t;  // a waiting sequence repeats its first token's place
+        const int32_t at = waits ? 0 : length[t]++;
+        page.push_back(at / s.page_tokens);
+        place.push_back(at % s.page_tokens);
+        slot.push_back(t * s.pages + page.back());
+        position.push_back(1000 * t + at);
+      }
+      const auto qkv = RandomBf16(random_, s.sequences * heads * s.head_dim);
+      const auto d_qkv = ToDevice(qkv);
+      const auto d_slot = ToDevice(slot), d_place = ToDevice(place), d_page = ToDevice(page);
+      const auto d_position = ToDevice(position);
+      RopeAppend(d_qkv.get(), s.sequences, kQueryHeads, cache, d_slot.get(), d_place.get(),
+                 d_position.get(), d_frequencies.get(), 1, d_query.get(),
+                 {d_bounds.get(), d_page.get(), summary_pages}, nullptr);
+      const auto unread = ToHost(d_qkv);
+      for (size_t i = 0; i < qkv.size(); ++i) ASSERT_EQ(Bits(unread[i]), Bits(qkv[i]));
+    }
+    const auto keys = ToHost(d_cache), bounds = ToHost(d_bounds);
+    for (int32_t row = 0; row < rows; ++row) {
+      const int32_t sequence = row / s.kv_heads;
+      for (int32_t page = 0; page < summary_pages; ++page) {
+        for (int32_t i = 0; i < s.head_dim; ++i) {
+          const int64_t at = (int64_t{row} * summary_pages + page) * 2 * s.head_dim + i;
+          const double low = Value(bounds[at]), high = Value(bounds[at + s.head_dim]);
+          const int32_t tokens = std::min(length[sequence] - page * s.page_tokens, s.page_tokens);
+          if (tokens <= 0) {
+            ASSERT_TRUE(std::isnan(low) && std::isnan(high)) << "page " << page;
+            continue;
+          }
+          double least = std::numeric_limits<double>::infinity(), most = -least;
+          for (int32_t token = 0; token < tokens; ++token) {
+            const double key =
+                Value(keys[(sequence * s.pages + page) * cache.slot_stride +
+                           token * cache.token_stride + row % s.kv_heads * cache.head_stride + i]);
+            least = std::min(least, key);
+            most = std::max(most, key);
+          }
+          ASSERT_EQ(low, least) << "row " << row << " page " << page << " channel " << i;
+          ASSERT_EQ(high, most) << "row " << row << " page " << page << " channel " << i;
         }
       }
     }

@@ -2,12 +2,14 @@
 // the kernel, and lines of one table.
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <random>
 #include <vector>
 
 #include "kernels/buffer.h"
@@ -75,7 +77,8 @@ class Stopwatch {
   }
 
   /// Bytes a second of one read of `buffer`.
-  double ReadRate(const Buffer<char>& buffer) {
+  template <class T>
+  double ReadRate(const Buffer<T>& buffer) {
     const Buffer<int> sink(1);
     return static_cast<double>(buffer.bytes()) /
            Once([&] { ReadOnce(buffer.get(), buffer.bytes(), sink.get(), stream_); });
@@ -101,6 +104,32 @@ class Stopwatch {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
 };
+
+template <class T>
+Buffer<T> Upload(const std::vector<T>& values) {
+  Buffer<T> buffer(static_cast<int64_t>(values.size()));
+  Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
+                   cudaMemcpyHostToDevice),
+        "cudaMemcpy");
+  return buffer;
+}
+
+/// `count` normal numbers of a period that no kernel notices: power, and so the clock, depends on
+/// the data.
+inline Buffer<__nv_bfloat16> RandomOnDevice(int64_t count) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<__nv_bfloat16> period(4194301);
+  for (auto& value : period) value = __float2bfloat16(normal(random));
+  Buffer<__nv_bfloat16> buffer(count);
+  for (int64_t at = 0; at < count; at += static_cast<int64_t>(period.size())) {
+    const auto some = std::min(count - at, static_cast<int64_t>(period.size()));
+    Check(cudaMemcpy(buffer.get() + at, period.data(), some * sizeof(period[0]),
+                     cudaMemcpyHostToDevice),
+          "cudaMemcpy");
+  }
+  return buffer;
+}
 
 /// What main() of a benchmark does: a line where there is no device, or where it fails.
 template <class Run>

@@ -169,6 +169,128 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Movement,
                                                           Shape{5, 2, 8, 9}),
                                           testing::Bool()));
 
+/// A recall of rows first_row and on, and where each of its units comes from and goes to.
+struct Recall {
+  Shape shape;
+  int32_t sequences, first_row, rows, k, pool_pages;
+  bool with_flags, flagged;
+};
+
+class Missed : public OnDevice, public testing::WithParamInterface<std::tuple<Recall, bool>> {
+ protected:
+  static constexpr int32_t kFirstSlot = 2;
+
+  struct Move {
+    int64_t piece, page, slot;  ///< of those moved; of the pool; of the cache
+    int32_t head;
+  };
+
+  /// Fills the device's lists; the moves that they stand for, in their order.
+  std::vector<Move> Draw(const Recall& r) {
+    const int32_t slots = r.shape.slots;
+    std::vector<int32_t> unit(static_cast<size_t>(r.rows) * r.k, -1), slot(unit), count, flag;
+    std::vector<Move> moves;
+    for (int32_t row = 0; row < r.rows; ++row) {
+      count.push_back(row % 3 == 1 ? 0 : static_cast<int32_t>(random_() % (r.k + 1)));
+      flag.push_back(static_cast<int32_t>(random_() % 2 * 3));
+      std::vector<int32_t> free(static_cast<size_t>(slots - kFirstSlot));
+      std::iota(free.begin(), free.end(), 0);
+      std::shuffle(free.begin(), free.end(), random_);
+      for (int32_t i = 0; i < count[row]; ++i) {
+        unit[row * r.k + i] = static_cast<int32_t>(random_() % r.pool_pages);
+        slot[row * r.k + i] = free[i];
+        if (r.with_flags && (flag[row] != 0) != r.flagged) continue;
+        const int64_t sequence = (r.first_row + row) / r.shape.kv_heads;
+        moves.push_back(
+            {static_cast<int64_t>(moves.size()), sequence * r.pool_pages + unit[row * r.k + i],
+             sequence * slots + kFirstSlot + free[i], (r.first_row + row) % r.shape.kv_heads});
+      }
+    }
+    unit_ = ToDevice(unit);
+    slot_ = ToDevice(slot);
+    count_ = ToDevice(count);
+    flag_ = ToDevice(flag);
+    return moves;
+  }
+  MissedUnits Lists(const Recall& r) const {
+    return {unit_.get(), slot_.get(), count_.get(), r.with_flags ? flag_.get() : nullptr,
+            r.flagged,   r.first_row, r.rows,       r.k};
+  }
+
+ private:
+  Buffer<int32_t> unit_, slot_, count_, flag_;
+};
+
+TEST_P(Missed, ScatterTakesPiecesInTheOrderOfTheLists) {
+  const auto [r, nhd] = GetParam();
+  const Shape& s = r.shape;
+  const std::vector<Move> moves = Draw(r);
+  const auto pieces = RandomBits(random_, int64_t{r.rows} * r.k * s.PieceElements());
+  const auto d_pieces = ToDevice(pieces);
+  const auto cache = Poisoned<__nv_bfloat16>(int64_t{r.sequences} * s.slots * s.PageElements());
+  auto expected = ToHost(cache);
+  for (const Move& move : moves) {
+    for (int64_t i = 0; i < s.PieceElements(); ++i) {
+      const auto channel = static_cast<int>(i % s.head_dim);
+      const auto token = static_cast<int>(i / s.head_dim % s.page_tokens);
+      const auto kv = static_cast<int>(i / s.head_dim / s.page_tokens);
+      expected[Index(s, nhd, move.slot, move.head, kv, token, channel)] =
+          pieces[move.piece * s.PieceElements() + i];
+    }
+  }
+  ScatterMissed(d_pieces.get(), Lists(r), {s.slots, kFirstSlot, r.pool_pages},
+                Pages(cache.get(), s, nhd), nullptr);
+  ExpectSameBits(expected, ToHost(cache));
+}
+
+TEST_P(Missed, ZeroCopyReadsEitherPool) {
+  const auto [r, nhd] = GetParam();
+  const Shape& s = r.shape;
+  const int64_t pool_elements = int64_t{r.sequences} * r.pool_pages * s.PageElements();
+  const auto bits = RandomBits(random_, pool_elements);
+  const Buffer<__nv_bfloat16> pool(pool_elements, Memory::kPinned);
+  std::memcpy(static_cast<void*>(pool.get()), bits.data(), pool.bytes());
+  for (const bool rows : {false, true}) {
+    const std::vector<Move> moves = Draw(r);
+    const auto cache = Poisoned<__nv_bfloat16>(int64_t{r.sequences} * s.slots * s.PageElements());
+    auto expected = ToHost(cache);
+    for (const Move& move : moves) {
+      for (int kv = 0; kv < 2; ++kv) {
+        for (int token = 0; token < s.page_tokens; ++token) {
+          for (int channel = 0; channel < s.head_dim; ++channel) {
+            expected[Index(s, nhd, move.slot, move.head, kv, token, channel)] =
+                bits[Index(s, rows, move.page, move.head, kv, token, channel)];
+          }
+        }
+      }
+    }
+    ZeroCopyMissed(pool.get(), Lists(r), {s.slots, kFirstSlot, r.pool_pages},
+                   Pages(cache.get(), s, nhd), rows, rows ? 3 : 16, nullptr);
+    ExpectSameBits(expected, ToHost(cache));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Recalls, Missed,
+    testing::Combine(testing::Values(Recall{{1, 1, 64, 4}, 1, 0, 1, 1, 3, false, true},
+                                     Recall{{16, 8, 128, 12}, 1, 0, 8, 10, 30, true, true},
+                                     Recall{{16, 8, 128, 12}, 2, 8, 8, 10, 20, true, false},
+                                     Recall{{4, 4, 64, 9}, 11, 5, 37, 7, 12, true, true},
+                                     Recall{{7, 3, 80, 8}, 40, 0, 120, 5, 6, false, true},
+                                     Recall{{8, 2, 128, 6}, 3, 1, 4, 4, 9, true, false}),
+                     testing::Bool()));
+
+TEST_F(OnDevice, RecallsOfNothingMoveNothing) {
+  const auto cache = Poisoned<__nv_bfloat16>(1024);
+  const PagedKv pages = HndPages(cache.get(), 1, 1, 64);
+  MissedUnits missed;
+  EXPECT_NO_THROW(ScatterMissed(cache.get(), missed, {}, pages, nullptr));
+  missed.rows = 4;
+  EXPECT_NO_THROW(ScatterMissed(cache.get(), missed, {}, pages, nullptr));
+  missed.rows = 1 << 20;
+  EXPECT_THROW(ScatterMissed(cache.get(), missed, {}, pages, nullptr), Error);
+}
+
 TEST_F(OnDevice, MovementRefusesHeadsThatAreNotWholeChunks) {
   const auto cache = Poisoned<__nv_bfloat16>(1024);
   const auto index = Poisoned<int32_t>(1);

@@ -18,6 +18,7 @@
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "models/methods/common/page_cache.h"
 #include "models/methods/common/page_scores.h"
 #include "models/methods/common/ranking.h"
 #include "models/methods/common/vector_kernels.h"
@@ -350,6 +351,28 @@ TEST_F(Selection, ScoresRefuseOddShapes) {
       Error);
 }
 
+TEST_F(Selection, MeanOverRowsIsTheMeanOfEachSet) {
+  std::normal_distribution<float> normal;
+  for (const auto& [sets, rows_a_set, pages] : std::vector<std::array<int, 3>>{
+           {1, 1, 1}, {1, 8, 4096}, {4, 8, 1000}, {3, 5, 257}, {2, 40, 33}}) {
+    std::vector<float> scores(static_cast<size_t>(sets) * rows_a_set * pages);
+    for (float& score : scores) score = normal(random_);
+    const Buffer<float> device_scores = ToDevice(scores);
+    const auto mean = Poisoned<float>(int64_t{sets} * pages);
+    MeanOverRows(device_scores.get(), sets, rows_a_set, pages, mean.get(), nullptr);
+    const std::vector<float> means = ToHost(mean);
+    for (int set = 0; set < sets; ++set) {
+      for (int page = 0; page < pages; ++page) {
+        double sum = 0;
+        for (int row = set * rows_a_set; row < (set + 1) * rows_a_set; ++row) {
+          sum += scores[row * pages + page];
+        }
+        ASSERT_NEAR(means[set * pages + page], sum / rows_a_set, 1e-6) << set << " " << page;
+      }
+    }
+  }
+}
+
 // ---- Top-k
 
 std::vector<int32_t> Largest(std::span<const float> scores, int k) {
@@ -358,27 +381,34 @@ std::vector<int32_t> Largest(std::span<const float> scores, int k) {
   const auto better = [&](int32_t a, int32_t b) {
     return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
   };
-  std::nth_element(ids.begin(), ids.begin() + k - 1, ids.end(), better);
+  if (k > 0) std::nth_element(ids.begin(), ids.begin() + k - 1, ids.end(), better);
   ids.resize(static_cast<size_t>(k));
   std::sort(ids.begin(), ids.end());
   return ids;
 }
 
-void ExpectTopK(const std::vector<float>& scores, int rows, int k) {
+// `last` is what row 0 ends with, row 1 with the next number, and so on; -1: nothing.
+void ExpectTopK(const std::vector<float>& scores, int rows, int k, int32_t last = -1) {
   const int candidates = static_cast<int>(scores.size()) / rows;
   SCOPED_TRACE(testing::Message() << rows << " rows, " << k << " of " << candidates);
   const Buffer<float> device = ToDevice(scores);
-  const auto ids = Poisoned<int32_t>(int64_t{rows} * k);
+  const int written = k + (last >= 0 ? 1 : 0);
+  const auto ids = Poisoned<int32_t>(int64_t{rows} * written);
   const auto workspace = Poisoned<uint8_t>(TopKWorkspace(rows, candidates, k));
-  TopK(device.get(), rows, candidates, k, ids.get(), workspace.get(), nullptr);
+  std::vector<int32_t> lasts(static_cast<size_t>(rows));
+  std::iota(lasts.begin(), lasts.end(), last);
+  const Buffer<int32_t> device_lasts = ToDevice(lasts);
+  TopK(device.get(), rows, candidates, k, ids.get(), workspace.get(), nullptr,
+       last >= 0 ? device_lasts.get() : nullptr);
   const std::vector<int32_t> chosen = ToHost(ids);
   for (int row = 0; row < rows; ++row) {
-    const auto first = chosen.begin() + int64_t{row} * k;
-    const std::vector<int32_t> of_row(first, first + k);
-    ASSERT_EQ(of_row, Largest(std::span(scores).subspan(static_cast<size_t>(row) * candidates,
-                                                        static_cast<size_t>(candidates)),
-                              k))
-        << "row " << row;
+    const auto first = chosen.begin() + int64_t{row} * written;
+    std::vector<int32_t> expected =
+        Largest(std::span(scores).subspan(static_cast<size_t>(row) * candidates,
+                                          static_cast<size_t>(candidates)),
+                k);
+    if (last >= 0) expected.push_back(last + row);
+    ASSERT_EQ(std::vector<int32_t>(first, first + written), expected) << "row " << row;
   }
 }
 
@@ -431,6 +461,18 @@ TEST_F(Selection, TopKOfAMillion) {
   // Rounded, so that many tie.
   for (float& score : scores) score = std::round(normal(random_) * 1024) / 1024;
   for (int k : {1, 64, 2048, 8191, 8192}) ExpectTopK(scores, 1, k);
+}
+
+TEST_F(Selection, TopKEndsWithTheLastPageWhereThereIsOne) {
+  std::normal_distribution<float> normal;
+  for (const auto& [rows, candidates] :
+       std::vector<std::array<int, 2>>{{1, 0}, {1, 1}, {32, 127}, {8, 4097}, {2, 20011}}) {
+    std::vector<float> scores(static_cast<size_t>(rows) * candidates);
+    for (float& score : scores) score = normal(random_);
+    for (int k : std::set<int>{0, std::min(1, candidates), candidates / 3}) {
+      ExpectTopK(scores, rows, k, candidates);
+    }
+  }
 }
 
 TEST_F(Selection, TopKRefusesWhatItCannotDo) {
@@ -501,6 +543,68 @@ TEST_F(Selection, SlotsFollowTheRule) {
       ASSERT_EQ(ToHost(missed_unit), units_expected);
       ASSERT_EQ(ToHost(missed_slot), slots_expected);
       ASSERT_EQ(ToHost(slot_unit), held);
+    }
+  }
+}
+
+// Each row beside the cache that predictions are made from: the same units missed and kept, those
+// that stay where they were.
+TEST_F(Selection, VictimsAreThoseOfThePageCache) {
+  for (const auto& [rows, k, slots, units] : std::vector<std::array<int, 4>>{
+           {1, 1, 1, 5}, {8, 20, 32, 90}, {5, 64, 64, 300}, {3, 40, 700, 900}, {2, 0, 10, 20}}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows, " << k << " in " << slots << " slots");
+    std::vector<methods::PageCache> caches(static_cast<size_t>(rows), methods::PageCache(slots));
+    std::vector<int32_t> held(static_cast<size_t>(rows) * slots, -1);
+    std::uniform_int_distribution<int> score_of(0, units / 3);  // many tie
+    for (int step = 0; step < 20; ++step) {
+      std::vector<float> scores(static_cast<size_t>(rows) * units);
+      for (float& score : scores) score = static_cast<float>(score_of(random_));
+      std::vector<int32_t> ids, enabled;
+      std::vector<std::vector<uint32_t>> missing;
+      for (int row = 0; row < rows; ++row) {
+        methods::PageCache& cache = caches[row];
+        const std::span<int32_t> of_row(held.data() + row * slots, static_cast<size_t>(slots));
+        if (step % 7 == 6 && !cache.pages().empty()) {  // one slot is freed
+          std::vector<uint32_t> pages(cache.pages().begin(), cache.pages().end());
+          const auto freed = pages.begin() + static_cast<int64_t>(random_() % pages.size());
+          *std::find(of_row.begin(), of_row.end(), static_cast<int32_t>(*freed)) = -1;
+          pages.erase(freed);
+          cache.Fill(std::move(pages));
+        }
+        const std::span<const float> row_scores(scores.data() + row * units,
+                                                static_cast<size_t>(units));
+        const std::vector<uint32_t> wanted = methods::Best(row_scores, 0, k);
+        ids.insert(ids.end(), wanted.begin(), wanted.end());
+        enabled.push_back(step > 0 && random_() % 4 == 0 ? 0 : 1);
+        missing.push_back(enabled[row] != 0 ? cache.Recall(wanted, row_scores, 0)
+                                            : std::vector<uint32_t>{});
+      }
+      const Buffer<int32_t> device_ids = ToDevice(ids), device_enabled = ToDevice(enabled);
+      const Buffer<int32_t> slot_unit = ToDevice(held);
+      const Buffer<float> device_scores = ToDevice(scores);
+      const auto missed_unit = Poisoned<int32_t>(int64_t{rows} * k);
+      const auto missed_slot = Poisoned<int32_t>(int64_t{rows} * k);
+      const auto missed = Poisoned<int32_t>(rows);
+      AssignSlots(device_ids.get(), rows, k, slots, slot_unit.get(), missed_unit.get(),
+                  missed_slot.get(), missed.get(), step == 0 ? nullptr : device_enabled.get(),
+                  {device_scores.get(), units}, nullptr);
+      const std::vector<int32_t> after = ToHost(slot_unit), counts = ToHost(missed);
+      const std::vector<int32_t> recalled = ToHost(missed_unit), taken = ToHost(missed_slot);
+      for (int row = 0; row < rows; ++row) {
+        ASSERT_EQ(counts[row], static_cast<int32_t>(missing[row].size())) << "row " << row;
+        for (int i = 0; i < counts[row]; ++i) {
+          const int32_t slot = taken[row * k + i];
+          ASSERT_EQ(recalled[row * k + i], static_cast<int32_t>(missing[row][i]));
+          ASSERT_TRUE(slot >= 0 && slot < slots) << slot;
+          held[row * slots + slot] = recalled[row * k + i];
+        }
+        std::vector<int32_t> kept(after.begin() + row * slots, after.begin() + (row + 1) * slots);
+        ASSERT_TRUE(std::equal(kept.begin(), kept.end(), held.begin() + row * slots));
+        std::erase(kept, -1);
+        std::sort(kept.begin(), kept.end());
+        const auto expected = caches[row].pages();
+        ASSERT_EQ(kept, std::vector<int32_t>(expected.begin(), expected.end())) << "row " << row;
+      }
     }
   }
 }
