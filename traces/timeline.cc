@@ -65,7 +65,8 @@ std::string FirstFault(const Timeline& timeline) {
   if (timeline.lane.size() != rows || timeline.op.size() != rows || timeline.step.size() != rows ||
       timeline.layer.size() != rows || timeline.role.size() != rows ||
       timeline.name.size() != rows || timeline.duration.size() != rows ||
-      timeline.bytes.size() != rows) {
+      timeline.bytes.size() != rows ||
+      (!timeline.graph_node.empty() && timeline.graph_node.size() != rows)) {
     return "columns differ in length";
   }
   for (size_t row = 0; row < rows; ++row) {

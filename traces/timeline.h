@@ -64,6 +64,8 @@ struct Timeline {
   std::vector<Picoseconds> start;
   std::vector<Picoseconds> duration;
   std::vector<int64_t> bytes;  ///< moved, 0 where none
+  /// Node of the CUDA graph that ran the row, 0 where none; empty where no row has one.
+  std::vector<int64_t> graph_node;
   std::vector<TimelineFlow> flows;
 
   int64_t rows() const { return static_cast<int64_t>(start.size()); }
