@@ -20,6 +20,8 @@
 
 namespace stallcast::capture {
 
+class ActivitySource;
+
 /// What the rows of an op are for.
 struct OpLabel {
   traces::Role role = traces::Role::kOther;
@@ -76,6 +78,9 @@ class GpuRecorder {
   /// Writes a timeline into `*writer`, which nobody else may use until Stop() has returned and
   /// whose Finish() the caller calls, with the numbers that Stop() gave.
   GpuRecorder(traces::TraceWriter* writer, GpuRecorderOptions options);
+  /// Takes a source that is open already; for tests, one of their own.
+  GpuRecorder(std::unique_ptr<ActivitySource> source, const std::filesystem::path& path,
+              const traces::proto::TraceInfo& info, GpuRecorderOptions options);
   /// Stops where Stop() was not called; a failure is lost then.
   ~GpuRecorder();
   GpuRecorder(const GpuRecorder&) = delete;
@@ -88,7 +93,7 @@ class GpuRecorder {
 
   /// Names the lane of a stream (a cudaStream_t or CUstream of the current context). To be called
   /// before work is issued to it. `compute`: see TimelineLane. Where no stream is named, the first
-  /// one that runs a kernel is the compute lane.
+  /// one that runs a kernel or memset is the compute lane.
   void NameStream(void* stream, const std::string& lane, bool compute = false);
   /// Names the lane of the calling thread, before its first CUDA call or span.
   void NameThread(const std::string& lane);

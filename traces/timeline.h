@@ -77,4 +77,8 @@ std::string_view Name(Timeline::Origin origin);
 /// timelines without a fault.
 std::string FirstFault(const Timeline& timeline);
 
+/// Restores the order of rows within lanes where it is lost, sorting all rows by start and keeping
+/// those of one start as they are; else changes nothing. For timelines without a fault.
+void RestoreOrder(Timeline* timeline);
+
 }  // namespace stallcast::traces
