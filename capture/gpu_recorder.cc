@@ -100,15 +100,16 @@ void GpuRecorder::NameStream(void* stream, const std::string& lane, bool compute
 }
 
 void GpuRecorder::NameThread(const std::string& lane) {
-  impl_->Post([thread = ThisThread(), lane](TimelineAssembler& to) { to.NameThread(thread, lane); });
+  impl_->Post(
+      [thread = ThisThread(), lane](TimelineAssembler& to) { to.NameThread(thread, lane); });
 }
 
 Picoseconds GpuRecorder::Now() const {
   return Picoseconds((impl_->source().NowNs() - impl_->origin_ns()) * kPicosecondsPerNs);
 }
 
-void GpuRecorder::AddSpan(const std::string& name, Picoseconds start, Picoseconds end,
-                          int32_t step, int32_t op, int64_t bytes) {
+void GpuRecorder::AddSpan(const std::string& name, Picoseconds start, Picoseconds end, int32_t step,
+                          int32_t op, int64_t bytes) {
   const auto at = [&](Picoseconds time) {
     return impl_->origin_ns() + time.count() / kPicosecondsPerNs;
   };

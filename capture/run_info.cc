@@ -39,8 +39,7 @@ std::string DriverVersion() {
 // Of the first GPU.
 std::string GpuModel() {
   std::error_code error;
-  for (const auto& gpu :
-       std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+  for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
     return Field((gpu.path() / "information").c_str(), "Model");
   }
   return "";
@@ -66,13 +65,14 @@ std::string CommandLine() {
 
 traces::proto::TraceInfo RunInfo() {
   traces::proto::TraceInfo info;
-  const std::string processor = fmt::format("{}, {} processors", Field("/proc/cpuinfo", "model name"),
-                                            std::thread::hardware_concurrency());
+  const std::string processor =
+      fmt::format("{}, {} processors", Field("/proc/cpuinfo", "model name"),
+                  std::thread::hardware_concurrency());
   const std::string gpu = GpuModel();
   info.set_machine(gpu.empty() ? processor : gpu + "; " + processor);
-  info.set_created(fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
-                               fmt::gmtime(std::chrono::system_clock::to_time_t(
-                                   std::chrono::system_clock::now()))));
+  info.set_created(fmt::format(
+      "{:%Y-%m-%dT%H:%M:%SZ}",
+      fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()))));
   info.set_provenance("recorded while it ran: " + CommandLine());
   if (const std::string driver = DriverVersion(); !driver.empty()) {
     (*info.mutable_software())["driver"] = driver;

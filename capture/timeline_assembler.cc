@@ -249,8 +249,8 @@ uint32_t TimelineAssembler::NameOf(std::string_view name) {
   if (known != name_index_.end()) return known->second;
   const bool room = name_bytes_ + name.size() <= kMaxNameBytes;
   if (!room) name = "(more names)";
-  const auto [entry, fresh] = name_index_.try_emplace(
-      std::string(name), static_cast<uint32_t>(part_.names.size()));
+  const auto [entry, fresh] =
+      name_index_.try_emplace(std::string(name), static_cast<uint32_t>(part_.names.size()));
   if (fresh) {
     part_.names.push_back(Readable(name));
     name_bytes_ += name.size() + part_.names.back().size();
@@ -277,8 +277,8 @@ uint16_t TimelineAssembler::StreamLane(StreamKey stream, bool computes) {
     if (named != stream_names_.end()) {
       return traces::TimelineLane{named->second.name, LaneKind::kStream, named->second.compute};
     }
-    const bool several = !stream_lanes_.empty() &&
-                         stream_lanes_.begin()->first.context != stream.context;
+    const bool several =
+        !stream_lanes_.empty() && stream_lanes_.begin()->first.context != stream.context;
     const bool compute = computes && !compute_named_;
     compute_named_ |= compute;
     return traces::TimelineLane{
@@ -317,8 +317,9 @@ uint16_t TimelineAssembler::RangeLane(uint32_t thread) {
 }
 
 uint16_t TimelineAssembler::WaitLane() {
-  return LaneOf(other_lanes_, 0,
-                [] { return traces::TimelineLane{"waits of unknown threads", LaneKind::kOther}; });
+  return LaneOf(other_lanes_, 0, [] {
+    return traces::TimelineLane{"waits of unknown threads", LaneKind::kOther};
+  });
 }
 
 }  // namespace stallcast::capture

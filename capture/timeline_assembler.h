@@ -112,7 +112,7 @@ class TimelineAssembler {
   std::vector<Row> waiting_;
   CallTable calls_;
   std::unordered_map<uint64_t, uint64_t> node_ids_;  // graph node to external id
-  int64_t latest_ns_ = 0;  // end of any record
+  int64_t latest_ns_ = 0;                            // end of any record
   std::unordered_map<uint64_t, OpenRange> ranges_;
   std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> name_index_;
   size_t name_bytes_ = 0;

@@ -55,7 +55,8 @@ struct Ended {
 template <typename Prepare>
 Ended RunProgramOf(const RecordCommand& command, const Prepare& prepare) {
   std::vector<char*> arguments;
-  for (const std::string& word : command.program) arguments.push_back(const_cast<char*>(word.data()));
+  for (const std::string& word : command.program)
+    arguments.push_back(const_cast<char*>(word.data()));
   arguments.push_back(nullptr);
   const auto begin = Clock::now();
   // A Ctrl-C is for the program; what it then records is still reported.
@@ -96,7 +97,8 @@ int RecordCommand::Run() const {
     setenv("STALLCAST_RECORD", path.c_str(), 1);
   });
   if (measure_overhead) {
-    fmt::print(stderr, "stallcast-gpu: {:.3f} s recorded, {:.3f} s without ({:+.1f} %), whole runs\n",
+    fmt::print(stderr,
+               "stallcast-gpu: {:.3f} s recorded, {:.3f} s without ({:+.1f} %), whole runs\n",
                ended.seconds, without.seconds, 100 * (ended.seconds / without.seconds - 1));
   }
   if (ended.status == 0 && !fs::exists(path)) {
@@ -111,7 +113,8 @@ int RecordCommand::Run() const {
 void AddRecord(CLI::App& app) {
   auto command = std::make_shared<RecordCommand>();
   CLI::App* sub = app.add_subcommand("record", "Record any CUDA program as a timeline");
-  sub->description(R"(Runs a program and records its kernels, copies, waits, CUDA calls and NVTX ranges.
+  sub->description(
+      R"(Runs a program and records its kernels, copies, waits, CUDA calls and NVTX ranges.
 
 Examples:
   stallcast-gpu record -o run.kvt -- python3 serve.py --model llama

@@ -40,8 +40,9 @@ void* Open() {
   for (const std::string& place : Places()) {
     if (void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   }
-  throw Error(fmt::format("{} not found", kLibrary), "CUPTI",
-              "install it (package cuda-cupti of the CUDA toolkit), or point STALLCAST_CUPTI at it");
+  throw Error(
+      fmt::format("{} not found", kLibrary), "CUPTI",
+      "install it (package cuda-cupti of the CUDA toolkit), or point STALLCAST_CUPTI at it");
 }
 
 template <typename Function>

@@ -29,9 +29,9 @@ std::string WithoutVersion(std::string name) {
 
 bool IsQuestion(std::string_view name) {
   static constexpr std::array<std::string_view, 14> kQuestions = {
-      "Get",        "Query",       "Peek",        "IsCapturing",    "Exchange",
-      "CanAccess",  "ElapsedTime", "SetDevice",   "Occupancy",      "Configuration",
-      "__cudaReg",  "__cudaUnreg", "__cudaInit",  "CreateChannelDesc"};
+      "Get",       "Query",       "Peek",       "IsCapturing",      "Exchange",
+      "CanAccess", "ElapsedTime", "SetDevice",  "Occupancy",        "Configuration",
+      "__cudaReg", "__cudaUnreg", "__cudaInit", "CreateChannelDesc"};
   return HoldsOneOf(name, kQuestions);
 }
 

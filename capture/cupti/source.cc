@@ -35,9 +35,12 @@ constexpr std::chrono::seconds kStopLimit{30};
 static_assert(CUPTI_API_VERSION >= 130000);
 
 constexpr std::array kKinds = {
-    CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-    CUPTI_ACTIVITY_KIND_MEMCPY,               CUPTI_ACTIVITY_KIND_MEMCPY2,
-    CUPTI_ACTIVITY_KIND_MEMSET,               CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
+    CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+    CUPTI_ACTIVITY_KIND_MEMCPY,
+    CUPTI_ACTIVITY_KIND_MEMCPY2,
+    CUPTI_ACTIVITY_KIND_MEMSET,
+    CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
 };
 
 // What CUPTI's buffer callbacks need: they carry no user data.
@@ -75,8 +78,8 @@ void CUPTIAPI BufferRequested(uint8_t** buffer, size_t* size, size_t* max_record
   *max_records = 0;
 }
 
-void CUPTIAPI BufferCompleted(CUcontext context, uint32_t stream, uint8_t* buffer,
-                              size_t /*size*/, size_t valid_bytes) {
+void CUPTIAPI BufferCompleted(CUcontext context, uint32_t stream, uint8_t* buffer, size_t /*size*/,
+                              size_t valid_bytes) {
   const std::shared_ptr<Session> session = TheSession();
   if (session == nullptr) {
     std::free(buffer);  // handed over after the end
@@ -147,8 +150,8 @@ class CuptiSource : public ActivitySource {
   StreamKey KeyOf(void* stream) const override;
 
  private:
-  static void CUPTIAPI OnCallback(void* user_data, CUpti_CallbackDomain domain,
-                                  CUpti_CallbackId id, const void* data) {
+  static void CUPTIAPI OnCallback(void* user_data, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                                  const void* data) {
     if (domain != CUPTI_CB_DOMAIN_RESOURCE) return;
     const auto* source = static_cast<const CuptiSource*>(user_data);
     const auto* resource = static_cast<const CUpti_ResourceData*>(data);
@@ -180,8 +183,7 @@ void CuptiSource::Subscribe() {
   params.subscriberName = "Stallcast";
   params.oldSubscriberName = holder.data();
   params.oldSubscriberSize = holder.size();
-  const CUptiResult result =
-      cupti_.Subscribe(&subscriber_, OnCallback, this, &params);
+  const CUptiResult result = cupti_.Subscribe(&subscriber_, OnCallback, this, &params);
   if (result == CUPTI_SUCCESS) return;
   subscriber_ = nullptr;
   if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {

@@ -45,10 +45,10 @@ void AtExit() {
   if (g_recorder == nullptr || getpid() != g_process) return;  // a forked child records nothing
   try {
     const GpuRecorderStats stats = g_recorder->Stop();
-    Say(fmt::format("{} rows in {}{}{}", stats.rows, *g_path,
-                    stats.dropped > 0 ? fmt::format(", {} records dropped", stats.dropped) : "",
-                    stats.zero_stamps > 0 ? fmt::format(", {} without a time", stats.zero_stamps)
-                                          : ""));
+    Say(fmt::format(
+        "{} rows in {}{}{}", stats.rows, *g_path,
+        stats.dropped > 0 ? fmt::format(", {} records dropped", stats.dropped) : "",
+        stats.zero_stamps > 0 ? fmt::format(", {} without a time", stats.zero_stamps) : ""));
   } catch (const std::exception& error) {
     Say(fmt::format("the recording ends early: {}", error.what()));
   }

@@ -42,10 +42,9 @@ int ParseAndRun(const Program& program, int argc, char** argv) {
     const auto parsed = app.get_subcommands();
     if (error.get_exit_code() != 0) {
       const std::string command = parsed.empty() ? "" : parsed.front()->get_name() + " ";
-      return Fail(program,
-                  fmt::format("{}; run `{} {}--help`", FirstLine(error.what()), program.name,
-                              command),
-                  2);
+      return Fail(
+          program,
+          fmt::format("{}; run `{} {}--help`", FirstLine(error.what()), program.name, command), 2);
     }
     // Asked for: --help or --version.
     Print(dynamic_cast<const CLI::CallForVersion*>(&error) ? error.what() + std::string("\n")
