@@ -4,17 +4,14 @@
 
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <memory>
-#include <new>
 #include <string>
 
+#include "capture/c_abi.h"
 #include "capture/tensor_recorder.h"
 #include "traces/common/error.h"
 #include "traces/format/trace_file.h"
 
-using stallcast::Error;
-using stallcast::UsageError;
 using stallcast::capture::RecorderOptions;
 using stallcast::capture::SourceRows;
 using stallcast::capture::TensorRecorder;
@@ -22,6 +19,16 @@ using stallcast::traces::DType;
 using stallcast::traces::TensorKind;
 using stallcast::traces::TensorSpec;
 namespace proto = stallcast::traces::proto;
+using stallcast::UsageError;
+using stallcast::capture::Guarded;
+using stallcast::capture::LastError;
+using stallcast::capture::NotNull;
+using stallcast::capture::Text;
+
+std::string& stallcast::capture::LastError() {
+  thread_local std::string text;
+  return text;
+}
 
 struct stallcast_recorder {
   stallcast_recorder(const char* path, const proto::TraceInfo& info, const RecorderOptions& options)
@@ -31,43 +38,6 @@ struct stallcast_recorder {
 };
 
 namespace {
-
-std::string& LastError() {
-  thread_local std::string text;
-  return text;
-}
-
-/// Runs `body` and turns what it throws into a status and a text.
-template <typename Body>
-int Guarded(const char* function, Body&& body) noexcept {
-  try {
-    try {
-      body();
-      return STALLCAST_OK;
-    } catch (const Error& error) {
-      LastError() = error.what();
-      return error.usage() ? STALLCAST_USAGE : STALLCAST_FAILURE;
-    } catch (const std::bad_alloc&) {
-      LastError() =
-          fmt::format("out of memory ({}): record fewer layers or smaller chunks", function);
-    } catch (const std::exception& error) {
-      LastError() = fmt::format("{} ({}): report this as a bug", error.what(), function);
-    }
-  } catch (...) {
-    // Not even the message could be stored; the status alone has to do.
-  }
-  return STALLCAST_FAILURE;
-}
-
-template <typename T>
-T& NotNull(T* pointer, const char* what, const char* function) {
-  if (!pointer) {
-    throw UsageError(fmt::format("{} is null", what), function, "pass a valid address");
-  }
-  return *pointer;
-}
-
-const char* Text(const char* text) { return text ? text : ""; }
 
 void AddPairs(const stallcast_pair* pairs, google::protobuf::Map<std::string, std::string>* out) {
   for (; pairs && pairs->name; ++pairs) (*out)[pairs->name] = Text(pairs->value);

@@ -1,5 +1,5 @@
-/* C interface of the tensor recorder, for Python's ctypes and other languages: the only symbols
- * that libstallcast_capture.so exports.
+/* C interface of the tensor recorder, for Python's ctypes and other languages. With
+ * gpu_recorder_c.h: the only symbols that libstallcast_capture.so exports.
  *
  * Every function that returns int returns STALLCAST_OK, STALLCAST_USAGE (the call itself was wrong:
  * a null pointer, a wrong shape, a call after close) or STALLCAST_FAILURE (disk full, no such

@@ -2,9 +2,33 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace stallcast::traces {
+namespace {
+
+bool InOrder(const Timeline& timeline) {
+  std::vector<Picoseconds> last(timeline.lanes.size(), Picoseconds::min());
+  for (size_t row = 0; row < timeline.start.size(); ++row) {
+    Picoseconds& before = last[timeline.lane[row]];
+    if (timeline.start[row] < before) return false;
+    before = timeline.start[row];
+  }
+  return true;
+}
+
+template <typename T>
+void Permute(const std::vector<uint32_t>& order, std::vector<T>* column) {
+  if (column->empty()) return;
+  std::vector<T> sorted;
+  sorted.reserve(order.size());
+  for (const uint32_t row : order) sorted.push_back((*column)[row]);
+  *column = std::move(sorted);
+}
+
+}  // namespace
 
 std::string_view Name(Role role) {
   switch (role) {
@@ -65,7 +89,8 @@ std::string FirstFault(const Timeline& timeline) {
   if (timeline.lane.size() != rows || timeline.op.size() != rows || timeline.step.size() != rows ||
       timeline.layer.size() != rows || timeline.role.size() != rows ||
       timeline.name.size() != rows || timeline.duration.size() != rows ||
-      timeline.bytes.size() != rows) {
+      timeline.bytes.size() != rows ||
+      (!timeline.graph_node.empty() && timeline.graph_node.size() != rows)) {
     return "columns differ in length";
   }
   for (size_t row = 0; row < rows; ++row) {
@@ -84,6 +109,23 @@ std::string FirstFault(const Timeline& timeline) {
     }
   }
   return "";
+}
+
+void RestoreOrder(Timeline* timeline) {
+  if (InOrder(*timeline)) return;
+  std::vector<uint32_t> order(timeline->start.size());
+  std::iota(order.begin(), order.end(), uint32_t{0});
+  std::ranges::stable_sort(order, {}, [&](uint32_t row) { return timeline->start[row]; });
+  Permute(order, &timeline->lane);
+  Permute(order, &timeline->op);
+  Permute(order, &timeline->step);
+  Permute(order, &timeline->layer);
+  Permute(order, &timeline->role);
+  Permute(order, &timeline->name);
+  Permute(order, &timeline->start);
+  Permute(order, &timeline->duration);
+  Permute(order, &timeline->bytes);
+  Permute(order, &timeline->graph_node);
 }
 
 }  // namespace stallcast::traces

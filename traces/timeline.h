@@ -64,6 +64,8 @@ struct Timeline {
   std::vector<Picoseconds> start;
   std::vector<Picoseconds> duration;
   std::vector<int64_t> bytes;  ///< moved, 0 where none
+  /// Node of the CUDA graph that ran the row, 0 where none; empty where no row has one.
+  std::vector<int64_t> graph_node;
   std::vector<TimelineFlow> flows;
 
   int64_t rows() const { return static_cast<int64_t>(start.size()); }
@@ -74,5 +76,9 @@ std::string_view Name(Timeline::Origin origin);
 /// What is wrong with the columns (lengths, indices, times), or empty. Files and exports hold only
 /// timelines without a fault.
 std::string FirstFault(const Timeline& timeline);
+
+/// Restores the order of rows within lanes where it is lost, sorting all rows by start and keeping
+/// those of one start as they are; else changes nothing. For timelines without a fault.
+void RestoreOrder(Timeline* timeline);
 
 }  // namespace stallcast::traces

@@ -21,6 +21,14 @@ What a killed process loses: of each tensor the last decoded tokens, at most 16 
 hook, 64 more in flight from the device and 63 in the writer. An exception inside the `with` block
 loses nothing that was recorded; the file then reads as truncated, because the run was.
 
+`timeline(path)` records what the GPU does instead: kernels, copies, waits, CUDA calls and NVTX
+ranges, through CUPTI, as a measured timeline:
+
+    with stallcast_capture.timeline("timeline.kvt") as recorder:
+        for step in range(64):
+            with recorder.step(step):
+                model(...)
+
 The C++ writer is found through the environment variable STALLCAST_CAPTURE_LIBRARY, else beside this
 file, else in the source tree's build/lib/capture.
 """
@@ -45,6 +53,7 @@ import transformers
 
 ABI_VERSION = 1
 LIBRARY_NAME = "libstallcast_capture.so"
+INJECTED_NAME = "libstallcast_inject.so"
 QUERY, KEY, VALUE = 1, 2, 3
 DTYPES = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3}
 STAGED_STEPS = 16  # decode steps that share one copy to the host
@@ -115,15 +124,27 @@ class _Rows(ctypes.Structure):
     ]
 
 
+class _GpuStats(ctypes.Structure):
+    _fields_ = [
+        ("rows", ctypes.c_int64),
+        ("dropped", ctypes.c_int64),
+        ("zero_stamps", ctypes.c_int64),
+        ("unmatched", ctypes.c_int64),
+    ]
+
+
 class _Library:
     """The shared library; a status that is not 0 becomes a CaptureError."""
 
     def __init__(self):
         handle, text = ctypes.c_void_p, ctypes.c_char_p
-        self._library = ctypes.CDLL(self._find())
+        self.path = self._find()
+        self._library = ctypes.CDLL(self.path)
         self._library.stallcast_last_error.restype = text
         self._library.stallcast_recorder_free.argtypes = [handle]
         self._library.stallcast_recorder_free.restype = None
+        self._library.stallcast_gpu_recorder_free.argtypes = [handle]
+        self._library.stallcast_gpu_recorder_free.restype = None
         arguments = {
             "stallcast_recorder_open": [
                 text,
@@ -136,6 +157,10 @@ class _Library:
             "stallcast_recorder_set_parameter": [handle, text, text],
             "stallcast_recorder_close": [handle],
             "stallcast_trace_read": [text, ctypes.POINTER(_Rows), handle, ctypes.c_int64],
+            "stallcast_gpu_recorder_open": [text, text, ctypes.POINTER(handle)],
+            "stallcast_gpu_recorder_push": [handle, ctypes.c_int32, ctypes.c_int32],
+            "stallcast_gpu_recorder_pop": [handle],
+            "stallcast_gpu_recorder_close": [handle, ctypes.POINTER(_GpuStats)],
         }
         for name, types in arguments.items():
             getattr(self._library, name).argtypes = types
@@ -143,7 +168,7 @@ class _Library:
         if version != ABI_VERSION:
             raise CaptureError(
                 f"the library speaks interface version {version}, this file {ABI_VERSION}",
-                self._find(),
+                self.path,
                 "take both from the same version of Stallcast",
             )
 
@@ -181,6 +206,9 @@ class _Library:
 
     def free(self, recorder):
         self._library.stallcast_recorder_free(recorder)
+
+    def free_gpu(self, recorder):
+        self._library.stallcast_gpu_recorder_free(recorder)
 
 
 def read(path, kind, layer):
@@ -855,6 +883,54 @@ def record(
     )
 
 
+class Timeline:
+    """Records GPU activity between __enter__ and __exit__; see timeline()."""
+
+    def __init__(self, path, title=""):
+        self.path = os.fspath(path)
+        self._title = title
+        self._recorder = None
+        self.stats = _GpuStats()
+
+    def __enter__(self):
+        self._library = _Library()
+        # NVTX looks here at its first range; the library passes it on to the CUPTI in use.
+        injected = os.path.join(os.path.dirname(self._library.path), INJECTED_NAME)
+        if os.path.isfile(injected):
+            os.environ.setdefault("NVTX_INJECTION64_PATH", injected)
+        recorder = ctypes.c_void_p()
+        self._library.gpu_recorder_open(
+            os.fsencode(self.path), _text(self._title), ctypes.byref(recorder)
+        )
+        self._recorder = recorder
+        return self
+
+    def __exit__(self, kind, error, trace):
+        try:
+            if kind is None:
+                torch.cuda.synchronize()
+                self._library.gpu_recorder_close(self._recorder, ctypes.byref(self.stats))
+        finally:
+            self._library.free_gpu(self._recorder)
+            self._recorder = None
+
+    @contextlib.contextmanager
+    def step(self, step):
+        """CUDA calls that this thread makes inside belong to this step."""
+        self._library.gpu_recorder_push(self._recorder, step, -1)
+        try:
+            yield
+        finally:
+            self._library.gpu_recorder_pop(self._recorder)
+
+
+def timeline(path, title=""):
+    """A context manager that records what the GPU does inside it into the file `path`; its step()
+    says which step CUDA calls belong to. Raises CaptureError, where another profiler (torch's own,
+    Nsight) holds CUPTI too."""
+    return Timeline(path, title)
+
+
 # The command.
 
 
@@ -903,6 +979,11 @@ def _parse(arguments):
         help="last prompt tokens whose queries are kept (64)",
     )
     parser.add_argument("--out", required=True, help="the .kvt file to write")
+    parser.add_argument(
+        "--timeline",
+        metavar="FILE",
+        help="also record the GPU's timeline of 64 steps, without recording tensors, to this .kvt",
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
         "--dtype", choices=["auto", "bfloat16", "float16", "float32"], default="auto"
@@ -996,16 +1077,17 @@ class _Run:
         self.next = self._choose(logits)
         return seconds
 
-    def decode(self, steps):
-        """Decodes; returns the seconds of each step."""
+    def decode(self, steps, marker=contextlib.nullcontext):
+        """Decodes, each step in a marker(step); returns the seconds of each step."""
         seconds = []
-        for _ in range(steps):
+        for step in range(steps):
             begin = time.perf_counter()
-            logits = self.model(
-                input_ids=self.next, past_key_values=self.cache, use_cache=True
-            ).logits
-            self.next = self._choose(logits)
-            self.next.item()  # as generate() does to look for the end
+            with marker(step):
+                logits = self.model(
+                    input_ids=self.next, past_key_values=self.cache, use_cache=True
+                ).logits
+                self.next = self._choose(logits)
+                self.next.item()  # as generate() does to look for the end
             seconds.append(time.perf_counter() - begin)
         return seconds
 
@@ -1121,9 +1203,14 @@ def _run(options):
     )
 
     # Steps without recording are timed before and after those with, so that a drift shows in both.
-    timed = min(64, options.decode, limit - len(tokens) - options.decode)
+    spare = limit - len(tokens) - options.decode
+    timed = min(64, options.decode, spare // 2 if options.timeline else spare)
     if options.no_baseline:
         timed = 0
+    if options.timeline and not timed:
+        raise CaptureError(
+            "no steps left to record a timeline of", "--timeline", "lower --decode or --prompt"
+        )
     run = _Run(model, tokens, options)
     without = []
     if timed:
@@ -1140,6 +1227,10 @@ def _run(options):
     total = time.perf_counter() - begin
     if timed:
         without += run.decode(timed)
+    if options.timeline:
+        # Last: CUDA stays slower after it.
+        with timeline(options.timeline, title=_own_command()) as gpu:
+            traced = run.decode(timed, gpu.step)
 
     print(f"model    {model.config.model_type}, {_describe_machine(model.device)}")
     print(
@@ -1154,6 +1245,11 @@ def _run(options):
         )
     elif with_recording:
         print(f"step     {1e3 * statistics.median(with_recording):.3f} ms recording, median")
+    if options.timeline:
+        print(
+            f"timeline {options.timeline}: {gpu.stats.rows:,} rows, {gpu.stats.dropped:,} records "
+            f"dropped; step {_change(statistics.median(traced), statistics.median(without))}"
+        )
     size = os.path.getsize(options.out)
     print(
         f"file     {options.out}: {size / 1e6:.2f} MB, {recorder.tokens:,} tokens, "

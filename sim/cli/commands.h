@@ -1,5 +1,5 @@
 // The commands of `stallcast`, one file each. Each function adds its subcommand with its options,
-// its help and a callback that runs it. A callback throws Error for what the user can act on.
+// its help and a callback that runs it (see program.h).
 #pragma once
 
 #include <CLI/CLI.hpp>

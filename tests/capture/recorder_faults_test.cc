@@ -258,7 +258,7 @@ TEST(RecorderFaults, TheLibraryExportsItsInterfaceOnly) {
     ++symbols;
   }
   pclose(pipe);
-  EXPECT_EQ(symbols, 10);
+  EXPECT_EQ(symbols, 16);
 }
 
 }  // namespace

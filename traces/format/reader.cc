@@ -48,6 +48,7 @@ class Reader {
     for (size_t i = 0; i < scan_.chunks.size(); ++i) ReadChunk(i);
     ReadTensors();
     FinishLogs();
+    for (Timeline& timeline : trace_.timelines) RestoreOrder(&timeline);
     *report = Report();
     return std::move(trace_);
   }

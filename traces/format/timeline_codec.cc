@@ -53,6 +53,12 @@ void EncodeRows(const Timeline& timeline, int64_t begin, int64_t end, proto::Tim
     message->add_duration_ps(timeline.duration[row].count());
     message->add_bytes(timeline.bytes[row]);
   }
+  if (timeline.graph_node.empty()) return;
+  int64_t node = 0;
+  for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row) {
+    const int64_t next = timeline.graph_node[row];
+    message->add_graph_node_delta(Difference(next, std::exchange(node, next)));
+  }
 }
 
 void EncodeFlows(const Timeline& timeline, int64_t begin, int64_t end, proto::Timeline* message) {
@@ -96,6 +102,9 @@ std::string RowFault(const proto::Timeline& message) {
       message.bytes_size() != rows) {
     return "columns differ in length";
   }
+  if (message.graph_node_delta_size() != 0 && message.graph_node_delta_size() != rows) {
+    return "columns differ in length";
+  }
   if (message.flow_from_delta_size() != message.flow_to_minus_from_size()) {
     return "flows differ in length";
   }
@@ -115,6 +124,20 @@ std::string RowFault(const proto::Timeline& message) {
     }
   }
   return "";
+}
+
+// The column appears with the first chunk that has it; rows without have node 0.
+void AppendGraphNodes(const proto::Timeline& message, Timeline* timeline) {
+  const auto rows = static_cast<size_t>(timeline->rows());
+  if (message.graph_node_delta_size() > 0) {
+    timeline->graph_node.resize(rows - static_cast<size_t>(message.graph_node_delta_size()));
+    int64_t node = 0;
+    for (const int64_t delta : message.graph_node_delta()) {
+      timeline->graph_node.push_back(node = Sum(node, delta));
+    }
+  } else if (!timeline->graph_node.empty()) {
+    timeline->graph_node.resize(rows);
+  }
 }
 
 }  // namespace
@@ -163,6 +186,7 @@ std::string AppendTimeline(const proto::Timeline& message, Timeline* timeline) {
     timeline->duration.emplace_back(message.duration_ps(row));
     timeline->bytes.push_back(message.bytes(row));
   }
+  AppendGraphNodes(message, timeline);
   int64_t from = 0;
   for (int i = 0; i < message.flow_from_delta_size(); ++i) {
     from = Sum(from, message.flow_from_delta(i));

@@ -54,7 +54,8 @@ struct ReadOptions {
   std::vector<int> layers = {};  ///< keep tensors of these layers only; empty: all
 };
 
-/// Reads what is intact, on all cores. An access log is given with the layers that are whole.
+/// Reads what is intact, on all cores. An access log is given with the layers that are whole, a
+/// timeline with its rows in order.
 /// Throws Error when the file cannot be opened, is no trace, or is of a newer version; in strict
 /// mode also for anything missing.
 Trace ReadTrace(const std::filesystem::path& path, const ReadOptions& options = {},
@@ -79,7 +80,11 @@ class TraceWriter {
 
   /// `elements` holds spec.bytes() bytes.
   void Write(const TensorSpec& spec, std::span<const std::byte> elements);
-  void Write(const Timeline& timeline);
+  /// Returns the timeline's number in the file.
+  uint32_t Write(const Timeline& timeline);
+  /// Writes more rows of timeline `id`: `part` has its title, notes and tables, which may have
+  /// grown, and the new rows and flows only. The last notes win. Rows may come in any order.
+  void Append(uint32_t id, const Timeline& part);
   void Write(const AccessLog& log);
   /// Replaces the TraceInfo (a later one wins), e.g. once the number of steps is known.
   void Write(const proto::TraceInfo& info);

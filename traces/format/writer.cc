@@ -204,15 +204,20 @@ void TraceWriter::Write(const TensorSpec& spec, std::span<const std::byte> eleme
   impl_->WriteTensor(spec, elements);
 }
 
-void TraceWriter::Write(const Timeline& timeline) {
-  if (std::string fault = FirstFault(timeline); !fault.empty()) {
-    throw Error(fault, fmt::format("timeline '{}'", timeline.title), "correct its columns");
+uint32_t TraceWriter::Write(const Timeline& timeline) {
+  const uint32_t id = impl_->next_id++;
+  Append(id, timeline);
+  return id;
+}
+
+void TraceWriter::Append(uint32_t id, const Timeline& part) {
+  if (std::string fault = FirstFault(part); !fault.empty()) {
+    throw Error(fault, fmt::format("timeline '{}'", part.title), "correct its columns");
   }
-  format::EncodeTimeline(timeline, impl_->next_id++,
-                         [&](const proto::Timeline& message, int64_t rows) {
-                           impl_->WriteMessage(ChunkKind::kTimeline, message);
-                           impl_->records += rows;
-                         });
+  format::EncodeTimeline(part, id, [&](const proto::Timeline& message, int64_t rows) {
+    impl_->WriteMessage(ChunkKind::kTimeline, message);
+    impl_->records += rows;
+  });
 }
 
 void TraceWriter::Write(const AccessLog& log) {

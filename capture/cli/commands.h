@@ -1,0 +1,10 @@
+// The commands of `stallcast-gpu`, one file each (see sim/cli/program.h).
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace stallcast::cli {
+
+void AddRecord(CLI::App& app);
+
+}  // namespace stallcast::cli

@@ -1,0 +1,37 @@
+// From CUPTI's activity records to ours.
+#pragma once
+
+#include <cupti.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "capture/cupti/library.h"
+#include "capture/timeline_assembler.h"
+
+namespace stallcast::capture {
+
+class ActivityParser {
+ public:
+  /// The kind under which ids are pushed, so that those of others are told apart.
+  static constexpr CUpti_ExternalCorrelationKind kExternalKind =
+      CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2;
+
+  explicit ActivityParser(const Cupti& cupti);
+
+  const std::vector<std::string>& runtime_calls() const { return runtime_calls_; }
+  const std::vector<std::string>& driver_calls() const { return driver_calls_; }
+
+  /// Hands every record of a buffer to the assembler; incomplete ones count as dropped.
+  void Parse(uint8_t* buffer, size_t bytes, TimelineAssembler& assembler) const;
+
+ private:
+  void Add(const CUpti_Activity& activity, TimelineAssembler& assembler) const;
+
+  const Cupti& cupti_;
+  const std::vector<std::string> runtime_calls_, driver_calls_;
+};
+
+}  // namespace stallcast::capture
