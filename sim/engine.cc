@@ -1,12 +1,14 @@
 #include "sim/engine.h"
 
 #include <algorithm>
+#include <boost/container_hash/hash.hpp>
 #include <cmath>
 #include <deque>
 #include <limits>
 #include <random>
 #include <span>
 #include <stdexcept>
+#include <unordered_map>
 
 #include "sim/fair_share.h"
 
@@ -24,6 +26,23 @@ constexpr size_t At(LaneId id) { return static_cast<size_t>(plan::Index(id)); }
 
 bool IsHostWork(const plan::Op& op) { return op.lane == op.issuer; }
 
+// Which of the machine's gaps lies before an op.
+enum class Gap : uint8_t { kNone, kKernel, kCopy, kGraph };
+
+int64_t Time(Gap gap, const hardware::Latencies& latency) {
+  switch (gap) {
+    case Gap::kNone:
+      return 0;
+    case Gap::kKernel:
+      return latency.gap.count();
+    case Gap::kCopy:
+      return latency.copy_gap.count();
+    case Gap::kGraph:
+      return latency.graph_gap.count();
+  }
+  return 0;
+}
+
 // Lists of op ids by op, flat.
 struct OpLists {
   std::vector<uint32_t> begin;
@@ -33,26 +52,39 @@ struct OpLists {
   }
 };
 
+struct CostHash {
+  size_t operator()(const OpCost& cost) const {
+    size_t seed = 0;
+    boost::hash_combine(seed, cost.amount);
+    boost::hash_combine(seed, cost.rate);
+    boost::hash_combine(seed, cost.fixed.count());
+    boost::hash_combine(seed, cost.host.count());
+    return seed;
+  }
+};
+
 }  // namespace
 
-// What every run of a plan needs, computed once.
+// What every run of a plan needs, computed once. A plan repeats few distinct costs: each is held
+// once, which leaves memory for the rest and the caches to the event loop.
 struct Simulation::Compiled {
-  std::vector<OpCost> cost;              // by op
+  std::vector<OpCost> costs;
+  std::vector<uint32_t> cost_of;         // by op: index in costs
   std::vector<std::vector<OpId>> calls;  // by host lane: stream ops that it issues and its own work
   std::vector<std::vector<OpId>> queue;  // by stream lane
-  std::vector<int64_t> gap;              // ps between the lane's previous op and this one
+  std::vector<Gap> gap;                  // by op: between the lane's previous op and this one
   std::vector<OpId> previous_call;
   OpLists dependents;
 
   Compiled(const plan::Plan& plan, const hardware::CostModel& model);
-  const OpCost& Cost(OpId id) const { return cost[At(id)]; }
+  const OpCost& Cost(OpId id) const { return costs[cost_of[At(id)]]; }
 };
 
 Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel& model) {
   const size_t ops = plan.ops.size();
-  const hardware::Latencies& latency = model.latencies();
-  cost.reserve(ops);
-  gap.assign(ops, 0);
+  std::unordered_map<OpCost, uint32_t, CostHash> index;
+  cost_of.reserve(ops);
+  gap.assign(ops, Gap::kNone);
   previous_call.assign(ops, OpId::kNone);
   calls.resize(plan.lanes.size());
   queue.resize(plan.lanes.size());
@@ -61,7 +93,10 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   for (size_t i = 0; i < ops; ++i) {
     const plan::Op& op = plan.ops[i];
     const OpId id{static_cast<int32_t>(i)};
-    cost.push_back(model.Cost(op.work));
+    const auto [at, fresh] =
+        index.emplace(model.Cost(op.work), static_cast<uint32_t>(costs.size()));
+    if (fresh) costs.push_back(at->first);
+    cost_of.push_back(at->second);
 
     auto& issued = calls[At(op.issuer)];
     if (!issued.empty()) previous_call[i] = issued.back();
@@ -72,10 +107,9 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
         const plan::Op& before = plan[lane.back()];
         const bool copy = std::holds_alternative<plan::Copy>(op.work);
         const bool copy_before = std::holds_alternative<plan::Copy>(before.work);
-        gap[i] = (op.graph_node && before.graph_node ? latency.graph_gap
-                  : copy != copy_before              ? latency.copy_gap
-                                                     : latency.gap)
-                     .count();
+        gap[i] = op.graph_node && before.graph_node ? Gap::kGraph
+                 : copy != copy_before              ? Gap::kCopy
+                                                    : Gap::kKernel;
       }
       lane.push_back(id);
     }
@@ -245,7 +279,8 @@ class EventLoop {
     if (missing_[At(id)] > 0) return;
     ++stream.next;
     if (stream.previous != OpId::kNone) {
-      HoldBack(id, stream.free_at + compiled_.gap[At(id)], {CauseKind::kLane, stream.previous});
+      HoldBack(id, stream.free_at + Time(compiled_.gap[At(id)], latency_),
+               {CauseKind::kLane, stream.previous});
     }
     stream.current = id;
     stream.phase = Phase::kArrival;
@@ -399,7 +434,7 @@ Execution Simulation::Sample(uint64_t seed) const {
   std::array<double, plan::kOpKinds> spread{};
   for (size_t i = 0; i < plan_.ops.size(); ++i) {
     double& s = spread[plan_.ops[i].work.index()];
-    s = std::max(s, compiled_->cost[i].spread);
+    s = std::max(s, Cost(OpId{static_cast<int32_t>(i)}).spread);
   }
   std::mt19937_64 generator(seed);
   // Box-Muller by hand: the standard's normal_distribution may differ between libraries.

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Raised when a change of the policies makes older logs wrong.
-constexpr int kLogVersion = 1;
+constexpr int kLogVersion = 2;
 
 fs::path UserCache() {
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg)

@@ -276,24 +276,43 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
   return metrics;
 }
 
+namespace {
+
+// Mean of what is known.
+class Mean {
+ public:
+  template <class Values>
+  void Add(const Values& values) {
+    for (const auto value : values) {
+      if (std::isnan(static_cast<double>(value))) continue;
+      sum_ += static_cast<double>(value);
+      ++count_;
+    }
+  }
+  double value() const {
+    return count_ > 0 ? sum_ / static_cast<double>(count_)
+                      : std::numeric_limits<double>::quiet_NaN();
+  }
+
+ private:
+  double sum_ = 0;
+  int64_t count_ = 0;
+};
+
+}  // namespace
+
 SelectionMetrics Summarize(const traces::AccessLog& log) {
   SelectionMetrics metrics;
-  int64_t selected = 0, recalled = 0, corrected = 0, cells = 0, compared = 0, masses = 0;
-  double similarity = 0, mass = 0;
+  int64_t selected = 0, recalled = 0, corrected = 0, cells = 0;
+  Mean mass, error, similarity, evictions;
   for (const traces::LayerAccess& layer : log.layers) {
-    for (float m : layer.attention_mass) {
-      if (std::isnan(m)) continue;
-      mass += m;
-      ++masses;
-    }
+    mass.Add(layer.attention_mass);
+    error.Add(layer.output_error);
     if (layer.dense) continue;
     selected += layer.selected.total();
     recalled += layer.recalled_now.total() + layer.recalled_ahead.total();
-    for (float s : layer.similarity) {
-      if (std::isnan(s)) continue;
-      similarity += s;
-      ++compared;
-    }
+    similarity.Add(layer.similarity);
+    evictions.Add(layer.evicted);
     for (auto cell = layer.flags.begin(); cell != layer.flags.end(); cell += layer.heads) {
       corrected += std::any_of(cell, cell + layer.heads,
                                [](uint8_t flags) { return (flags & traces::kSelectedNow) != 0; });
@@ -306,8 +325,10 @@ SelectionMetrics Summarize(const traces::AccessLog& log) {
   metrics.hit_rate =
       selected > 0 ? 1 - share(static_cast<double>(recalled), selected) : share(0, 0);
   metrics.correction_rate = share(static_cast<double>(corrected), cells);
-  metrics.attention_mass = share(mass, masses);
-  metrics.similarity = share(similarity, compared);
+  metrics.attention_mass = mass.value();
+  metrics.output_error = error.value();
+  metrics.similarity = similarity.value();
+  metrics.evictions = evictions.value();
   return metrics;
 }
 

@@ -60,8 +60,13 @@ struct SelectionMetrics {
   double hit_rate = 0;         ///< selected units already on the GPU; NaN where nothing is selected
   double correction_rate = 0;  ///< (step, layer) with selection on the critical path; NaN likewise
   double attention_mass =
-      0;                  ///< mean over all layers and steps, dense layers included; NaN: not known
+      0;  ///< mean over all layers and steps, dense layers included; NaN: not known
+  /// Relative error of the attention output, mean over the steps of the layers whose values were
+  /// captured, dense layers included; NaN: not known.
+  double output_error = 0;
   double similarity = 0;  ///< mean of what was compared; NaN: nothing was
+  /// Units that left the GPU, mean over steps, layers and selection heads; NaN: not known.
+  double evictions = 0;
 };
 SelectionMetrics Summarize(const traces::AccessLog& log);
 

@@ -70,8 +70,7 @@ struct Predictor::Impl {
   traces::ReadReport report;
   traces::proto::TraceInfo info;
   std::optional<LogCache> cache;
-  std::mutex mutex;                        // guards what follows
-  std::shared_ptr<traces::Trace> tensors;  // read when a replay first needs them
+  std::mutex mutex;  // guards what follows
   std::map<std::string, std::shared_ptr<const traces::AccessLog>> logs;
 
   std::shared_ptr<const traces::AccessLog> Log(const std::string& name,
@@ -84,11 +83,10 @@ struct Predictor::Impl {
     auto& log = logs[key];
     if (!log && cache) log = cache->Load(name, params);
     if (!log) {
-      if (!tensors) {
-        traces::ReadOptions read;
-        read.strict = options.strict;
-        tensors = std::make_shared<traces::Trace>(traces::ReadTrace(path, read));
-      }
+      // Read anew for each replay, which takes far longer than that, and not held meanwhile.
+      traces::ReadOptions read;
+      read.strict = options.strict;
+      const traces::Trace tensors = traces::ReadTrace(path, read);
       std::function<void(double)> progress;
       if (options.progress) {
         progress = [this, &name](double share) { options.progress("replaying " + name, share); };
@@ -96,7 +94,7 @@ struct Predictor::Impl {
       // While this thread holds the lock it must not take up other work, which may want the lock.
       tbb::this_task_arena::isolate([&] {
         log = std::make_shared<const traces::AccessLog>(
-            methods::Replay(*tensors, report.content_hash, name, method, progress));
+            methods::Replay(tensors, report.content_hash, name, method, progress));
       });
       if (cache) cache->Store(*log);
     }
@@ -198,7 +196,9 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     out.selection = {.hit_rate = std::numeric_limits<double>::quiet_NaN(),
                      .correction_rate = std::numeric_limits<double>::quiet_NaN(),
                      .attention_mass = 1,
-                     .similarity = std::numeric_limits<double>::quiet_NaN()};
+                     .output_error = 0,
+                     .similarity = std::numeric_limits<double>::quiet_NaN(),
+                     .evictions = 0};
   }
 
   out.weights = model.WeightBytes();

@@ -125,6 +125,10 @@ ResultStore::ResultStore(const std::filesystem::path& path, bool create) : name_
     Execute("BEGIN IMMEDIATE");
     Execute("CREATE TABLE IF NOT EXISTS points (point TEXT, trace TEXT, " + columns +
             ", PRIMARY KEY (point, trace)) WITHOUT ROWID");
+    // A file of an earlier version lacks the fields that came later.
+    for (const PredictionField& field : PredictionFields()) {
+      if (!HasColumn(field.name)) Execute("ALTER TABLE points ADD COLUMN " + field.name + " REAL");
+    }
     Execute(fmt::format("PRAGMA user_version = {}", kFormat));
     Execute("COMMIT");
   } catch (...) {
@@ -134,6 +138,12 @@ ResultStore::ResultStore(const std::filesystem::path& path, bool create) : name_
 }
 
 ResultStore::~ResultStore() { sqlite3_close(database_); }
+
+bool ResultStore::HasColumn(const std::string& name) {
+  Statement column(*this, "SELECT 1 FROM pragma_table_info('points') WHERE name = ?");
+  column.Bind(name);
+  return column.Step();
+}
 
 void ResultStore::Execute(const std::string& sql) {
   Statement statement(*this, sql);
@@ -173,12 +183,17 @@ void ResultStore::Write(const GridPoint& point, const std::string& trace_hash,
     overrides.push_back(fmt::format("{}={}", path, value));
   const std::string finished =
       fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-  const size_t columns = 2 + kColumns.size() + PredictionFields().size();
+  std::string columns = "point, trace", values = "?, ?";
+  const auto column = [&](std::string_view name) {
+    columns += fmt::format(", {}", name);
+    values += ", ?";
+  };
+  for (const std::string_view declared : kColumns) column(declared.substr(0, declared.find(' ')));
+  for (const PredictionField& field : PredictionFields()) column(field.name);
 
   const std::lock_guard lock(mutex_);
-  std::string values = "?";
-  for (size_t i = 1; i < columns; ++i) values += ", ?";
-  Statement insert(*this, "INSERT OR REPLACE INTO points VALUES (" + values + ")");
+  Statement insert(*this,
+                   "INSERT OR REPLACE INTO points (" + columns + ") VALUES (" + values + ")");
   insert.Bind(point.key);
   insert.Bind(trace_hash);
   insert.Bind(std::string(prediction ? "ok" : "failed"));

@@ -18,7 +18,8 @@ namespace stallcast::sim {
 /// The table `points`: point (its key) and trace (content hash) are the primary key; then status
 /// ("ok" or "failed"), message, what was asked for, and every PredictionField by name (NULL where
 /// not known). Each Put is a transaction in write-ahead mode: what returned is there after a crash,
-/// and any number of threads and processes may write one file. Errors name the file.
+/// and any number of threads and processes may write one file. A file of an earlier version gets
+/// the fields that it lacks. Errors name the file.
 class ResultStore {
  public:
   /// Opens the file, or makes it where `create`.
@@ -45,6 +46,7 @@ class ResultStore {
 
  private:
   class Statement;
+  bool HasColumn(const std::string& name);
   void Execute(const std::string& sql);
   void Write(const GridPoint& point, const std::string& trace_hash, const Prediction* prediction,
              const std::string& message);

@@ -37,7 +37,8 @@ enum AccessFlag : uint8_t {
 /// number of independent selections: 1 (one set a layer), the KV heads, or the query heads.
 struct LayerAccess {
   int32_t layer = 0;   ///< in the trace
-  bool dense = false;  ///< attends everything; then heads is 0 and only `attention_mass` is filled
+  bool dense = false;  ///< attends everything; then heads is 0 and only the columns of one
+                       ///< value a step are filled
   int32_t heads = 0;
   std::vector<uint8_t> flags;
   std::vector<float>
@@ -46,9 +47,15 @@ struct LayerAccess {
   IdLists recalled_now;    ///< units moved host to GPU before this step's attention
   IdLists recalled_ahead;  ///< units moved host to GPU for the next step
   std::vector<int32_t> attended_tokens;  ///< all tokens attended: sink, selected, window
+  /// Units of this head that left the GPU in this step: for recalled ones, on leaving the window
+  /// with no slot free, or dropped for good. The end of prefill is no step.
+  std::vector<int32_t> evicted;
   /// Share of the true attention weight that the attended tokens cover, mean over the layer's query
   /// heads, one value a step; empty where the trace lacks the tensors.
   std::vector<float> attention_mass;
+  /// Relative error of the attention output, ||sparse - full|| / ||full||, mean over the layer's
+  /// query heads, one value a step; empty where the values were not captured.
+  std::vector<float> output_error;
 
   bool operator==(const LayerAccess&) const = default;
 };
@@ -69,8 +76,8 @@ struct AccessLog {
   bool operator==(const AccessLog&) const = default;
 };
 
-/// What is wrong with the log's sizes, or empty: a column holds one entry a cell (attention_mass:
-/// one a step) or is empty. Files hold only logs without a fault.
+/// What is wrong with the log's sizes, or empty: a column holds one entry a cell (attention_mass
+/// and output_error: one a step) or is empty. Files hold only logs without a fault.
 std::string FirstFault(const AccessLog& log);
 
 }  // namespace stallcast::traces

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
+#include "models/methods/common/output_sums.h"
 #include "models/methods/common/vector_kernels.h"
 #include "traces/common/error.h"
 
@@ -17,6 +19,18 @@ using traces::Trace;
 
 namespace {
 
+void RequireUsable(const Tensor& tensor, const std::string& where) {
+  const std::string_view name = Name(tensor.spec.kind);
+  if (tensor.spec.heads < 1 || tensor.spec.head_dim < 1) {
+    throw Error(fmt::format("the {} tensor is empty", name), where, "capture it again");
+  }
+  if (const int64_t bad = CountNonFinite(tensor); bad > 0) {
+    throw Error(fmt::format("{} of {} {} elements are infinite or not a number", bad,
+                            tensor.spec.elements(), name),
+                where, "capture in a wider type (bf16 or fp32) or leave the layer out");
+  }
+}
+
 const Tensor& FindTensor(const Trace& trace, TensorKind kind, int layer) {
   const std::string where = fmt::format("layer {}", layer);
   const Tensor* tensor = trace.Find(kind, layer);
@@ -24,14 +38,7 @@ const Tensor& FindTensor(const Trace& trace, TensorKind kind, int layer) {
     throw Error(fmt::format("the trace has no {} tensor", Name(kind)), where,
                 "choose a layer that was captured (`stallcast info` lists them)");
   }
-  if (tensor->spec.heads < 1 || tensor->spec.head_dim < 1) {
-    throw Error(fmt::format("the {} tensor is empty", Name(kind)), where, "capture it again");
-  }
-  if (const int64_t bad = CountNonFinite(*tensor); bad > 0) {
-    throw Error(fmt::format("{} of {} {} elements are infinite or not a number", bad,
-                            tensor->spec.elements(), Name(kind)),
-                where, "capture in a wider type (bf16 or fp32) or leave the layer out");
-  }
+  RequireUsable(*tensor, where);
   return *tensor;
 }
 
@@ -55,6 +62,12 @@ int DecodeSteps(const Trace& trace) {
     throw Error("more than 2^31 tokens", "trace", "split the trace");
   }
   return static_cast<int>(steps);
+}
+
+bool HasValues(const Trace& trace, int layer) {
+  const Tensor* values = trace.Find(TensorKind::kValue, layer);
+  return values != nullptr && values->spec.first_token <= 0 &&
+         values->spec.end_token() >= trace.info.prompt_tokens() + DecodeSteps(trace);
 }
 
 LayerTensors::LayerTensors(const Trace& trace, int layer)
@@ -88,6 +101,14 @@ LayerTensors::LayerTensors(const Trace& trace, int layer)
         fmt::format("queries cover tokens {} to {}, the run needs {} to {}",
                     queries.spec.first_token, queries.spec.end_token(), prompt_tokens_, tokens_),
         where, "capture the query of every step");
+  }
+  if (HasValues(trace, layer)) {
+    values_ = trace.Find(TensorKind::kValue, layer);
+    RequireUsable(*values_, where);
+    if (values_->spec.heads != kv_heads_) {
+      throw Error(fmt::format("values have {} heads, keys {}", values_->spec.heads, kv_heads_),
+                  where, "capture both from one model");
+    }
   }
   // Of the prompt's queries only the last one matters: it is what a cache starts from.
   first_query_ = std::max(queries.spec.first_token, prompt_tokens_ - 1);
@@ -141,10 +162,14 @@ namespace {
 // Steps that a task takes: enough that packing the keys costs little beside multiplying them.
 constexpr int kTaskSteps = 256;
 
-// Covered shares of steps [first, last) for the query heads of a KV head, into
-// shares[query head][step].
+// By [query head][step]; no errors without values.
+struct Measured {
+  std::vector<double> shares, errors;
+};
+
+// Steps [first, last) for the query heads of a KV head.
 void MeasureKvHead(const LayerTensors& tensors, const AttendedRanges& attended, int kv_head,
-                   int first, int last, std::vector<double>& shares) {
+                   int first, int last, Measured& measured) {
   const int64_t dim = tensors.head_dim();
   const int group = tensors.group();
   const int heads_a_selection = tensors.query_heads() / attended.heads();
@@ -152,57 +177,83 @@ void MeasureKvHead(const LayerTensors& tensors, const AttendedRanges& attended, 
   std::vector<float> panel(static_cast<size_t>(dim * kPanel));
   std::vector<float> dots(static_cast<size_t>(kRowBlock * kPanel));
   std::vector<OnlineSoftmax> rows(static_cast<size_t>(group * (last - first)));
+  std::optional<OutputSums> outputs;
+  if (tensors.has_values()) outputs.emplace(tensors, std::ssize(rows));
   const int64_t tokens = tensors.prompt_tokens() + last;
   for (int64_t begin = 0; begin < tokens; begin += kPanel) {
     const int64_t columns = std::min(kPanel, tokens - begin);
     tensors.ReadKeys(kv_head, begin, columns, keys.data());
     PackPanel(keys.data(), columns, dim, panel.data());
+    if (outputs) outputs->LoadPanel(kv_head, begin, columns);
     for (int g = 0; g < group; ++g) {
       const int head = kv_head * group + g;
       for (int step = first; step < last; step += static_cast<int>(kRowBlock)) {
         const int count = std::min(static_cast<int>(kRowBlock), last - step);
+        const int64_t row = int64_t{g} * (last - first) + step - first;
         PanelDots(tensors.Query(head, tensors.prompt_tokens() + step).data(), count, dim,
                   panel.data(), columns, dots.data(), kPanel);
         for (int r = 0; r < count; ++r) {
           // A query sees its own token and those before.
-          const int64_t seen = std::min(columns, tensors.prompt_tokens() + step + r + 1 - begin);
-          if (seen <= 0) continue;
-          AddToSoftmax(rows[g * (last - first) + step + r - first], dots.data() + r * kPanel, begin,
-                       seen, tensors.softmax_scale(),
-                       attended.Cell(step + r, head / heads_a_selection));
+          const int64_t seen =
+              std::clamp<int64_t>(tensors.prompt_tokens() + step + r + 1 - begin, 0, columns);
+          OnlineSoftmax& softmax = rows[row + r];
+          const float max = softmax.max;
+          float* weights = dots.data() + r * kPanel;
+          const auto ranges = attended.Cell(step + r, head / heads_a_selection);
+          if (seen > 0) {
+            AddToSoftmax(softmax, weights, begin, seen, tensors.softmax_scale(), ranges);
+          }
+          if (outputs) outputs->SetRow(r, weights, seen, std::exp(max - softmax.max), ranges);
         }
+        if (outputs) outputs->Add(row, count);
       }
     }
   }
   for (int g = 0; g < group; ++g) {
     for (int step = first; step < last; ++step) {
-      const OnlineSoftmax& row = rows[g * (last - first) + step - first];
-      shares[static_cast<size_t>(kv_head * group + g) * tensors.steps() + step] =
-          row.covered / row.total;
+      const int64_t row = int64_t{g} * (last - first) + step - first;
+      const size_t at = static_cast<size_t>(kv_head * group + g) * tensors.steps() + step;
+      measured.shares[at] = rows[row].covered / rows[row].total;
+      if (outputs) measured.errors[at] = outputs->RelativeError(row, rows[row]);
     }
   }
 }
 
+// Mean over the heads of values[head][step], those that are NaN left out.
+std::vector<float> MeanOfHeads(const std::vector<double>& values, int steps) {
+  std::vector<float> means;
+  if (values.empty()) return means;
+  for (int step = 0; step < steps; ++step) {
+    double sum = 0;
+    int heads = 0;
+    for (size_t at = step; at < values.size(); at += steps) {
+      if (std::isnan(values[at])) continue;
+      sum += values[at];
+      ++heads;
+    }
+    means.push_back(static_cast<float>(sum / heads));
+  }
+  return means;
+}
+
 }  // namespace
 
-std::vector<float> AttentionMass(const LayerTensors& tensors, const AttendedRanges& attended) {
+AttentionFidelity MeasureAttention(const LayerTensors& tensors, const AttendedRanges& attended) {
   const int steps = tensors.steps();
   const int tasks_a_head = (steps + kTaskSteps - 1) / kTaskSteps;
-  std::vector<double> shares(static_cast<size_t>(tensors.query_heads()) * steps);
+  const size_t rows = static_cast<size_t>(tensors.query_heads()) * steps;
+  Measured measured{std::vector<double>(rows),
+                    std::vector<double>(tensors.has_values() ? rows : 0)};
   tbb::parallel_for(0, tensors.kv_heads() * tasks_a_head, [&](int task) {
     const int first = task % tasks_a_head * kTaskSteps;
     MeasureKvHead(tensors, attended, task / tasks_a_head, first,
-                  std::min(first + kTaskSteps, steps), shares);
+                  std::min(first + kTaskSteps, steps), measured);
   });
-  std::vector<float> mass;
-  for (int step = 0; step < steps; ++step) {
-    double sum = 0;
-    for (int head = 0; head < tensors.query_heads(); ++head) {
-      sum += shares[static_cast<size_t>(head) * steps + step];
-    }
-    mass.push_back(static_cast<float>(sum / tensors.query_heads()));
-  }
-  return mass;
+  return {MeanOfHeads(measured.shares, steps), MeanOfHeads(measured.errors, steps)};
+}
+
+std::vector<float> AttentionMass(const LayerTensors& tensors, const AttendedRanges& attended) {
+  return MeasureAttention(tensors, attended).mass;
 }
 
 }  // namespace stallcast::methods

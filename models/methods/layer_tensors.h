@@ -12,14 +12,19 @@ namespace stallcast::methods {
 /// Steps that a trace decodes. None: Error.
 int DecodeSteps(const traces::Trace& trace);
 
-/// Keys and queries of one layer as floats. Tokens count from the sequence's start; step s decodes
-/// token prompt_tokens + s, whose own key is part of the cache when its query is scored. Keys stay
-/// as the trace holds them and are widened panel by panel where they are used, so a replay needs
-/// little memory beside its trace. The trace must outlive this.
+/// Whether the layer's values were captured for every token that a replay attends.
+bool HasValues(const traces::Trace& trace, int layer);
+
+/// Keys, queries and, where captured, values of one layer as floats. Tokens count from the
+/// sequence's start; step s decodes token prompt_tokens + s, whose own key is part of the cache
+/// when its query is scored. Keys and values stay as the trace holds them and are widened panel by
+/// panel where they are used, so a replay needs little memory beside its trace. The trace must
+/// outlive this.
 class LayerTensors {
  public:
   /// Throws Error naming the layer when its queries or keys are missing, do not cover every decode
-  /// step, are not finite, or when query heads are not a multiple of KV heads.
+  /// step, are not finite, or when query heads are not a multiple of KV heads; likewise for values
+  /// that are there but not finite or of another number of heads.
   LayerTensors(const traces::Trace& trace, int layer);
 
   int layer() const { return layer_; }
@@ -35,6 +40,13 @@ class LayerTensors {
   void ReadKeys(int kv_head, int64_t token, int64_t count, float* out) const {
     keys_->ToFloat(kv_head, token, count, out);
   }
+  /// Whether ReadValues() may be called.
+  bool has_values() const { return values_ != nullptr; }
+  int value_dim() const { return values_ ? values_->spec.head_dim : 0; }
+  /// Widens values as ReadKeys() does keys: `out` is [token][value_dim].
+  void ReadValues(int kv_head, int64_t token, int64_t count, float* out) const {
+    values_->ToFloat(kv_head, token, count, out);
+  }
   /// Query of a query head at a token, head_dim long.
   std::span<const float> Query(int query_head, int64_t token) const;
   /// First token whose query is in the trace (prompt queries are kept for a window only).
@@ -45,6 +57,7 @@ class LayerTensors {
   int64_t prompt_tokens_, tokens_, first_query_ = 0, query_tokens_ = 0;
   float scale_ = 0;
   const traces::Tensor* keys_ = nullptr;
+  const traces::Tensor* values_ = nullptr;
   std::vector<float> queries_;
 };
 
@@ -68,9 +81,21 @@ class AttendedRanges {
   std::vector<uint32_t> ends_;
 };
 
-/// Share of the true attention weight (softmax over the whole cache, in float with a double sum)
-/// that `attended` covers: one value a step, mean over query heads. A selection head serves
-/// query_heads / attended.heads() query heads.
+/// How much of full attention is left, one value a step, mean over query heads.
+struct AttentionFidelity {
+  /// Share of the true attention weight (softmax over the whole cache, in float with a double sum)
+  /// that the attended tokens cover.
+  std::vector<float> mass;
+  /// Relative error of the attention output, ||sparse - full|| / ||full||, where sparse is the
+  /// output with the softmax taken over the attended tokens alone (none: zero). Empty without
+  /// values. Heads whose full output is zero are left out; NaN where all are.
+  std::vector<float> output_error;
+};
+/// A selection head of `attended` serves query_heads / attended.heads() query heads. Attending
+/// everything gives exactly a mass of 1 and an error of 0.
+AttentionFidelity MeasureAttention(const LayerTensors& tensors, const AttendedRanges& attended);
+
+/// MeasureAttention().mass.
 std::vector<float> AttentionMass(const LayerTensors& tensors, const AttendedRanges& attended);
 
 }  // namespace stallcast::methods

@@ -28,7 +28,8 @@ class Policy {
     int32_t tokens = 1;
   };
   virtual Unit unit() const = 0;
-  /// Fills `access` (all but layer and attention_mass) and `attended`, a cell a step and head.
+  /// Fills `access` (all but layer, attention_mass and output_error) and `attended`, a cell a step
+  /// and head.
   virtual void Replay(const LayerTensors& tensors, traces::LayerAccess& access,
                       AttendedRanges& attended) const = 0;
 };
@@ -117,9 +118,9 @@ struct NamedMethod {
 };
 NamedMethod MakeMethod(std::string_view name, const ParamValues& values);
 
-/// Replays every layer of the trace over all cores and measures attention mass. Layers below
-/// method.DenseLayers() are logged as dense. `progress` is called with the share done, from any
-/// thread; may be empty.
+/// Replays every layer of the trace over all cores and measures attention mass and output error.
+/// Layers below method.DenseLayers() are logged as dense. `progress` is called with the share done,
+/// from any thread; may be empty.
 traces::AccessLog Replay(const traces::Trace& trace, const std::string& trace_hash,
                          const std::string& method_name, const Method& method,
                          const std::function<void(double)>& progress = {});

@@ -1,6 +1,7 @@
 #include <tbb/parallel_for.h>
 
 #include <atomic>
+#include <utility>
 
 #include "models/methods/method.h"
 
@@ -30,7 +31,10 @@ AccessLog Replay(const Trace& trace, const std::string& trace_hash, const std::s
     LayerAccess access;
     access.layer = layer;
     access.dense = policy == nullptr || layer < method.DenseLayers();
-    if (access.dense) access.attention_mass.assign(static_cast<size_t>(steps), 1.0f);
+    if (access.dense) {
+      access.attention_mass.assign(static_cast<size_t>(steps), 1.0f);
+      if (HasValues(trace, layer)) access.output_error.assign(static_cast<size_t>(steps), 0.0f);
+    }
     log.layers.push_back(std::move(access));
   }
   if (log.layers.empty()) {
@@ -48,7 +52,9 @@ AccessLog Replay(const Trace& trace, const std::string& trace_hash, const std::s
       const LayerTensors tensors(trace, access.layer);
       AttendedRanges attended;
       policy->Replay(tensors, access, attended);
-      access.attention_mass = AttentionMass(tensors, attended);
+      AttentionFidelity fidelity = MeasureAttention(tensors, attended);
+      access.attention_mass = std::move(fidelity.mass);
+      access.output_error = std::move(fidelity.output_error);
     }
     const size_t finished = ++done;
     if (progress) {

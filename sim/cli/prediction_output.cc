@@ -86,7 +86,12 @@ std::string ComparisonTable(const MachinePredictions& machine, const std::string
                                  {"recall", "MB/step", false, 1},
                                  {"hits", "%", false, 3},
                                  {"select", "now %", false, 4},
-                                 {"mass", ""},
+                                 {"mass", ""}});
+  // Only traces with values know it.
+  const bool error = std::any_of(machine.rows.begin(), machine.rows.end(),
+                                 [](const Prediction& p) { return p.selection.output_error > 0; });
+  if (error) columns.push_back({"error", "%"});
+  columns.insert(columns.end(), {{"evicted", "/head", false, 9},
                                  {"GPU", "GiB"},
                                  {"host", "GiB", false, 5},
                                  {"largest", "context", false, 7},
@@ -114,6 +119,8 @@ std::string ComparisonTable(const MachinePredictions& machine, const std::string
     cells.push_back(Percent(p.selection.hit_rate, 0));
     cells.push_back(Percent(p.selection.correction_rate, 0));
     cells.push_back(Fixed(p.selection.attention_mass, 3));
+    if (error) cells.push_back(Percent(p.selection.output_error));
+    cells.push_back(Short(p.selection.evictions));
     cells.push_back(Gibibytes(p.gpu_memory));
     cells.push_back(Gibibytes(p.footprint.host));
     cells.push_back(Largest(p.largest_context, kAnyContext));
@@ -128,8 +135,12 @@ std::string ComparisonTable(const MachinePredictions& machine, const std::string
          "it;\n"
          "  select now: layers that select before their attention (FreeKV: corrections); mass: "
          "share of\n"
-         "  attention kept; above: mean step over the ceiling, the least time for the same work" +
-         (wide ? "" : "; --wide shows all columns") + "\n" + Notes(machine);
+         "  attention kept; " +
+         (error ? "error: of the attention output against full attention;\n  " : "") +
+         "above: mean step over the ceiling, the least time for the same work" +
+         (wide ? "; evicted: units that\n  leave the GPU, a layer and selection head"
+               : "; --wide shows all columns") +
+         "\n" + Notes(machine);
 }
 
 std::string Report(const MachinePredictions& machine, const std::string& trace) {
@@ -173,12 +184,18 @@ std::string Report(const MachinePredictions& machine, const std::string& trace) 
 
   const sim::SelectionMetrics& s = p.selection;
   line("attention",
-       fmt::format("mass {} of the true attention weight{}", Fixed(s.attention_mass, 4),
-                   std::isnan(s.attention_mass) ? " (not known)" : ""));
+       fmt::format("mass {} of the true attention weight{}{}", Fixed(s.attention_mass, 4),
+                   std::isnan(s.attention_mass) ? " (not known)" : "",
+                   std::isnan(s.output_error) ? ""
+                                              : fmt::format(", relative error of the output {} %",
+                                                            Percent(s.output_error, 2))));
   if (!std::isnan(s.hit_rate)) {
     line("selection",
          fmt::format("{} % hits on the GPU, {} % of layers select before attention, similarity {}",
                      Percent(s.hit_rate), Percent(s.correction_rate), Fixed(s.similarity, 3)));
+  }
+  if (s.evictions > 0) {
+    line("evicted", fmt::format("{} units a layer and selection head, a step", Short(s.evictions)));
   }
   if (m.recall_bytes > 0) {
     line("recall",

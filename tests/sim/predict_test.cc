@@ -221,6 +221,20 @@ TEST(Samples, EveryMethodRunsOnEverySample) {
       EXPECT_GE(p.metrics.step_mean, p.metrics.ceiling) << info.name;
       EXPECT_GT(p.selection.attention_mass, 0.5) << info.name;
       EXPECT_LE(p.selection.attention_mass, 1) << info.name;
+      const bool all = info.name == "full" || info.name == "offload";
+      const auto& tensors = predictor.report().tensors;
+      const bool values = std::any_of(tensors.begin(), tensors.end(), [](const auto& spec) {
+        return spec.kind == traces::TensorKind::kValue;
+      });
+      if (all) {
+        EXPECT_EQ(p.selection.output_error, 0) << info.name;
+        EXPECT_EQ(p.selection.evictions, 0) << info.name;
+      } else if (values) {
+        EXPECT_GT(p.selection.output_error, 0) << info.name;
+        EXPECT_LT(p.selection.output_error, 0.5) << info.name;
+      } else {
+        EXPECT_TRUE(std::isnan(p.selection.output_error)) << info.name;
+      }
     }
   }
 }

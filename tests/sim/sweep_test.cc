@@ -1,6 +1,7 @@
 #include "sim/sweep.h"
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -204,6 +205,36 @@ TEST_F(SweepTest, GoesOnWhereItStopped) {
   EXPECT_EQ(counts.done, 5);
   EXPECT_EQ(Sweep(predictor, points, store, true).done, 8);
   EXPECT_EQ(store.Read().rows.size(), 8u);
+}
+
+TEST_F(SweepTest, GoesOnInAFileOfAnEarlierVersion) {
+  Predictor predictor(trace());
+  const auto points = Points();
+  {
+    ResultStore store(results(), true);
+    Sweep(predictor, std::span(points).first(1), store, false);
+  }
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(results().c_str(), &database), SQLITE_OK);
+  for (const char* column : {"evicted_units", "step_p50_ms"}) {
+    const std::string drop = std::string("ALTER TABLE points DROP COLUMN ") + column;
+    ASSERT_EQ(sqlite3_exec(database, drop.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
+  }
+  sqlite3_close(database);
+
+  ResultStore store(results(), true);
+  EXPECT_EQ(Sweep(predictor, std::span(points).first(2), store, false).done, 1);
+  const ResultStore::Rows rows = store.Read();
+  for (const auto& row : rows.rows) {
+    const bool old = std::get<std::string>(row[rows.Column("point")]) == points[0].key;
+    const ResultStore::Value& step = row[rows.Column("step_p50_ms")];
+    EXPECT_EQ(std::holds_alternative<std::monostate>(step), old);
+    if (!old) {
+      EXPECT_EQ(std::get<double>(step),
+                Seconds(predictor.Predict(points[1].request).metrics.step_p50) * 1e3);
+    }
+    EXPECT_GT(std::get<double>(row[rows.Column("step_p95_ms")]), 0);
+  }
 }
 
 TEST_F(SweepTest, AFailedPointIsStoredAndStopsNothing) {

@@ -35,6 +35,9 @@ TEST(AccessLogTest, FaultsAreFound) {
   EXPECT_EQ(FaultAfter([](AccessLog& log) { log.layers[1].flags.pop_back(); }), column);
   EXPECT_EQ(FaultAfter([](AccessLog& log) { log.layers[1].selected.Append({}); }), column);
   EXPECT_EQ(FaultAfter([](AccessLog& log) { log.layers[1].attention_mass.push_back(1); }), column);
+  EXPECT_EQ(FaultAfter([](AccessLog& log) { log.layers[1].evicted.pop_back(); }), column);
+  EXPECT_EQ(FaultAfter([](AccessLog& log) { log.layers[1].output_error.pop_back(); }), column);
+  EXPECT_EQ(FaultAfter([](AccessLog& log) { log.layers[1].output_error.clear(); }), "");
   EXPECT_EQ(FaultAfter([](AccessLog& log) { log.steps = 4; }),
             "layer 0: a column holds neither one entry a cell nor none");
   EXPECT_EQ(FaultAfter([](AccessLog& log) { log.layers[1].layer = 0; }),

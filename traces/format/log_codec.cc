@@ -74,8 +74,10 @@ int64_t AppendStep(const LayerAccess& layer, int32_t step, proto::LayerAccess* m
   }
   AppendColumn(layer.similarity, begin, end, message->mutable_similarity());
   AppendColumn(layer.attended_tokens, begin, end, message->mutable_attended_tokens());
+  AppendColumn(layer.evicted, begin, end, message->mutable_evicted());
   AppendColumn(layer.attention_mass, step, step + 1, message->mutable_attention_mass());
-  return 8 + 9 * layer.heads +
+  AppendColumn(layer.output_error, step, step + 1, message->mutable_output_error());
+  return 12 + 10 * layer.heads +
          AppendCells(layer.selected, begin, end, message->mutable_selected()) +
          AppendCells(layer.recalled_now, begin, end, message->mutable_recalled_now()) +
          AppendCells(layer.recalled_ahead, begin, end, message->mutable_recalled_ahead());
@@ -96,7 +98,8 @@ std::string PieceFault(const proto::LayerAccess& piece, int64_t log_steps) {
   const int64_t cells = int64_t{piece.steps()} * piece.heads();
   const auto wrong = [](int64_t size, int64_t want) { return size != 0 && size != want; };
   if (wrong(std::ssize(piece.flags()), cells) || wrong(piece.similarity_size(), cells) ||
-      wrong(piece.attended_tokens_size(), cells) ||
+      wrong(piece.attended_tokens_size(), cells) || wrong(piece.evicted_size(), cells) ||
+      wrong(piece.output_error_size(), piece.steps()) ||
       wrong(piece.attention_mass_size(), piece.steps())) {
     return "a column holds neither one entry a cell nor none";
   }
@@ -121,14 +124,18 @@ void AppendLists(const proto::IdLists& message, IdLists* lists) {
   }
 }
 
+template <typename Field, typename Column>
+void AppendField(const Field& field, Column* column) {
+  column->insert(column->end(), field.begin(), field.end());
+}
+
 void AppendPiece(const proto::LayerAccess& piece, LayerAccess* layer) {
-  layer->flags.insert(layer->flags.end(), piece.flags().begin(), piece.flags().end());
-  layer->similarity.insert(layer->similarity.end(), piece.similarity().begin(),
-                           piece.similarity().end());
-  layer->attended_tokens.insert(layer->attended_tokens.end(), piece.attended_tokens().begin(),
-                                piece.attended_tokens().end());
-  layer->attention_mass.insert(layer->attention_mass.end(), piece.attention_mass().begin(),
-                               piece.attention_mass().end());
+  AppendField(piece.flags(), &layer->flags);
+  AppendField(piece.similarity(), &layer->similarity);
+  AppendField(piece.attended_tokens(), &layer->attended_tokens);
+  AppendField(piece.evicted(), &layer->evicted);
+  AppendField(piece.attention_mass(), &layer->attention_mass);
+  AppendField(piece.output_error(), &layer->output_error);
   AppendLists(piece.selected(), &layer->selected);
   AppendLists(piece.recalled_now(), &layer->recalled_now);
   AppendLists(piece.recalled_ahead(), &layer->recalled_ahead);

@@ -27,6 +27,7 @@ void ArkValePolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& acc
       }
       cell.selected = selection.Cached(head);
       cell.recalled_now = recalled;
+      cell.evicted = selection.TakeEvicted(head);
       selection.AddAttended(head, attended);
       cells.End(cell);
     }

@@ -17,6 +17,7 @@ struct LogCell {
   std::span<const uint32_t> selected{};
   std::span<const uint32_t> recalled_now{};
   std::span<const uint32_t> recalled_ahead{};
+  int32_t evicted = 0;
 };
 
 class LogCells {
@@ -35,6 +36,7 @@ class LogCells {
     access_.selected.Append(cell.selected);
     access_.recalled_now.Append(cell.recalled_now);
     access_.recalled_ahead.Append(cell.recalled_ahead);
+    access_.evicted.push_back(cell.evicted);
     access_.attended_tokens.push_back(static_cast<int32_t>(attended_.TokensInLastCell()));
   }
 

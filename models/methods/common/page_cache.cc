@@ -16,6 +16,7 @@ std::vector<uint32_t> PageCache::Recall(std::span<const uint32_t> wanted,
   std::set_union(wanted.begin(), wanted.end(), pages_.begin(), pages_.end(),
                  std::back_inserter(all));
   pages_ = Best(all, scores, first_id, slots_);
+  evicted_ += static_cast<int32_t>(all.size() - pages_.size());
   return missing;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "models/methods/layer_tensors.h"
@@ -37,7 +38,11 @@ class PageCache {
 
   /// Page `page`, larger than all before, left the window: it takes a free slot or is dropped.
   void Leave(uint32_t page) {
-    if (static_cast<int64_t>(pages_.size()) < slots_) pages_.push_back(page);
+    if (static_cast<int64_t>(pages_.size()) < slots_) {
+      pages_.push_back(page);
+    } else {
+      ++evicted_;
+    }
   }
 
   /// Makes the ascending `wanted` (at most `slots`) resident in place of the worst-ranked others;
@@ -45,8 +50,12 @@ class PageCache {
   std::vector<uint32_t> Recall(std::span<const uint32_t> wanted, std::span<const float> scores,
                                uint32_t first_id);
 
+  /// Pages that lost their place on the GPU, by Leave() or Recall(), since the last call.
+  int32_t TakeEvicted() { return std::exchange(evicted_, 0); }
+
  private:
   int64_t slots_;
+  int32_t evicted_ = 0;
   std::vector<uint32_t> pages_;
 };
 

@@ -37,6 +37,8 @@ class PagedSelection {
   std::vector<uint32_t> Recall(int head, int64_t count);
   /// On the GPU now, ascending.
   std::span<const uint32_t> Cached(int head) const { return caches_[head].pages(); }
+  /// Pages that left the GPU since the last call.
+  int32_t TakeEvicted(int head) { return caches_[head].TakeEvicted(); }
   /// Adds sink, cached pages and window to the cell being filled.
   void AddAttended(int head, AttendedRanges& attended) const {
     AddPages(options_.regions, Cached(head), context_, attended);

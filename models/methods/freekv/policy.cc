@@ -52,6 +52,7 @@ void FreeKvPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& acce
       cell.selected = attended_pages;
       cell.recalled_now = now;
       cell.recalled_ahead = ahead;
+      cell.evicted = selection.TakeEvicted(head);
       cells.End(cell);
     }
   }

@@ -14,7 +14,8 @@ void StreamingPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& a
     const int64_t sink = std::min(params_.sink, context);
     attended.Add(0, sink);
     attended.Add(std::max(sink, context - params_.window()), context);
-    cells.End({});
+    // One token came.
+    cells.End({.evicted = context > params_.budget ? 1 : 0});
   }
 }
 

@@ -26,6 +26,7 @@ struct Layer {
   double scale;
   std::vector<std::vector<Vector>> keys;     ///< [KV head][token]
   std::vector<std::vector<Vector>> queries;  ///< [query head][token - first_query]
+  std::vector<std::vector<Vector>> values;   ///< [KV head][token]; empty where not captured
 
   const Vector& Query(int head, int64_t token) const { return queries[head][token - first_query]; }
 };
@@ -35,6 +36,7 @@ struct Cell {
   std::set<uint32_t> selected, recalled_now, recalled_ahead;
   std::set<uint32_t> resident_after;  ///< selectable pages on the GPU when the step is over
   std::vector<bool> attended;         ///< by token
+  int64_t evicted = 0;                ///< pages that left the GPU
   bool triggered = false, selected_now = false, selected_ahead = false;
   double similarity = 0;
   bool compared = false;  ///< whether there is a similarity
@@ -184,6 +186,7 @@ inline Layer::Layer(const traces::Trace& trace, int index) {
   };
   keys = read(k);
   queries = read(q);
+  if (const traces::Tensor* v = trace.Find(traces::TensorKind::kValue, index)) values = read(*v);
 }
 
 inline Cells Quest(const Layer& layer, const QuestParams& params) {
@@ -257,6 +260,7 @@ inline Cells ArkVale(const Layer& layer, const ArkValeParams& params) {
     auto& row = cells.emplace_back();
     for (int head = 0; head < heads; ++head) {
       std::set<uint32_t>& gpu = resident[head];
+      const auto before = std::ssize(gpu);
       for (int64_t page = seen; page < end; ++page) {
         if (static_cast<int64_t>(gpu.size()) < slots) gpu.insert(static_cast<uint32_t>(page));
       }
@@ -279,6 +283,8 @@ inline Cells ArkVale(const Layer& layer, const ArkValeParams& params) {
         }
       }
       cell.selected = cell.resident_after = gpu;
+      // What was there, left the window or was recalled, and is not there now.
+      cell.evicted = before + (end - seen) + std::ssize(cell.recalled_now) - std::ssize(gpu);
       cell.attended = Attend(context, params.page, sink, end, gpu);
       cell.ambiguous = ambiguous[head];
     }
@@ -335,6 +341,7 @@ inline Cells FreeKv(const Layer& layer, const FreeKvParams& params) {
     for (int head = 0; head < heads; ++head) {
       Cell& cell = row[head];
       std::set<uint32_t>& gpu = resident[head];
+      cell.evicted = std::ssize(gpu) + (end - seen);
       for (int64_t page = seen; page < end; ++page) {
         if (static_cast<int64_t>(gpu.size()) < slots) gpu.insert(static_cast<uint32_t>(page));
       }
@@ -356,6 +363,8 @@ inline Cells FreeKv(const Layer& layer, const FreeKvParams& params) {
         cell.selected = before;
       }
       cell.resident_after = gpu;
+      cell.evicted +=
+          std::ssize(cell.recalled_now) + std::ssize(cell.recalled_ahead) - std::ssize(gpu);
       cell.attended = Attend(context, params.page, sink, end, cell.selected);
     }
     seen = end;
@@ -384,6 +393,34 @@ inline double Mass(const Layer& layer, int step, const std::vector<std::vector<b
     }
   }
   return mass;
+}
+
+/// Mean over query heads of ||sparse - full|| / ||full|| of the attention outputs, where sparse
+/// takes the softmax over the attended tokens alone; attended as above. Nothing attended: output 0.
+inline double OutputError(const Layer& layer, int step,
+                          const std::vector<std::vector<bool>>& attended) {
+  const int members = layer.query_heads / static_cast<int>(attended.size());
+  double error = 0;
+  for (int head = 0; head < layer.query_heads; ++head) {
+    const Vector weights = Weights(layer, head, step);
+    const std::vector<Vector>& values = layer.values[head / layer.group];
+    Vector full(values[0].size()), sparse(values[0].size());
+    double covered = 0;
+    for (size_t t = 0; t < weights.size(); ++t) {
+      const bool kept = attended[head / members][t];
+      covered += kept ? weights[t] : 0;
+      for (size_t i = 0; i < full.size(); ++i) {
+        full[i] += weights[t] * values[t][i];
+        sparse[i] += kept ? weights[t] * values[t][i] : 0;
+      }
+    }
+    Vector difference(full.size());
+    for (size_t i = 0; i < full.size(); ++i) {
+      difference[i] = (covered > 0 ? sparse[i] / covered : 0) - full[i];
+    }
+    error += std::sqrt(Dot(difference, difference) / Dot(full, full)) / layer.query_heads;
+  }
+  return error;
 }
 
 }  // namespace stallcast::methods::brute

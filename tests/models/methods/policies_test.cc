@@ -22,11 +22,11 @@ std::set<uint32_t> Set(std::span<const uint32_t> ids) { return {ids.begin(), ids
 struct Replayed {
   Replayed(const Policy& policy, const LayerTensors& tensors) {
     policy.Replay(tensors, access, attended);
-    mass = AttentionMass(tensors, attended);
+    fidelity = MeasureAttention(tensors, attended);
   }
   traces::LayerAccess access;
   AttendedRanges attended;
-  std::vector<float> mass;
+  AttentionFidelity fidelity;
 };
 
 std::vector<bool> Attended(const Replayed& log, int step, int head, int64_t context) {
@@ -61,6 +61,7 @@ void ExpectSame(const Replayed& log, const brute::Cells& want, const brute::Laye
         ASSERT_TRUE(std::isnan(log.access.similarity[at]));
       }
       if (cell.ambiguous) continue;
+      ASSERT_EQ(log.access.evicted[at], cell.evicted);
       ++claimed;
       ASSERT_EQ(Set(log.access.selected[at]), cell.selected);
       ASSERT_EQ(Set(log.access.recalled_now[at]), cell.recalled_now);
@@ -109,12 +110,19 @@ std::vector<RandomTraceOptions> Shapes() {
   return {
       {},                                      // pages of 8 end inside the prompt
       {.kv_heads = 1, .group = 1, .seed = 2},  // multi-head attention
-      {.kv_heads = 3, .group = 2, .dim = 17, .prompt = 160, .steps = 33, .seed = 3},
+      {.kv_heads = 3,
+       .group = 2,
+       .dim = 17,
+       .prompt = 160,
+       .steps = 33,
+       .value_dim = 17,
+       .seed = 3},
       {.group = 7, .dim = 64, .prompt = 129, .steps = 41, .prompt_queries = 0, .seed = 4},
       {.kv_heads = 2, .group = 4, .dim = 8, .prompt = 40, .steps = 90, .seed = 5},  // grows past
-      {.prompt = 3, .steps = 20, .seed = 6},  // shorter than the sink
-      {.dim = 128, .prompt = 700, .steps = 20, .prompt_queries = 5, .seed = 7},
-      {.dim = 32, .prompt = 2500, .steps = 8, .seed = 9},  // more pages than a panel of 256
+      {.prompt = 3, .steps = 20, .value_dim = 5, .seed = 6},  // shorter than the sink
+      {.dim = 128, .prompt = 700, .steps = 20, .prompt_queries = 5, .value_dim = 128, .seed = 7},
+      // More pages, and values of more dimensions, than a panel of 256.
+      {.dim = 32, .prompt = 2500, .steps = 8, .value_dim = 300, .seed = 9},
   };
 }
 
@@ -187,10 +195,11 @@ TEST_P(PolicyOnShape, StreamingAttendsSinkAndWindow) {
       ASSERT_EQ(attended[t], t < 5 || t >= context - 32) << step << " " << t;
     }
     ASSERT_EQ(log.access.attended_tokens[step], std::min<int64_t>(context, 37));
+    ASSERT_EQ(log.access.evicted[step], context > 37);
   }
 }
 
-TEST_P(PolicyOnShape, MassIsTheShareOfTrueWeights) {
+TEST_P(PolicyOnShape, MassAndErrorAreThoseOfTrueAttention) {
   const FreeKvParams freekv{.budget = 64, .page = 8, .sink = 8, .window = 16, .tau = 0.8};
   const QuestParams quest{.budget = 48, .page = 8};
   const ArkValeParams arkvale{.budget = 96, .page = 8, .sink = 8, .window = 16};
@@ -205,13 +214,16 @@ TEST_P(PolicyOnShape, MassIsTheShareOfTrueWeights) {
       for (int head = 0; head < log.access.heads; ++head) {
         attended.push_back(Attended(log, step, head, layer.prompt + step + 1));
       }
-      ASSERT_NEAR(log.mass[step], brute::Mass(layer, step, attended), 1e-5);
+      ASSERT_NEAR(log.fidelity.mass[step], brute::Mass(layer, step, attended), 1e-5);
+      if (layer.values.empty()) continue;
+      ASSERT_NEAR(log.fidelity.output_error[step], brute::OutputError(layer, step, attended), 1e-5);
     }
+    ASSERT_EQ(log.fidelity.output_error.empty(), layer.values.empty());
   }
 }
 
 TEST(Policies, ShortContextsAreAttendedWholeAndMoveNothing) {
-  const traces::Trace trace = RandomTrace({.prompt = 100, .steps = 28});
+  const traces::Trace trace = RandomTrace({.prompt = 100, .steps = 28, .value_dim = 24});
   const LayerTensors tensors(trace, 0);
   const Replayed logs[] = {
       {FreeKvPolicy({.budget = 128, .page = 8, .sink = 16, .window = 16}), tensors},
@@ -222,7 +234,9 @@ TEST(Policies, ShortContextsAreAttendedWholeAndMoveNothing) {
     EXPECT_EQ(log.access.recalled_now.total(), 0);
     EXPECT_EQ(log.access.recalled_ahead.total(), 0);
     for (int step = 0; step < 28; ++step) {
-      EXPECT_EQ(log.mass[step], 1.0f);
+      EXPECT_EQ(log.fidelity.mass[step], 1.0f);
+      EXPECT_EQ(log.fidelity.output_error[step], 0.0f);
+      EXPECT_EQ(log.access.evicted[int64_t{step} * log.access.heads], 0);
       EXPECT_EQ(log.access.attended_tokens[int64_t{step} * log.access.heads], 101 + step);
     }
   }
@@ -242,7 +256,7 @@ TEST(Policies, LargeLogitsNeitherOverflowNorTie) {
   ExpectSame(Replayed(FreeKvPolicy(params), tensors), brute::FreeKv(layer, params), layer);
   params.pooling = Pooling::kSoftmaxMeanUnscaled;
   const Replayed log(FreeKvPolicy(params), tensors);
-  for (float mass : log.mass) EXPECT_TRUE(mass >= 0 && mass <= 1.000001f) << mass;
+  for (float mass : log.fidelity.mass) EXPECT_TRUE(mass >= 0 && mass <= 1.000001f) << mass;
   for (int64_t cell = 0; cell < log.access.selected.size(); ++cell) {
     EXPECT_EQ(log.access.selected[cell].size(), 17u);
   }
@@ -264,8 +278,10 @@ TEST(Policies, MatchThePapersOnRealTensors) {
   const QuestParams quest;
   ExpectSame(Replayed(QuestPolicy(quest), tensors), brute::Quest(layer, quest), layer, 0.5);
   for (int step = 0; step < layer.steps; ++step) {
-    ASSERT_NEAR(log.mass[step],
-                brute::Mass(layer, step, {Attended(log, step, 0, layer.prompt + step + 1)}), 1e-5);
+    const std::vector<bool> attended = Attended(log, step, 0, layer.prompt + step + 1);
+    ASSERT_NEAR(log.fidelity.mass[step], brute::Mass(layer, step, {attended}), 1e-5);
+    if (layer.values.empty()) continue;
+    ASSERT_NEAR(log.fidelity.output_error[step], brute::OutputError(layer, step, {attended}), 1e-5);
   }
 }
 

@@ -18,6 +18,7 @@ struct RandomTraceOptions {
   int64_t prompt = 203;
   int steps = 70;
   int64_t prompt_queries = 1;  ///< last prompt tokens whose queries are kept
+  int value_dim = 0;           ///< 0: no values
   double similarity = 0.9;     ///< of adjacent queries, about; every seventh step it is 0.2
   uint32_t seed = 1;
 };
@@ -44,10 +45,10 @@ inline traces::Trace RandomTrace(const RandomTraceOptions& o) {
   trace.info.set_decode_steps(o.steps);
   std::mt19937 random(o.seed);
   std::normal_distribution<float> normal;
-  const auto walk = [&](int heads, int64_t first, int64_t last, bool queries) {
+  const auto walk = [&](int heads, int dim, int64_t first, int64_t last, bool queries) {
     std::vector<float> values;
     for (int h = 0; h < heads; ++h) {
-      std::vector<float> at(static_cast<size_t>(o.dim));
+      std::vector<float> at(static_cast<size_t>(dim));
       for (float& x : at) x = normal(random);
       for (int64_t t = first; t < last; ++t) {
         const double rho = !queries ? 0.95 : (t + h) % 7 == 0 ? 0.2 : o.similarity;
@@ -63,10 +64,13 @@ inline traces::Trace RandomTrace(const RandomTraceOptions& o) {
   const int64_t first_query = o.prompt - o.prompt_queries;
   for (int layer = 0; layer < o.layers; ++layer) {
     trace.tensors.push_back(MakeTensor(traces::TensorKind::kKey, layer, o.kv_heads, o.dim, 0,
-                                       walk(o.kv_heads, 0, tokens, false)));
-    trace.tensors.push_back(MakeTensor(traces::TensorKind::kQuery, layer, o.kv_heads * o.group,
-                                       o.dim, first_query,
-                                       walk(o.kv_heads * o.group, first_query, tokens, true)));
+                                       walk(o.kv_heads, o.dim, 0, tokens, false)));
+    trace.tensors.push_back(
+        MakeTensor(traces::TensorKind::kQuery, layer, o.kv_heads * o.group, o.dim, first_query,
+                   walk(o.kv_heads * o.group, o.dim, first_query, tokens, true)));
+    if (o.value_dim == 0) continue;
+    trace.tensors.push_back(MakeTensor(traces::TensorKind::kValue, layer, o.kv_heads, o.value_dim,
+                                       0, walk(o.kv_heads, o.value_dim, 0, tokens, false)));
   }
   return trace;
 }

@@ -45,8 +45,8 @@ void ExpectIdentical(const traces::AccessLog& a, const traces::AccessLog& b) {
 }
 
 TEST(Replay, DoesNotDependOnTheNumberOfThreads) {
-  const traces::Trace trace =
-      RandomTrace({.layers = 5, .kv_heads = 3, .group = 2, .prompt = 600, .steps = 300});
+  const traces::Trace trace = RandomTrace(
+      {.layers = 5, .kv_heads = 3, .group = 2, .prompt = 600, .steps = 300, .value_dim = 24});
   for (const MethodInfo& info : Methods()) {
     SCOPED_TRACE(info.name);
     const NamedMethod named = MakeMethod(info.name, Small(info.name));
@@ -60,8 +60,8 @@ TEST(Replay, DoesNotDependOnTheNumberOfThreads) {
   }
 }
 
-TEST(Replay, EveryInstructionSetMeasuresTheSameMass) {
-  const traces::Trace trace = RandomTrace({.dim = 33, .prompt = 530, .steps = 9});
+TEST(Replay, EveryInstructionSetMeasuresTheSame) {
+  const traces::Trace trace = RandomTrace({.dim = 33, .prompt = 530, .steps = 9, .value_dim = 31});
   const LayerTensors tensors(trace, 0);
   const brute::Layer layer(trace, 0);
   AttendedRanges attended(1);
@@ -81,17 +81,19 @@ TEST(Replay, EveryInstructionSetMeasuresTheSameMass) {
     SCOPED_TRACE(hwy::TargetName(target));
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    const std::vector<float> mass = AttentionMass(tensors, attended);
+    const AttentionFidelity fidelity = MeasureAttention(tensors, attended);
     for (int step = 0; step < layer.steps; ++step) {
-      EXPECT_NEAR(mass[step], brute::Mass(layer, step, {tokens[step]}), 1e-5);
+      EXPECT_NEAR(fidelity.mass[step], brute::Mass(layer, step, {tokens[step]}), 1e-5);
+      EXPECT_NEAR(fidelity.output_error[step], brute::OutputError(layer, step, {tokens[step]}),
+                  1e-5);
     }
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-TEST(AttentionMass, WholeAndNothingAndComplements) {
-  const traces::Trace trace = RandomTrace({.dim = 64, .prompt = 900, .steps = 12});
+TEST(MeasureAttention, WholeAndNothingAndComplements) {
+  const traces::Trace trace = RandomTrace({.dim = 64, .prompt = 900, .steps = 12, .value_dim = 64});
   const LayerTensors tensors(trace, 0);
   AttendedRanges all(1), none(1), odd(1), even(1);
   for (int step = 0; step < 12; ++step) {
@@ -99,15 +101,61 @@ TEST(AttentionMass, WholeAndNothingAndComplements) {
     for (int64_t t = 0; t < 901 + step; ++t) (t % 3 == 1 ? odd : even).Add(t, t + 1);
     for (AttendedRanges* ranges : {&all, &none, &odd, &even}) ranges->EndCell();
   }
-  const std::vector<float> whole = AttentionMass(tensors, all);
-  const std::vector<float> nothing = AttentionMass(tensors, none);
-  const std::vector<float> part = AttentionMass(tensors, odd);
-  const std::vector<float> rest = AttentionMass(tensors, even);
+  const AttentionFidelity whole = MeasureAttention(tensors, all);
+  const AttentionFidelity nothing = MeasureAttention(tensors, none);
+  const AttentionFidelity part = MeasureAttention(tensors, odd);
+  const AttentionFidelity rest = MeasureAttention(tensors, even);
   for (int step = 0; step < 12; ++step) {
-    EXPECT_EQ(whole[step], 1.0f);
-    EXPECT_EQ(nothing[step], 0.0f);
-    EXPECT_NEAR(part[step] + rest[step], 1.0, 1e-6);
+    EXPECT_EQ(whole.mass[step], 1.0f);
+    EXPECT_EQ(whole.output_error[step], 0.0f);
+    EXPECT_EQ(nothing.mass[step], 0.0f);
+    EXPECT_EQ(nothing.output_error[step], 1.0f);
+    EXPECT_NEAR(part.mass[step] + rest.mass[step], 1.0, 1e-6);
+    EXPECT_GT(part.output_error[step], 0.0f);
   }
+}
+
+TEST(MeasureAttention, ValuesThatAreAllAlikeLoseNothing) {
+  // Any average of equal vectors is that vector; of zeros, an error has no meaning.
+  for (const float value : {0.0f, 3.0f}) {
+    traces::Trace trace = RandomTrace({.prompt = 300, .steps = 6, .value_dim = 20});
+    for (traces::Tensor& tensor : trace.tensors) {
+      if (tensor.spec.kind != TensorKind::kValue) continue;
+      auto* values = reinterpret_cast<float*>(tensor.data.data());
+      std::fill_n(values, tensor.spec.elements(), value);
+    }
+    const LayerTensors tensors(trace, 0);
+    AttendedRanges some(1);
+    for (int step = 0; step < 6; ++step) {
+      some.Add(40, 90);
+      some.EndCell();
+    }
+    for (const float error : MeasureAttention(tensors, some).output_error) {
+      if (value == 0) {
+        EXPECT_TRUE(std::isnan(error));
+      } else {
+        EXPECT_NEAR(error, 0, 1e-5);
+      }
+    }
+  }
+}
+
+TEST(MeasureAttention, ValuesLargeAndSmallGiveTheSameError) {
+  traces::Trace trace = RandomTrace({.prompt = 400, .steps = 5, .value_dim = 16});
+  AttendedRanges some(2);
+  for (int step = 0; step < 5; ++step) {
+    for (const int head : {0, 1}) {
+      some.Add(head * 50, 300);
+      some.EndCell();
+    }
+  }
+  const std::vector<float> before = MeasureAttention(LayerTensors(trace, 0), some).output_error;
+  for (traces::Tensor& tensor : trace.tensors) {
+    if (tensor.spec.kind != TensorKind::kValue) continue;
+    auto* values = reinterpret_cast<float*>(tensor.data.data());
+    for (int64_t i = 0; i < tensor.spec.elements(); ++i) values[i] *= 0x1p40f;
+  }
+  EXPECT_EQ(MeasureAttention(LayerTensors(trace, 0), some).output_error, before);
 }
 
 TEST(AttentionMass, ScaleOfTheModelIsUsed) {
@@ -153,8 +201,23 @@ TEST(Replay, DescribesItsRun) {
   EXPECT_EQ(log.layers[0].attention_mass, std::vector<float>(30, 1.0f));
   EXPECT_FALSE(log.layers[1].dense);
   EXPECT_EQ(log.layers[1].attention_mass.size(), 30u);
+  for (const traces::LayerAccess& layer : log.layers) EXPECT_TRUE(layer.output_error.empty());
   ASSERT_EQ(progress.size(), 3u);
   EXPECT_EQ(*std::max_element(progress.begin(), progress.end()), 1.0);
+}
+
+TEST(Replay, MeasuresTheErrorOfLayersWithValues) {
+  traces::Trace trace = RandomTrace({.layers = 3, .steps = 30, .value_dim = 12});
+  // Values of layer 2 that lack the last tokens are as good as none.
+  traces::Tensor& cut = trace.tensors.back();
+  ASSERT_EQ(cut.spec.kind, TensorKind::kValue);
+  cut = MakeTensor(TensorKind::kValue, 2, 2, 12, 0, std::vector<float>(2 * 12 * 232));
+  const traces::AccessLog log =
+      Replay(trace, "", "freekv", *MakeMethod("freekv", Small("freekv")).method);
+  EXPECT_EQ(log.layers[0].output_error, std::vector<float>(30, 0.0f)) << "dense";
+  EXPECT_EQ(log.layers[1].output_error.size(), 30u);
+  EXPECT_GT(log.layers[1].output_error[0], 0.0f);
+  EXPECT_TRUE(log.layers[2].output_error.empty());
 }
 
 TEST(Replay, MethodsWithoutPolicyAttendEverything) {
@@ -224,6 +287,16 @@ INSTANTIATE_TEST_SUITE_P(
                  q.data.resize(static_cast<size_t>(q.spec.bytes()));
                },
                "dimensions"},
+        Broken{"NaNValue",
+               [](traces::Trace& trace) { Poke(Of(trace, TensorKind::kValue), 50, NAN); },
+               "value elements are infinite or not a number"},
+        Broken{"ValuesOfOtherHeads",
+               [](traces::Trace& trace) {
+                 traces::Tensor& v = Of(trace, TensorKind::kValue);
+                 v.spec.heads = 1;
+                 v.data.resize(static_cast<size_t>(v.spec.bytes()));
+               },
+               "values have 1 heads, keys 2"},
         Broken{"NoHeads",
                [](traces::Trace& trace) {
                  traces::Tensor& k = Of(trace, TensorKind::kKey);
@@ -234,7 +307,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& param) { return std::string(param.param.name); });
 
 TEST_P(BrokenTrace, IsOneErrorWithARemedy) {
-  traces::Trace trace = RandomTrace({});
+  traces::Trace trace = RandomTrace({.value_dim = 24});
   GetParam().damage(trace);
   const NamedMethod quest = MakeMethod("quest", {{"dense_layers", "0"}});
   try {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/traces/sample.h"
 #include "traces/common/error.h"
 #include "traces/format/trace_file.h"
 
@@ -40,6 +41,18 @@ TEST(CorpusTest, SeedsOfTodayAreStillRead) {
   EXPECT_EQ(trace.tensors.size(), 4u);
   EXPECT_EQ(trace.timelines.size(), 1u);
   EXPECT_EQ(trace.access_logs.size(), 1u);
+}
+
+TEST(CorpusTest, ALogWithoutLaterColumnsIsRead) {
+  const Trace trace = ReadTrace(std::filesystem::path(STALLCAST_SOURCE_DIR) /
+                                "tests/traces/corpus/access_log_without_later_columns.kvt");
+  AccessLog want = SampleLog();
+  want.model_layers = 0;
+  for (LayerAccess& layer : want.layers) {
+    layer.evicted.clear();
+    layer.output_error.clear();
+  }
+  EXPECT_EQ(trace.access_logs, std::vector<AccessLog>{want});
 }
 
 }  // namespace

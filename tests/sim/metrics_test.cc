@@ -1,0 +1,38 @@
+#include "sim/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/traces/sample.h"
+
+namespace stallcast::sim {
+namespace {
+
+TEST(Summarize, CountsWhatTheLogSays) {
+  // Layer 0 is dense, layer 1 has 3 steps of 2 heads; see SampleLog().
+  const SelectionMetrics metrics = Summarize(traces::SampleLog());
+  EXPECT_DOUBLE_EQ(metrics.hit_rate, 1 - 6.0 / (0 + 1 + 2 + 3 + 0 + 1));
+  EXPECT_DOUBLE_EQ(metrics.correction_rate, 1);  // an odd flag in each step
+  EXPECT_DOUBLE_EQ(metrics.attention_mass, (3 + 0.5 + 0.75 + 0.875) / 6);
+  EXPECT_DOUBLE_EQ(metrics.output_error, (0.25 + 0.125 + 0) / 3);
+  EXPECT_DOUBLE_EQ(metrics.similarity, 0.125 * 15 / 6);
+  EXPECT_DOUBLE_EQ(metrics.evictions, (0 + 1 + 2 + 0 + 1 + 2) / 6.0);
+}
+
+TEST(Summarize, WhatTheLogDoesNotHoldIsNotKnown) {
+  traces::AccessLog log = traces::SampleLog();
+  for (traces::LayerAccess& layer : log.layers) {
+    layer.output_error.clear();
+    layer.evicted.clear();
+    layer.similarity.assign(layer.similarity.size(), NAN);
+  }
+  const SelectionMetrics metrics = Summarize(log);
+  EXPECT_TRUE(std::isnan(metrics.output_error));
+  EXPECT_TRUE(std::isnan(metrics.evictions));
+  EXPECT_TRUE(std::isnan(metrics.similarity));
+  EXPECT_FALSE(std::isnan(metrics.attention_mass));
+}
+
+}  // namespace
+}  // namespace stallcast::sim
