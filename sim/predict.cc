@@ -124,6 +124,38 @@ std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& re
   return impl_->Log(named.info->name, *named.method);
 }
 
+PreparedRun Predictor::Prepare(PredictRequest& run) {
+  const traces::proto::TraceInfo& trace = info();
+  const std::string where = impl_->path.string();
+  PreparedRun out;
+  out.method = methods::MakeMethod(run.method, run.params);
+  const methods::Method& method = *out.method.method;
+  out.whole = run.model.empty() ? llm::FromTrace(trace.model()) : llm::FindModel(run.model);
+  const llm::Model model = llm::Shard(out.whole, run.tensor_parallel);
+  if (run.context == 0) run.context = trace.prompt_tokens();
+  if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");
+  if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
+  method.Check(model, run.context);
+
+  out.log = impl_->Log(out.method.info->name, method);
+  const auto traced = static_cast<int32_t>(out.log ? out.log->steps : trace.decode_steps());
+  if (run.steps == 0) run.steps = traced;
+  if (run.steps < 1) {
+    throw Error("the trace has no decode steps", where, "capture at least one, or give --steps");
+  }
+  if (out.log && run.steps > out.log->steps) {
+    out.notes.push_back(fmt::format("projected: {} steps from the trace's {}, repeated", run.steps,
+                                    out.log->steps));
+  }
+  const int64_t longest = run.context + run.steps;
+  if (model.max_context > 0 && longest > model.max_context) {
+    out.notes.push_back(
+        fmt::format("context {} is beyond {}'s {}", longest, out.whole.title, model.max_context));
+  }
+  out.input = {model, run.batch, run.context, run.steps, run.graph, out.log.get()};
+  return out;
+}
+
 Prediction Predictor::Predict(const PredictRequest& request) { return Predict(request, nullptr); }
 
 Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* timeline) {
@@ -131,40 +163,18 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   out.request = request;
   PredictRequest& run = out.request;
   const traces::proto::TraceInfo& trace = info();
-  const std::string where = impl_->path.string();
-
-  // The run asked for, defaults filled in.
-  const methods::NamedMethod named = methods::MakeMethod(run.method, run.params);
-  const methods::Method& method = *named.method;
-  out.params = method.Params(/*only_selection=*/false);
-  const llm::Model whole =
-      run.model.empty() ? llm::FromTrace(trace.model()) : llm::FindModel(run.model);
-  const llm::Model model = llm::Shard(whole, run.tensor_parallel);
-  out.model = whole;
   hardware::Profile profile = hardware::FindProfile(run.machine);
   for (const auto& [path, value] : run.machine_overrides) hardware::Set(profile, path, value);
-  if (run.context == 0) run.context = trace.prompt_tokens();
-  if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");
-  if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
-  method.Check(model, run.context);
-
-  const std::shared_ptr<const traces::AccessLog> log = impl_->Log(named.info->name, method);
-  const auto traced = static_cast<int32_t>(log ? log->steps : trace.decode_steps());
-  if (run.steps == 0) run.steps = traced;
-  if (run.steps < 1) {
-    throw Error("the trace has no decode steps", where, "capture at least one, or give --steps");
-  }
-  if (log && run.steps > log->steps) {
-    out.notes.push_back(
-        fmt::format("projected: {} steps from the trace's {}, repeated", run.steps, log->steps));
-  }
+  const PreparedRun prepared = Prepare(run);
+  const methods::PlanInput& input = prepared.input;
+  const llm::Model& model = input.model;
+  const methods::Method& method = *prepared.method.method;
+  const std::shared_ptr<const traces::AccessLog>& log = prepared.log;
+  out.params = method.Params(/*only_selection=*/false);
+  out.model = prepared.whole;
+  out.notes = prepared.notes;
   const int64_t longest = run.context + run.steps;
-  if (model.max_context > 0 && longest > model.max_context) {
-    out.notes.push_back(
-        fmt::format("context {} is beyond {}'s {}", longest, whole.title, model.max_context));
-  }
 
-  const methods::PlanInput input{model, run.batch, run.context, run.steps, run.graph, log.get()};
   const hardware::CostModel costs(std::move(profile));
   {
     const plan::Plan plan = methods::WriteDecode(method, input);
@@ -174,7 +184,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     if (run.samples > 0) {
       std::function<void(double)> progress;
       if (impl_->options.progress) {
-        progress = [&](double share) { impl_->options.progress("sampling " + named.name, share); };
+        progress = [&](double share) { impl_->options.progress("sampling " + run.method, share); };
       }
       out.sampled = SampleSteps(simulation, run.samples, run.steps, progress);
     }
@@ -232,7 +242,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   }
   for (const std::string& problem : report().problems) out.notes.push_back(problem);
   if (timeline) {
-    timeline->title = fmt::format("{}, {}, {}, context {}, batch {}", named.name, whole.title,
+    timeline->title = fmt::format("{}, {}, {}, context {}, batch {}", run.method, out.model.title,
                                   machine.title, run.context, run.batch);
     timeline->notes = out.notes;
   }

@@ -30,6 +30,15 @@ struct PredictRequest {
   bool prefill = true;  ///< predict prefill time too
 };
 
+/// A request with all that its plan is written from.
+struct PreparedRun {
+  methods::NamedMethod method;
+  llm::Model whole;  ///< the model, and in `input` one GPU's shard
+  std::shared_ptr<const traces::AccessLog> log;
+  methods::PlanInput input;  ///< points to `log`
+  std::vector<std::string> notes;
+};
+
 struct Prediction {
   PredictRequest request;                     ///< with context and steps filled in
   llm::Model model;                           ///< the model predicted, whole
@@ -67,6 +76,9 @@ class Predictor {
   Prediction Predict(const PredictRequest& request);
   /// The same with the timeline of the nominal run.
   Prediction Predict(const PredictRequest& request, traces::Timeline* timeline);
+  /// What Predict() writes its plan from: the same plan can be run on a GPU. Fills in context and
+  /// steps.
+  PreparedRun Prepare(PredictRequest& request);
   /// The log of a method, from the cache or replayed. Null for methods that select nothing.
   std::shared_ptr<const traces::AccessLog> Log(const PredictRequest& request);
 

@@ -6,5 +6,7 @@
 namespace stallcast::cli {
 
 void AddRecord(CLI::App& app);
+/// Only with the CUDA toolkit.
+void AddRun(CLI::App& app);
 
 }  // namespace stallcast::cli

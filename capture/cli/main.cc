@@ -8,6 +8,8 @@ constexpr const char* kOverview =
     R"(Measures on a real GPU what `stallcast` predicts.
 
 Examples:
+  stallcast-gpu run traces/samples/code-32k.kvt --method full,freekv --model llama-3.1-8b
+      decode steps with real kernels, beside what is predicted for them
   stallcast-gpu record -o run.kvt -- python3 serve.py
       any CUDA program: its kernels, copies, waits and calls as a timeline)";
 
@@ -15,5 +17,9 @@ Examples:
 
 int main(int argc, char** argv) {
   using namespace stallcast::cli;
+#ifdef STALLCAST_GPU_COMMANDS
+  return RunProgram({"stallcast-gpu", kOverview, {AddRun, AddRecord}}, argc, argv);
+#else
   return RunProgram({"stallcast-gpu", kOverview, {AddRecord}}, argc, argv);
+#endif
 }

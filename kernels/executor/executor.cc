@@ -63,6 +63,11 @@ class Graph {
   Graph() = default;
   Graph(Graph&& other) noexcept
       : graph_(std::exchange(other.graph_, nullptr)), exec_(std::exchange(other.exec_, nullptr)) {}
+  Graph& operator=(Graph&& other) noexcept {
+    std::swap(graph_, other.graph_);
+    std::swap(exec_, other.exec_);
+    return *this;
+  }
   ~Graph() {
     if (exec_ != nullptr) cudaGraphExecDestroy(exec_);
     if (graph_ != nullptr) cudaGraphDestroy(graph_);
@@ -110,7 +115,8 @@ struct Executor::Impl {
   Impl(const plan::Plan& p, Binder& binder);
 
   void MakeEvents();
-  void Capture(OpId launch);
+  void CaptureGraphs(OpObserver* observer);
+  void Capture(OpId launch, OpObserver* observer);
   void Enqueue(OpId id);
   void WaitUntilPassed(OpId id);
   void SleepUntilPassed(OpId id);
@@ -148,9 +154,13 @@ Executor::Impl::Impl(const plan::Plan& p, Binder& binder)
     work.push_back(binder.Bind(op));
   }
   MakeEvents();
+  CaptureGraphs(nullptr);
+}
+
+void Executor::Impl::CaptureGraphs(OpObserver* observer) {
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     if (std::holds_alternative<plan::GraphLaunch>(plan.ops[i].work)) {
-      Capture(OpId{static_cast<int32_t>(i)});
+      Capture(OpId{static_cast<int32_t>(i)}, observer);
     }
   }
   Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -198,7 +208,7 @@ void Executor::Impl::MakeEvents() {
 
 // The launch's nodes: the ops that follow until one that is none. Streams beside the compute stream
 // fork from it and join it again.
-void Executor::Impl::Capture(OpId launch) {
+void Executor::Impl::Capture(OpId launch, OpObserver* observer) {
   const cudaStream_t origin = streams[At(compute)];
   const Event fork(cudaEventDisableTiming);
   std::vector<bool> joined(plan.lanes.size(), false);
@@ -209,7 +219,10 @@ void Executor::Impl::Capture(OpId launch) {
     const size_t lane = At(plan.ops[i].lane);
     if (!joined[lane]) Check(cudaStreamWaitEvent(streams[lane], fork, 0), "cudaStreamWaitEvent");
     joined[lane] = true;
-    Enqueue(OpId{static_cast<int32_t>(i)});
+    const OpId id{static_cast<int32_t>(i)};
+    if (observer != nullptr) observer->Begin(plan[id], id);
+    Enqueue(id);
+    if (observer != nullptr) observer->End(plan[id], id);
   }
   for (size_t lane = 0; lane < joined.size(); ++lane) {
     if (!joined[lane] || lane == At(compute)) continue;
@@ -217,7 +230,9 @@ void Executor::Impl::Capture(OpId launch) {
     Check(cudaEventRecord(join, streams[lane]), "cudaEventRecord");
     Check(cudaStreamWaitEvent(origin, join, 0), "cudaStreamWaitEvent");
   }
-  graphs[At(launch)].EndCapture(origin);
+  Graph graph;
+  graph.EndCapture(origin);
+  graphs[At(launch)] = std::move(graph);
 }
 
 void Executor::Impl::Enqueue(OpId id) {
@@ -334,6 +349,8 @@ Executor::Executor(const plan::Plan& plan, Binder& binder)
     : impl_(std::make_unique<Impl>(plan, binder)) {}
 
 Executor::~Executor() = default;
+
+void Executor::Recapture(OpObserver& observer) { impl_->CaptureGraphs(&observer); }
 
 std::vector<Picoseconds> Executor::Run(const RunOptions& options) {
   Impl& run = *impl_;

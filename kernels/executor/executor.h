@@ -49,6 +49,9 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
+  /// Captures the graphs anew and tells whose nodes are made, so that a recorder knows them.
+  void Recapture(OpObserver& observer);
+
   /// Runs the plan from its first op to its last. Returns each step's time on the device: from the
   /// end of the step before (for the first: from the start) to the last end on the compute lane.
   /// What a thread throws is thrown here when all threads have stopped.

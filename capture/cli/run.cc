@@ -1,0 +1,269 @@
+// stallcast-gpu run
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "capture/cli/commands.h"
+#include "capture/gpu/measured_run.h"
+#include "capture/run_info.h"
+#include "sim/cli/output.h"
+#include "sim/cli/output_file.h"
+#include "sim/cli/progress.h"
+#include "sim/cli/run_options.h"
+#include "sim/compare.h"
+#include "sim/grid.h"
+#include "sim/names.h"
+#include "sim/predict.h"
+#include "traces/common/error.h"
+
+namespace stallcast::cli {
+namespace {
+
+using sim::Measured;
+using sim::Predicted;
+
+struct RunCommand {
+  std::vector<std::string> traces;
+  RunOptions run;
+  std::vector<std::string> models;
+  std::vector<int32_t> batches;
+  std::vector<std::string> budgets;
+  int repetitions = 3;
+  bool no_check = false;
+  std::string timelines;
+  Format format = Format::kTable;
+
+  void Run() const;
+};
+
+// One run of the grid, and what came of it.
+struct Case {
+  std::string trace;
+  sim::PredictRequest request;
+  std::optional<sim::Prediction> prediction;
+  capture::StepTimes times;
+  kernels::SelectionCheck check;
+  std::string failed;  // why it could not be run
+};
+
+std::vector<Case> Grid(const RunCommand& command, const std::vector<std::string>& methods) {
+  std::vector<Case> cases;
+  const sim::PredictRequest base =
+      command.run.RequestFor(methods.front(), command.run.Machines().front());
+  const auto models = command.models.empty() ? std::vector{base.model} : command.models;
+  const auto batches = command.batches.empty() ? std::vector{base.batch} : command.batches;
+  const auto budgets = command.budgets.empty() ? std::vector<std::string>{""} : command.budgets;
+  for (const std::string& trace : command.traces) {
+    for (const std::string& model : models) {
+      for (const int32_t batch : batches) {
+        for (const std::string& method : methods) {
+          bool first = true;
+          for (const std::string& budget : budgets) {
+            const bool has = sim::HasParameter(method, "budget");
+            // A method without a budget is run once.
+            if (!has && !std::exchange(first, false)) continue;
+            sim::PredictRequest request =
+                command.run.RequestFor(method, command.run.Machines().front());
+            request.model = model;
+            if (!model.empty()) sim::CheckName("model", model, llm::ModelNames(), "--model");
+            request.batch = batch;
+            request.prefill = false;
+            if (has && !budget.empty()) request.params["budget"] = budget;
+            if (request.steps == 0) request.steps = 32;
+            Case& of = cases.emplace_back();
+            of.trace = trace;
+            of.request = request;
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+std::string Describe(const Case& of) {
+  std::string text =
+      fmt::format("{} {} b{}", of.request.method,
+                  of.request.model.empty() ? "model" : of.request.model, of.request.batch);
+  if (const auto budget = of.request.params.find("budget"); budget != of.request.params.end()) {
+    text += " " + budget->second;
+  }
+  return text;
+}
+
+// What a run needs beside its request; lives as long as the run.
+struct Loaded {
+  std::string path;
+  std::unique_ptr<sim::Predictor> predictor;
+  traces::Trace trace;
+};
+
+capture::RunRequest RequestOf(const Case& of, const sim::PreparedRun& prepared,
+                              const Loaded& loaded) {
+  capture::RunRequest request;
+  request.name = of.request.method;
+  request.method = prepared.method.method.get();
+  request.input = prepared.input;
+  request.trace = &loaded.trace;
+  request.title =
+      fmt::format("{}, {}, measured, context {}, batch {}", of.request.method, prepared.whole.title,
+                  prepared.input.prompt_tokens, prepared.input.batch);
+  request.notes = prepared.notes;
+  return request;
+}
+
+std::string FileName(const Case& of) {
+  std::string name = fmt::format("{}-{}-b{}", of.request.method,
+                                 std::filesystem::path(of.trace).stem().string(), of.request.batch);
+  if (!of.request.model.empty()) name += "-" + of.request.model;
+  for (const auto& [param, value] : of.request.params) name += fmt::format("-{}-{}", param, value);
+  return name;
+}
+
+Json Record(const Case& of) {
+  Json row;
+  row["method"] = of.request.method;
+  row["params"] = JoinPairs(of.request.params);
+  row["model"] = of.prediction ? of.prediction->model.name : of.request.model;
+  row["context"] = of.prediction ? of.prediction->request.context : 0;
+  row["batch"] = of.request.batch;
+  row["graph"] = of.request.graph;
+  row["steps"] = of.request.steps;
+  if (!of.failed.empty() || !of.prediction) {
+    for (const char* key :
+         {"predicted_ms", "measured_ms", "error_percent", "predicted_p50_ms", "measured_p50_ms",
+          "units_compared", "units_equal_percent", "decisions_equal_percent", "keys_wrong"}) {
+      row[key] = nullptr;
+    }
+    row["note"] = of.failed;
+    return row;
+  }
+  const Predicted<double> predicted{Milliseconds(of.prediction->metrics.step_mean)};
+  const Measured<double> measured{Milliseconds(of.times.Mean())};
+  row["predicted_ms"] = predicted.value;
+  row["measured_ms"] = measured.value;
+  row["error_percent"] = (predicted.value - measured.value) / measured.value * 100;
+  row["predicted_p50_ms"] = Milliseconds(of.prediction->metrics.step_p50);
+  row["measured_p50_ms"] = Milliseconds(of.times.Median());
+  row["units_compared"] = of.check.selected;
+  row["units_equal_percent"] = of.check.share_equal() * 100;
+  row["decisions_equal_percent"] = of.check.decisions == 0
+                                       ? 100.0
+                                       : 100.0 * static_cast<double>(of.check.decided_alike) /
+                                             static_cast<double>(of.check.decisions);
+  row["keys_wrong"] = of.check.missing;
+  std::string note;
+  for (const std::string& line : of.times.notes) note += (note.empty() ? "" : "; ") + line;
+  row["note"] = note;
+  return row;
+}
+
+void RunCommand::Run() const {
+  const std::vector<std::string> methods = run.Methods("full");
+  run.CheckParams(methods);
+  std::vector<Case> cases = Grid(*this, methods);
+  Progress progress;
+  capture::GpuRunner gpu;
+  Loaded loaded;
+  const auto load = [&](const std::string& path) {
+    if (loaded.path == path) return;
+    loaded.predictor = std::make_unique<sim::Predictor>(path, run.PredictorOptions(progress));
+    loaded.trace = traces::ReadTrace(path);
+    loaded.path = path;
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    Case& of = cases[i];
+    progress.Update("running " + Describe(of),
+                    static_cast<double>(i) / static_cast<double>(cases.size()));
+    try {
+      load(of.trace);
+      of.prediction = loaded.predictor->Predict(of.request);
+      const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
+      const capture::RunRequest request = RequestOf(of, prepared, loaded);
+      of.times = gpu.Time(request, repetitions);
+      if (!no_check && prepared.log && !of.request.graph) of.check = gpu.CheckSelection(request);
+    } catch (const Error& error) {
+      if (cases.size() == 1) throw;
+      of.failed = fmt::format("{}; {}", error.problem(), error.remedy());
+    }
+  }
+  // Tracing slows CUDA for the rest of the process: timelines come last.
+  if (!timelines.empty()) {
+    std::filesystem::create_directories(timelines);
+    for (size_t i = 0; i < cases.size(); ++i) {
+      Case& of = cases[i];
+      if (!of.failed.empty()) continue;
+      progress.Update("recording " + Describe(of),
+                      static_cast<double>(i) / static_cast<double>(cases.size()));
+      load(of.trace);
+      const std::filesystem::path base = std::filesystem::path(timelines) / FileName(of);
+      const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
+      traces::proto::TraceInfo info = capture::RunInfo();
+      *info.mutable_model() = loaded.trace.info.model();
+      info.set_prompt_tokens(prepared.input.prompt_tokens);
+      info.set_decode_steps(prepared.input.steps);
+      gpu.Record(RequestOf(of, prepared, loaded), base.string() + ".measured.kvt", info);
+      std::vector<traces::Timeline> predicted(1);
+      loaded.predictor->Predict(of.request, predicted.data());
+      WriteTimelines(predicted, TimelineFormat::kTrace, loaded.trace.info,
+                     base.string() + ".predicted.kvt");
+    }
+  }
+  progress.Clear();
+  Json rows = Json::array();
+  for (const Case& of : cases) rows.push_back(Record(of));
+  PrintRecords(rows, format);
+}
+
+}  // namespace
+
+void AddRun(CLI::App& app) {
+  auto command = std::make_shared<RunCommand>();
+  CLI::App* sub = app.add_subcommand("run", "Run decode steps on the GPU, beside their prediction");
+  sub->description(
+      R"(Runs the plans that `stallcast predict` times, with real kernels, copies and host threads: step
+times from CUDA events with tracing off, and the device's selections compared with the access log.
+
+Examples:
+  stallcast-gpu run traces/samples/code-32k.kvt --method freekv --model llama-3.1-8b
+  stallcast-gpu run traces/samples/code-8k.kvt --method all --model llama-3.1-8b --batches 1,4
+  stallcast-gpu run traces/samples/code-8k.kvt --method quest --timelines runs/)");
+  sub->add_option("traces", command->traces, "Traces to run (.kvt), each at its own context")
+      ->required()
+      ->type_name("TRACE");
+  command->run.AddTo(*sub);
+  const std::string group = "Grid";
+  sub->add_option("--models", command->models, "Several models, by commas")
+      ->type_name("NAME")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(group);
+  sub->add_option("--batches", command->batches, "Several batches, by commas")
+      ->type_name("N")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(group);
+  sub->add_option("--budgets", command->budgets, "Several budgets, by commas")
+      ->type_name("N")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(group);
+  sub->add_option("--repeat", command->repetitions,
+                  "Timed runs, of which each step's median counts")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000))
+      ->group("Measurement");
+  sub->add_flag("--no-check", command->no_check, "Do not compare the selections")
+      ->group("Measurement");
+  sub->add_option("--timelines", command->timelines,
+                  "Folder for measured and predicted timelines (.kvt), for `stallcast compare`")
+      ->type_name("FOLDER")
+      ->group("Output");
+  AddFormat(*sub, command->format);
+  sub->callback([command] { command->Run(); });
+}
+
+}  // namespace stallcast::cli

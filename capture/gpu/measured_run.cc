@@ -1,0 +1,210 @@
+#include "capture/gpu/measured_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/cuda_error.h"
+#include "kernels/executor/cache_binder.h"
+#include "kernels/executor/decoder_binder.h"
+#include "kernels/executor/executor.h"
+#include "models/methods/decoder_plan.h"
+#include "models/methods/projection.h"
+#include "traces/common/error.h"
+
+namespace stallcast::capture {
+namespace {
+
+// Tells the recorder which op the calls of a thread belong to. Host work that makes no CUDA call
+// becomes a span of its own.
+class RecordedOps : public kernels::OpObserver {
+ public:
+  explicit RecordedOps(GpuRecorder& recorder) : recorder_(recorder) {}
+
+  void NameStream(cudaStream_t stream, const plan::Lane& lane) override {
+    recorder_.NameStream(stream, lane.name, lane.compute);
+  }
+  void NameThread(const plan::Lane& lane) override { recorder_.NameThread(lane.name); }
+  void Begin(const plan::Op& op, plan::OpId id) override {
+    recorder_.PushOp(op.step, plan::Index(id));
+    begun_ = recorder_.Now();
+  }
+  void End(const plan::Op& op, plan::OpId id) override {
+    recorder_.PopOp();
+    if (!std::holds_alternative<plan::HostGather>(op.work) &&
+        !std::holds_alternative<plan::HostHandoff>(op.work)) {
+      return;
+    }
+    recorder_.AddSpan(std::string(plan::KindName(op.work)), begun_, recorder_.Now(), op.step,
+                      plan::Index(id), plan::MovedBytes(op.work));
+  }
+
+ private:
+  GpuRecorder& recorder_;
+  static thread_local Picoseconds begun_;
+};
+thread_local Picoseconds RecordedOps::begun_{0};
+
+// A request made ready: tensors on the device, memory of the method, ops bound.
+class BoundRun {
+ public:
+  BoundRun(const RunRequest& request, const kernels::DecoderWeights& weights,
+           kernels::HostPool& pool)
+      : plan_(methods::WriteDecode(*request.method, request.input)),
+        log_(request.input.log, request.input.model, request.input.batch),
+        layers_(Layers(request)),
+        trace_(*request.trace, layers_),
+        run_(Describe(request, pool)),
+        cache_(kernels::MakeCacheBinder(run_, request.name, *request.method)),
+        decoder_(run_, weights, *cache_),
+        executor_(plan_, decoder_) {}
+
+  /// To where prefill leaves everything: before each run.
+  void Reset() { decoder_.Reset(); }
+  std::vector<Picoseconds> Run(const kernels::RunOptions& options) {
+    return executor_.Run(options);
+  }
+  std::vector<Picoseconds> RunAnew(const kernels::RunOptions& options = {}) {
+    Reset();
+    return Run(options);
+  }
+  void Recapture(kernels::OpObserver& observer) { executor_.Recapture(observer); }
+  const plan::Plan& plan() const { return plan_; }
+  kernels::CacheBinder& cache() { return *cache_; }
+  const kernels::TraceTensors& trace() const { return trace_; }
+
+ private:
+  // Of the trace's layers those that the log selects in, or all.
+  static std::vector<int> Layers(const RunRequest& request) {
+    if (request.input.log == nullptr) return request.trace->Layers();
+    std::vector<int> layers;
+    for (const traces::LayerAccess& access : request.input.log->layers) {
+      if (!access.dense) layers.push_back(access.layer);
+    }
+    return layers;
+  }
+  kernels::DecodeRun Describe(const RunRequest& request, kernels::HostPool& pool) const {
+    const methods::PlanInput& input = request.input;
+    if (input.prompt_tokens != trace_.prompt_tokens()) {
+      throw UsageError(fmt::format("a run of context {} on a trace of {}", input.prompt_tokens,
+                                   trace_.prompt_tokens()),
+                       "--context", "capture or synthesize a trace with that prompt");
+    }
+    kernels::DecodeRun run;
+    run.input = input;
+    run.trace = &trace_;
+    run.source_of =
+        methods::LayersByDepth(input.model.layers, layers_, request.trace->info.model().layers());
+    run.log = input.log == nullptr ? nullptr : &log_;
+    run.stagger = log_.stagger();
+    run.pool = &pool;
+    const int64_t last = run.TraceStep(input.steps - 1, input.batch - 1);
+    if (last >= trace_.steps()) {
+      throw UsageError(
+          fmt::format("step {} of the trace is needed, which has {}", last + 1, trace_.steps()),
+          "--steps",
+          fmt::format("run at most {} steps", trace_.steps() - (input.batch - 1) * run.stagger));
+    }
+    return run;
+  }
+
+  plan::Plan plan_;
+  methods::ProjectedLog log_;
+  std::vector<int> layers_;
+  kernels::TraceTensors trace_;
+  kernels::DecodeRun run_;
+  std::unique_ptr<kernels::CacheBinder> cache_;
+  kernels::DecoderBinder decoder_;
+  kernels::Executor executor_;
+};
+
+Picoseconds MedianOf(std::vector<Picoseconds> times) {
+  if (times.empty()) return Picoseconds{0};
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+}  // namespace
+
+Picoseconds StepTimes::Mean() const {
+  if (steps.empty()) return Picoseconds{0};
+  return std::accumulate(steps.begin(), steps.end(), Picoseconds{0}) /
+         static_cast<int64_t>(steps.size());
+}
+
+Picoseconds StepTimes::Median() const { return MedianOf(steps); }
+
+struct GpuRunner::Impl {
+  kernels::HostPool pool;
+  std::unique_ptr<kernels::DecoderWeights> weights;
+
+  BoundRun Bind(const RunRequest& request) {
+    const llm::Model& model = request.input.model;
+    if (!weights || weights->model().name != model.name ||
+        weights->model().tensor_parallel != model.tensor_parallel) {
+      weights.reset();
+      weights = std::make_unique<kernels::DecoderWeights>(model);
+    }
+    return BoundRun(request, *weights, pool);
+  }
+};
+
+GpuRunner::GpuRunner() : impl_(std::make_unique<Impl>()) {
+  int devices = 0;
+  kernels::Check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  kernels::Check(cudaFree(nullptr), "cudaFree");
+}
+
+GpuRunner::~GpuRunner() = default;
+
+StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
+  BoundRun run = impl_->Bind(request);
+  run.RunAnew();
+  std::vector<std::vector<Picoseconds>> all;
+  for (int i = 0; i < repetitions; ++i) all.push_back(run.RunAnew());
+  StepTimes times;
+  for (size_t step = 0; step < all.front().size(); ++step) {
+    std::vector<Picoseconds> of_step;
+    for (const auto& repetition : all) of_step.push_back(repetition[step]);
+    times.steps.push_back(MedianOf(of_step));
+  }
+  if (!run.trace().has_values()) {
+    times.notes.emplace_back("the trace holds no values: random ones were attended");
+  }
+  return times;
+}
+
+kernels::SelectionCheck GpuRunner::CheckSelection(const RunRequest& request) {
+  BoundRun run = impl_->Bind(request);
+  kernels::SelectionCheck check;
+  kernels::RunOptions options;
+  options.after_step = [&](int step) { run.cache().CheckStep(step, check); };
+  run.RunAnew(options);
+  return check;
+}
+
+GpuRecorderStats GpuRunner::Record(const RunRequest& request, const std::filesystem::path& path,
+                                   traces::proto::TraceInfo info) {
+  BoundRun run = impl_->Bind(request);
+  run.RunAnew();
+  run.Reset();
+  GpuRecorderOptions options;
+  options.title = request.title;
+  options.notes = request.notes;
+  options.copy_lanes = CopyLanes::kStreams;
+  options.nvtx = false;
+  options.label = [&plan = run.plan()](int32_t, int32_t op) -> OpLabel {
+    if (op < 0 || static_cast<size_t>(op) >= plan.ops.size()) return {};
+    const plan::Op& of = plan.ops[static_cast<size_t>(op)];
+    return {of.role, of.layer};
+  };
+  GpuRecorder recorder(path, info, std::move(options));
+  RecordedOps observer(recorder);
+  if (request.input.graph) run.Recapture(observer);
+  run.Run({.observer = &observer, .after_step = {}});
+  return recorder.Stop();
+}
+
+}  // namespace stallcast::capture

@@ -1,0 +1,58 @@
+// A plan run on the GPU: step times undisturbed, the selection checked, a timeline recorded.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "capture/gpu_recorder.h"
+#include "kernels/executor/selection_check.h"
+#include "models/methods/method.h"
+#include "traces/common/units.h"
+#include "traces/format/trace_file.h"
+
+namespace stallcast::capture {
+
+/// What to run: the plan of `method` for `input`, with the trace's tensors.
+struct RunRequest {
+  std::string name;  ///< of the method or preset
+  const methods::Method* method = nullptr;
+  methods::PlanInput input;
+  const traces::Trace* trace = nullptr;
+  std::string title;               ///< of the timeline
+  std::vector<std::string> notes;  ///< what qualifies the run
+};
+
+/// Step times from CUDA events, tracing off.
+struct StepTimes {
+  std::vector<Picoseconds> steps;  ///< the median over the repetitions, by step
+  std::vector<std::string> notes;
+  Picoseconds Mean() const;
+  Picoseconds Median() const;
+};
+
+/// The machine at hand, for runs one after the other: weights and pinned memory are kept between
+/// them.
+class GpuRunner {
+ public:
+  /// No device, a driver that is too old: Error.
+  GpuRunner();
+  ~GpuRunner();
+
+  /// Times the plan, `repetitions` times after one that warms up.
+  StepTimes Time(const RunRequest& request, int repetitions);
+  /// Runs it once step by step and compares what the device selects with the access log.
+  kernels::SelectionCheck CheckSelection(const RunRequest& request);
+  /// Runs it with tracing on, and writes the measured timeline. CUDA calls are slower from now on,
+  /// so whatever is to be timed must have been.
+  GpuRecorderStats Record(const RunRequest& request, const std::filesystem::path& path,
+                          traces::proto::TraceInfo info);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace stallcast::capture
