@@ -90,6 +90,16 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   queue.resize(plan.lanes.size());
   dependents.begin.assign(ops + 1, 0);
 
+  std::vector<size_t> calls_of(plan.lanes.size()), queued_on(plan.lanes.size());
+  for (const plan::Op& op : plan.ops) {
+    ++calls_of[At(op.issuer)];
+    if (!IsHostWork(op)) ++queued_on[At(op.lane)];
+  }
+  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    calls[lane].reserve(calls_of[lane]);
+    queue[lane].reserve(queued_on[lane]);
+  }
+
   for (size_t i = 0; i < ops; ++i) {
     const plan::Op& op = plan.ops[i];
     const OpId id{static_cast<int32_t>(i)};
