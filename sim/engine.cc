@@ -1,9 +1,9 @@
 #include "sim/engine.h"
 
 #include <algorithm>
-#include <boost/container_hash/hash.hpp>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <random>
 #include <span>
@@ -54,12 +54,10 @@ struct OpLists {
 
 struct CostHash {
   size_t operator()(const OpCost& cost) const {
-    size_t seed = 0;
-    boost::hash_combine(seed, cost.amount);
-    boost::hash_combine(seed, cost.rate);
-    boost::hash_combine(seed, cost.fixed.count());
-    boost::hash_combine(seed, cost.host.count());
-    return seed;
+    size_t hash = std::hash<double>()(cost.amount);
+    hash = 31 * hash + std::hash<double>()(cost.rate);
+    hash = 31 * hash + std::hash<int64_t>()(cost.fixed.count());
+    return 31 * hash + std::hash<int64_t>()(cost.host.count());
   }
 };
 
