@@ -1,9 +1,9 @@
 #include "sim/engine.h"
 
 #include <algorithm>
-#include <boost/container_hash/hash.hpp>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <random>
 #include <span>
@@ -54,12 +54,10 @@ struct OpLists {
 
 struct CostHash {
   size_t operator()(const OpCost& cost) const {
-    size_t seed = 0;
-    boost::hash_combine(seed, cost.amount);
-    boost::hash_combine(seed, cost.rate);
-    boost::hash_combine(seed, cost.fixed.count());
-    boost::hash_combine(seed, cost.host.count());
-    return seed;
+    size_t hash = std::hash<double>()(cost.amount);
+    hash = 31 * hash + std::hash<double>()(cost.rate);
+    hash = 31 * hash + std::hash<int64_t>()(cost.fixed.count());
+    return 31 * hash + std::hash<int64_t>()(cost.host.count());
   }
 };
 
@@ -89,6 +87,16 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   calls.resize(plan.lanes.size());
   queue.resize(plan.lanes.size());
   dependents.begin.assign(ops + 1, 0);
+
+  std::vector<size_t> calls_of(plan.lanes.size()), queued_on(plan.lanes.size());
+  for (const plan::Op& op : plan.ops) {
+    ++calls_of[At(op.issuer)];
+    if (!IsHostWork(op)) ++queued_on[At(op.lane)];
+  }
+  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    calls[lane].reserve(calls_of[lane]);
+    queue[lane].reserve(queued_on[lane]);
+  }
 
   for (size_t i = 0; i < ops; ++i) {
     const plan::Op& op = plan.ops[i];

@@ -1,6 +1,7 @@
 #include "sim/predict.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
@@ -197,6 +198,15 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   }
   if (log) {
     out.selection = Summarize(*log);
+    std::vector<int> with_values;
+    for (const traces::LayerAccess& layer : log->layers) {
+      if (!layer.output_error.empty()) with_values.push_back(layer.layer);
+    }
+    if (!with_values.empty() && with_values.size() < log->layers.size()) {
+      out.notes.push_back(fmt::format(
+          "projected: output error of the trace's layer {} alone, whose values were captured",
+          fmt::join(with_values, ", ")));
+    }
     if (log->prompt_tokens != run.context) {
       out.notes.push_back(
           fmt::format("projected: context {} from a trace of {}: recalls and hits are the trace's",

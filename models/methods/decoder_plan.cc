@@ -121,6 +121,7 @@ plan::Plan WriteDecode(const Method& method, const PlanInput& input) {
     if (input.graph) d.builder.EndGraph();
     // The host needs the token to decide whether to go on: a step ends when it has it.
     d.builder.EndStep(d.builder.SyncStream(d.host, d.compute));
+    if (step == 0) d.builder.ReserveSteps(input.steps);
   }
   plan::Plan plan = d.builder.Finish();
   plan.notes = d.log.notes();

@@ -145,6 +145,17 @@ void PlanBuilder::EndGraph() {
   graph_ = OpId::kNone;
 }
 
+void PlanBuilder::ReserveSteps(int steps) {
+  if (plan_.step_ends.empty()) return;
+  // Steps differ; room that no op ever takes stays untouched.
+  const auto room = [&](size_t size) {
+    return size / plan_.step_ends.size() * static_cast<size_t>(steps) * 3 / 2;
+  };
+  plan_.ops.reserve(room(plan_.ops.size()));
+  plan_.waits.reserve(room(plan_.waits.size()));
+  plan_.step_ends.reserve(static_cast<size_t>(steps));
+}
+
 Plan PlanBuilder::Finish() {
   Require(graph_ == OpId::kNone, "a graph is open");
   return std::exchange(*this, PlanBuilder()).plan_;

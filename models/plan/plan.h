@@ -94,6 +94,8 @@ class PlanBuilder {
   void EndGraph();
   /// `op` ends the current step.
   void EndStep(OpId op);
+  /// Makes room for `steps` steps like those so far: growing by copies would take twice the memory.
+  void ReserveSteps(int steps);
 
   int64_t size() const { return static_cast<int64_t>(plan_.ops.size()); }
   /// The plan; the builder is empty afterwards.

@@ -8,8 +8,9 @@
 //   time = multiply-adds / (threads * multiply-adds a second a thread)
 // (times_limit compares processor time with it, which other users of the machine do not disturb),
 // where the multiply-adds are those of the true attention weights, query heads * dim * tokens seen,
-// summed over steps, and those of the page scores, twice dim for each full page. Exponentials,
-// sums, ranking and the widening of bf16 are not in the limit: they are what the factor is for.
+// summed over steps, as many for the outputs where there are values, and those of the page scores,
+// twice dim for each full page. Exponentials, sums, ranking and the widening of bf16 are not in the
+// limit: they are what the factor is for.
 #include <benchmark/benchmark.h>
 #include <tbb/task_arena.h>
 
@@ -48,19 +49,25 @@ traces::Tensor RandomTensor(traces::TensorKind kind, int layer, int heads, int64
   return tensor;
 }
 
-const traces::Trace& Trace() {
-  static const traces::Trace trace = [] {
-    traces::Trace t;
-    t.info.set_prompt_tokens(kPrompt);
-    t.info.set_decode_steps(kSteps);
-    for (int layer = 0; layer < kLayers; ++layer) {
-      t.tensors.push_back(RandomTensor(traces::TensorKind::kKey, layer, kKvHeads, 0, layer));
-      t.tensors.push_back(RandomTensor(traces::TensorKind::kQuery, layer, kKvHeads * kGroup,
-                                       kPrompt - 1, 100 + layer));
+traces::Trace MakeTrace(bool values) {
+  traces::Trace t;
+  t.info.set_prompt_tokens(kPrompt);
+  t.info.set_decode_steps(kSteps);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    t.tensors.push_back(RandomTensor(traces::TensorKind::kKey, layer, kKvHeads, 0, layer));
+    t.tensors.push_back(RandomTensor(traces::TensorKind::kQuery, layer, kKvHeads * kGroup,
+                                     kPrompt - 1, 100 + layer));
+    if (values) {
+      t.tensors.push_back(
+          RandomTensor(traces::TensorKind::kValue, layer, kKvHeads, 0, 200 + layer));
     }
-    return t;
-  }();
-  return trace;
+  }
+  return t;
+}
+
+const traces::Trace& Trace(bool values = false) {
+  static const traces::Trace without = MakeTrace(false), with = MakeTrace(true);
+  return values ? with : without;
 }
 
 double MassMultiplyAdds(int64_t steps) {
@@ -99,15 +106,16 @@ void MachinePeak(benchmark::State& state) {
 }
 BENCHMARK(MachinePeak)->Iterations(1);
 
-void ReplayMethod(benchmark::State& state, const std::string& name, double page_tokens) {
+void ReplayMethod(benchmark::State& state, const std::string& name, double page_tokens,
+                  bool values = false) {
   const std::unique_ptr<Method> method = MakeMethod(name, {}).method;
   const int layers = kLayers - method->DenseLayers();
-  Trace();
+  const traces::Trace& trace = Trace(values);
   const std::clock_t begin = std::clock();
-  for (auto _ : state) benchmark::DoNotOptimize(Replay(Trace(), "", name, *method));
+  for (auto _ : state) benchmark::DoNotOptimize(Replay(trace, "", name, *method));
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC /
                          static_cast<double>(state.iterations());
-  double work = MassMultiplyAdds(kSteps);
+  double work = MassMultiplyAdds(kSteps) * (values ? 2 : 1);  // values have the keys' dimensions
   if (page_tokens > 0) {
     work += kSteps * std::floor(kTokens / page_tokens) * kKvHeads * kGroup * 2.0 * kDim;
   }
@@ -134,6 +142,11 @@ BENCHMARK_CAPTURE(ReplayMethod, arkvale_freekv, "arkvale-freekv", 32)
     ->UseRealTime()
     ->MeasureProcessCPUTime();
 BENCHMARK_CAPTURE(ReplayMethod, freekv, "freekv", 32)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+
+BENCHMARK_CAPTURE(ReplayMethod, freekv_with_values, "freekv", 32, true)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime()
     ->MeasureProcessCPUTime();
