@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "models/plan/events.h"
 #include "sim/fair_share.h"
 
 namespace stallcast::sim {
@@ -72,6 +73,7 @@ struct Simulation::Compiled {
   std::vector<std::vector<OpId>> queue;  // by stream lane
   std::vector<Gap> gap;                  // by op: between the lane's previous op and this one
   std::vector<OpId> previous_call;
+  std::vector<bool> recorded;  // by op: an event is recorded behind it
   OpLists dependents;
 
   Compiled(const plan::Plan& plan, const hardware::CostModel& model);
@@ -80,6 +82,7 @@ struct Simulation::Compiled {
 
 Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel& model) {
   const size_t ops = plan.ops.size();
+  recorded = plan::FindEvents(plan).recorded;
   std::unordered_map<OpCost, uint32_t, CostHash> index;
   cost_of.reserve(ops);
   gap.assign(ops, Gap::kNone);
@@ -242,11 +245,13 @@ class EventLoop {
 
   void Issue(Lane& host, OpId id, const plan::Op& op) {
     const OpCost& cost = compiled_.Cost(id);
-    int64_t events = 0, first = 0, all = 0;
+    int64_t first = 0, all = 0;
     if (!op.graph_node) {
-      events = int64_t{op.waits_count} * (latency_.event_record + latency_.stream_wait).count();
-      first = events + cost.first_call.count();
-      all = events + cost.host.count();
+      // The waits are enqueued before the op, the event that others wait for behind it.
+      const int64_t waits = int64_t{op.waits_count} * latency_.stream_wait.count();
+      first = waits + cost.first_call.count();
+      all = waits + cost.host.count() +
+            (compiled_.recorded[At(id)] ? latency_.event_record.count() : 0);
     }
     out_.call_start[At(id)] = Picoseconds(host.free_at);
     out_.call_end[At(id)] = Picoseconds(host.free_at + all);

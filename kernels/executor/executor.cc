@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "kernels/cuda_error.h"
+#include "models/plan/events.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -84,12 +85,6 @@ class Graph {
   cudaGraphExec_t exec_ = nullptr;
 };
 
-// How a host sync waits for one of its ops.
-enum class SyncBy : uint8_t {
-  kEvent,   // the op's event: later work of the stream may already be enqueued
-  kStream,  // the whole stream, of which the op is the last
-};
-
 }  // namespace
 
 struct Executor::Impl {
@@ -98,7 +93,7 @@ struct Executor::Impl {
   std::vector<std::vector<OpId>> calls;  // by host lane, in its order
   std::vector<OpId> issued_before;       // by op: op of its stream that another thread issues first
   std::vector<Event> events;             // by op; made where another lane waits for it
-  std::vector<std::vector<SyncBy>> syncs;  // by op, of host syncs: how each wait is done
+  plan::EventUse uses;
   std::vector<Stream> streams;             // by lane; host lanes' are not used
   std::vector<int> step_ending_at;         // by op: the step whose last compute op it is, or -1
   std::vector<Event> step_events;          // start, then the end of each step
@@ -120,7 +115,7 @@ struct Executor::Impl {
   void Enqueue(OpId id);
   void WaitUntilPassed(OpId id);
   void SleepUntilPassed(OpId id);
-  void Sync(const Op& op, OpId id);
+  void Sync(const Op& op);
   void Do(OpId id, const RunOptions& options);
   void RunLane(size_t lane, const RunOptions& options);
   bool IsHost(LaneId lane) const { return plan.lanes[At(lane)].kind == traces::LaneKind::kHost; }
@@ -131,7 +126,6 @@ Executor::Impl::Impl(const plan::Plan& p, Binder& binder)
       calls(p.lanes.size()),
       issued_before(p.ops.size(), OpId::kNone),
       events(p.ops.size()),
-      syncs(p.ops.size()),
       step_ending_at(p.ops.size(), -1),
       graphs(p.ops.size()),
       passed(p.ops.size()) {
@@ -167,29 +161,9 @@ void Executor::Impl::CaptureGraphs(OpObserver* observer) {
 }
 
 void Executor::Impl::MakeEvents() {
-  // A stream that one thread issues to can be synchronized as a whole.
-  std::vector<LaneId> issuer(plan.lanes.size(), LaneId::kNone);
-  std::vector<bool> shared(plan.lanes.size(), false);
-  for (const Op& op : plan.ops) {
-    LaneId& first = issuer[At(op.lane)];
-    if (first == LaneId::kNone) first = op.issuer;
-    if (first != op.issuer) shared[At(op.lane)] = true;
-  }
-  std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
+  uses = plan::FindEvents(plan);
   for (size_t i = 0; i < plan.ops.size(); ++i) {
-    const Op& op = plan.ops[i];
-    for (const OpId wait : plan.Waits(op)) {
-      const bool by_stream = std::holds_alternative<plan::HostSync>(op.work) &&
-                             last[At(plan[wait].lane)] == wait && !shared[At(plan[wait].lane)] &&
-                             issuer[At(plan[wait].lane)] == op.lane;
-      if (std::holds_alternative<plan::HostSync>(op.work)) {
-        syncs[i].push_back(by_stream ? SyncBy::kStream : SyncBy::kEvent);
-      }
-      if (!by_stream && !IsHost(plan[wait].lane) && !events[At(wait)]) {
-        events[At(wait)] = Event(cudaEventDisableTiming);
-      }
-    }
-    last[At(op.lane)] = OpId{static_cast<int32_t>(i)};
+    if (uses.recorded[i]) events[i] = Event(cudaEventDisableTiming);
   }
   step_events.emplace_back(cudaEventDefault);
   std::vector<OpId> last_compute(plan.step_ends.size(), OpId::kNone);
@@ -260,15 +234,15 @@ void Executor::Impl::SleepUntilPassed(OpId id) {
   if (failed) throw std::runtime_error("another thread of the plan failed");
 }
 
-void Executor::Impl::Sync(const Op& op, OpId id) {
-  const auto waits = plan.Waits(op);
-  for (size_t i = 0; i < waits.size(); ++i) {
-    WaitUntilPassed(waits[i]);
-    if (IsHost(plan[waits[i]].lane)) continue;
-    if (syncs[At(id)][i] == SyncBy::kStream) {
-      Check(cudaStreamSynchronize(streams[At(plan[waits[i]].lane)]), "cudaStreamSynchronize");
+void Executor::Impl::Sync(const Op& op) {
+  for (uint32_t w = op.waits_begin; w < op.waits_begin + op.waits_count; ++w) {
+    const OpId wait = plan.waits[w];
+    WaitUntilPassed(wait);
+    if (IsHost(plan[wait].lane)) continue;
+    if (uses.whole_stream[w]) {
+      Check(cudaStreamSynchronize(streams[At(plan[wait].lane)]), "cudaStreamSynchronize");
     } else {
-      Check(cudaEventSynchronize(events[At(waits[i])]), "cudaEventSynchronize");
+      Check(cudaEventSynchronize(events[At(wait)]), "cudaEventSynchronize");
     }
   }
 }
@@ -285,7 +259,7 @@ void Executor::Impl::Do(OpId id, const RunOptions& options) {
     for (const OpId wait : plan.Waits(op)) WaitUntilPassed(wait);
     Enqueue(id);
   } else if (std::holds_alternative<plan::HostSync>(op.work)) {
-    Sync(op, id);
+    Sync(op);
   } else if (std::holds_alternative<plan::GraphLaunch>(op.work)) {
     Check(cudaGraphLaunch(graphs[At(id)].exec(), streams[At(compute)]), "cudaGraphLaunch");
   } else {
@@ -323,8 +297,7 @@ void Executor::Impl::RunLane(size_t lane, const RunOptions& options) {
         Check(cudaEventRecord(step_events[static_cast<size_t>(ends) + 1], streams[At(compute)]),
               "cudaEventRecord");
       }
-      if (const auto* launch = std::get_if<plan::GraphLaunch>(&plan[id].work)) {
-        static_cast<void>(launch);
+      if (std::holds_alternative<plan::GraphLaunch>(plan[id].work)) {
         Check(cudaEventRecord(step_events[static_cast<size_t>(plan[id].step) + 1],
                               streams[At(compute)]),
               "cudaEventRecord");

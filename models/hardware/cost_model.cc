@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "traces/common/error.h"
@@ -31,12 +32,39 @@ Picoseconds Time(double seconds) {
   return FromSeconds(seconds);
 }
 
+// What the law is multiplied by at a shape, and how far the nearest timed point is, in octaves.
+struct Correction {
+  double factor = 1;
+  double nearest = 0;
+};
+
+Correction CorrectionAt(const plan::KernelShape& shape, const std::vector<KernelPoint>& points) {
+  if (points.empty()) return {};
+  constexpr double kPriorOctaves = 2;
+  const auto weight = [](double octaves) { return 1 / (octaves * octaves * octaves * octaves); };
+  double sum = 0, weights = weight(kPriorOctaves);
+  double nearest = std::numeric_limits<double>::infinity();
+  for (const KernelPoint& point : points) {
+    double square = 0;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      const double octaves = std::log2(shape[i] / point.shape[i]);
+      square += octaves * octaves;
+    }
+    const double distance = std::sqrt(square);
+    if (distance < 1e-6) return {point.factor, 0};
+    nearest = std::min(nearest, distance);
+    sum += weight(distance) * std::log(point.factor);
+    weights += weight(distance);
+  }
+  return {std::exp(sum / weights), nearest};
+}
+
 // No default: a new op kind does not compile until it has a cost.
 class Coster {
  public:
   Coster(const Profile& profile, const std::array<double, kResources>& capacity,
-         const KernelFit& fit, const plan::WorkCounts& counts)
-      : profile_(profile), capacity_(capacity), fit_(fit), counts_(counts) {}
+         const KernelFit& fit, const plan::KernelShape& shape, const plan::WorkCounts& counts)
+      : profile_(profile), capacity_(capacity), fit_(fit), shape_(shape), counts_(counts) {}
 
   OpCost operator()(const plan::Gemm&) const { return Kernel(); }
   OpCost operator()(const plan::Norm&) const { return Kernel(); }
@@ -126,7 +154,11 @@ class Coster {
   }
   // What waiting and waking take is latency, charged where it ends.
   OpCost operator()(const plan::HostSync&) const { return {}; }
-  OpCost operator()(const plan::HostHandoff&) const { return {}; }
+  OpCost operator()(const plan::HostHandoff&) const {
+    OpCost cost;
+    cost.host = cost.first_call = Time(profile_.host_notify);
+    return cost;
+  }
   OpCost operator()(const plan::GraphLaunch& launch) const {
     OpCost cost;
     cost.host = cost.first_call = Time(
@@ -138,13 +170,15 @@ class Coster {
  private:
   OpCost Launched() const {
     OpCost cost;
-    cost.host = cost.first_call = Time(profile_.host_launch);
+    cost.host = cost.first_call =
+        Time(fit_.host_s > 0 ? fit_.host_s : profile_.host_launch * counts_.launches);
     return cost;
   }
 
   OpCost Kernel() const {
+    const Correction correction = CorrectionAt(shape_, fit_.points);
     OpCost cost = Launched();
-    cost.fixed = Time(fit_.fixed_s);
+    cost.fixed = Time(fit_.fixed_s * correction.factor);
     cost.spread = fit_.spread;
     const auto bytes = static_cast<double>(counts_.device());
     cost.extrapolated = bytes < fit_.min_bytes || bytes > fit_.max_bytes;
@@ -154,7 +188,7 @@ class Coster {
         std::max({bytes / bandwidth, fit_.flops_rate > 0 ? counts_.flops / fit_.flops_rate : 0,
                   counts_.serial_items * fit_.serial_s});
     cost.amount = bytes;
-    cost.rate = bytes / seconds;
+    cost.rate = bytes / (seconds * correction.factor);
     cost.weight = cost.rate;
     const double blocks = std::clamp(std::ceil(bytes / kBytesABlock), 1.0, profile_.device_sms);
     Add(cost, Resource::kDeviceMemory, 1);
@@ -177,6 +211,7 @@ class Coster {
   const Profile& profile_;
   const std::array<double, kResources>& capacity_;
   const KernelFit& fit_;
+  const plan::KernelShape& shape_;
   const plan::WorkCounts& counts_;
 };
 
@@ -209,7 +244,8 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
 OpCost CostModel::Cost(const plan::Work& work) const {
   const plan::WorkCounts counts = plan::Count(work);
   const KernelFit& fit = fits_[static_cast<size_t>(plan::KindOf(work))];
-  const OpCost cost = std::visit(Coster(profile_, capacity_, fit, counts), work);
+  const plan::KernelShape shape = plan::ShapeOf(work);
+  const OpCost cost = std::visit(Coster(profile_, capacity_, fit, shape, counts), work);
   if (cost.amount > 0) Time(cost.amount / cost.rate);
   return cost;
 }

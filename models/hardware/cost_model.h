@@ -71,7 +71,10 @@ struct Latencies {
 
 /// Costs of ops on one machine.
 ///
-/// Kernels. Time alone is the kind's KernelFit. A unit is a byte of device memory; demand on
+/// Kernels. Time alone is the law of the kind's KernelFit times a correction: exp of the mean of
+/// log(factor) over the fit's points, each with weight 1/d^4, d being its distance in octaves
+/// of the shape's sizes, and of a 0 at two octaves. So a timed shape costs what was timed, one
+/// between its neighbours what they suggest, and one far from all what the law says. A unit is a byte of device memory; demand on
 /// kDeviceMemory is 1 a byte, on kSms as many multiprocessors, for as long as it runs, as it has
 /// blocks: one for every 32 KiB that it moves, at least one, at most all (32 KiB in flight and in
 /// turn is what keeps a multiprocessor's share of memory busy). Weight is the rate alone, so two

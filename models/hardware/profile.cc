@@ -39,6 +39,7 @@ constexpr ProfileField kFields[] = {
     {"host.stream_wait", kTime, &Profile::host_stream_wait, "host call: stream waits for event"},
     {"host.sync", kTime, &Profile::host_sync, "last op's end to the host going on"},
     {"host.handoff", kTime, &Profile::host_handoff, "waking another host thread"},
+    {"host.notify", kTime, &Profile::host_notify, "host call that wakes another host thread"},
     {"host.graph_launch", kTime, &Profile::host_graph_launch, "launch of a CUDA graph"},
     {"host.graph_node", kTime, &Profile::host_graph_node, "the same, more for each node"},
     {"host.memory", kRate, &Profile::host_memory, "host memory bandwidth"},
@@ -63,6 +64,7 @@ constexpr KernelField kKernelFields[] = {
     {"flops", kFlops, &KernelFit::flops_rate, "operations a second; 0: never the limit"},
     {"serial", kTime, &KernelFit::serial_s, "time an item of the longest chain"},
     {"spread", kNumber, &KernelFit::spread, "relative standard deviation"},
+    {"host", kTime, &KernelFit::host_s, "host call; 0: host.launch for each kernel launched"},
 };
 
 constexpr std::string_view kKernelKinds[] = {

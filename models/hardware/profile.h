@@ -52,8 +52,16 @@ class RateTable {
   std::vector<double> piece_bytes_, blocks_, rate_;
 };
 
-/// Time of a kernel kind alone on the device:
-///   fixed + max(device bytes / bandwidth, flops / flops_rate, serial_items * serial).
+/// A kernel that a calibration has timed.
+struct KernelPoint {
+  plan::KernelShape shape{};
+  double seconds = 0;
+  double factor = 1;  ///< seconds over what the law gives there
+};
+
+/// Time of a kernel kind alone on the device. The law
+///   fixed + max(device bytes / bandwidth, flops / flops_rate, serial_items * serial)
+/// holds everywhere; near timed points it is multiplied by their factors (cost_model.h).
 struct KernelFit {
   double fixed_s = 0;
   double bandwidth = 0;                 ///< bytes/s
@@ -61,6 +69,8 @@ struct KernelFit {
   double serial_s = 0;                  ///< s an item of the longest chain
   double spread = 0;                    ///< relative standard deviation of measured about fitted
   double min_bytes = 0, max_bytes = 0;  ///< range calibrated; outside it a cost is extrapolated
+  double host_s = 0;                    ///< host call; 0: host.launch for each kernel launched
+  std::vector<KernelPoint> points;      ///< distinct shapes
   std::string source;
 };
 
@@ -86,7 +96,8 @@ struct Profile {
   double host_launch = 0, host_copy_call = 0, host_batch_call = 0;
   double host_event_record = 0, host_stream_wait = 0;
   double host_sync = 0;     ///< from the last op's end to the host going on
-  double host_handoff = 0;  ///< waking another host thread
+  double host_handoff = 0;  ///< from one host thread's notice to another's going on
+  double host_notify = 0;   ///< of the one that gives notice
   double host_graph_launch = 0, host_graph_node = 0;
   double host_memory = 0,
          host_gather_thread = 0;     ///< rates; a gather thread's rate for 8 KiB pieces

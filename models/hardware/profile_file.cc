@@ -37,6 +37,7 @@ constexpr CurveField kCurves[] = {
 };
 constexpr std::string_view kTablePath = "zero_copy.rate";
 constexpr double kRatePerUnit = 1e-9;
+constexpr double kPointTimePerUnit = 1e6;
 
 struct TextField {
   std::string_view key;
@@ -236,13 +237,14 @@ class Reader {
   void ReadKernel(Profile& profile, std::string_view kind) {
     const std::string path = fmt::format("kernel.{}", kind);
     const toml::table& table = Table(path);
-    std::vector<std::string_view> known = {"range", "source"};
+    std::vector<std::string_view> known = {"range", "points", "source"};
     for (const KernelField& field : KernelFields()) known.push_back(field.path);
     CheckKeys(table, path, known);
     KernelFit fit;
     for (const KernelField& field : KernelFields()) {
-      const bool optional =
-          field.member == &KernelFit::flops_rate || field.member == &KernelFit::serial_s;
+      const bool optional = field.member == &KernelFit::flops_rate ||
+                            field.member == &KernelFit::serial_s ||
+                            field.member == &KernelFit::host_s;
       if (optional && table.get(field.path) == nullptr) continue;
       fit.*field.member =
           Value(table, field.path, fmt::format("{}.{}", path, field.path), field.dimension);
@@ -252,6 +254,19 @@ class Reader {
     if (ends.size() != 2) Fail(range, "range is not [least, most]", "give two sizes");
     fit.min_bytes = Quantity(*ends.get(0), path + ".range", Dimension::kBytes);
     fit.max_bytes = Quantity(*ends.get(1), path + ".range", Dimension::kBytes);
+    if (const toml::node* points = table.get("points"); points != nullptr) {
+      for (const toml::node& point : Array(*points, "points")) {
+        const std::vector<double> numbers = Numbers(point, "points");
+        KernelPoint read;
+        if (numbers.size() != read.shape.size() + 2) {
+          Fail(point, "a point is not four sizes, a time in us and a factor", "give six numbers");
+        }
+        std::copy_n(numbers.begin(), read.shape.size(), read.shape.begin());
+        read.seconds = ToBase(numbers[read.shape.size()], kPointTimePerUnit);
+        read.factor = numbers.back();
+        fit.points.push_back(read);
+      }
+    }
     fit.source = Text(table, "source", path);
     profile.kernels.emplace(kind, std::move(fit));
   }
@@ -359,6 +374,14 @@ toml::table ToToml(const Profile& profile) {
     }
     table.insert("range", toml::array{Exact(fit.min_bytes, Dimension::kBytes),
                                       Exact(fit.max_bytes, Dimension::kBytes)});
+    toml::array points;
+    for (const KernelPoint& point : fit.points) {
+      toml::array numbers = ToArray({point.shape.begin(), point.shape.end()}, 1);
+      numbers.push_back(FromBase(point.seconds, kPointTimePerUnit));
+      numbers.push_back(FromBase(point.factor, 1));
+      points.push_back(std::move(numbers));
+    }
+    if (!points.empty()) table.insert("points", std::move(points));
     table.insert("source", fit.source);
     Insert(root, "kernel." + kind, std::move(table));
   }

@@ -82,7 +82,8 @@ struct Counter {
     const Bytes summaries = w.kv_rows * w.units * w.vectors * w.head_dim * kElement;
     return {.device_read = summaries + w.kv_rows * w.group * w.head_dim * kElement,
             .device_written = w.kv_rows * w.units * kScore,
-            .flops = Product({2, w.kv_rows, w.units, w.group, w.vectors, w.head_dim})};
+            .flops = Product({2, w.kv_rows, w.units, w.group, w.vectors, w.head_dim}),
+            .launches = w.passes};
   }
   WorkCounts operator()(const TopK& w) const {
     return {.device_read = w.rows * w.candidates * kScore,
@@ -121,6 +122,45 @@ struct Counter {
   WorkCounts operator()(const GraphLaunch&) const { return {}; }
 };
 
+// No default: a new op kind does not compile until its shape is known.
+struct Shaper {
+  template <class... T>
+  static KernelShape Of(T... sizes) {
+    KernelShape shape;
+    shape.fill(1);
+    size_t i = 0;
+    ((shape[i++] = std::max(1.0, static_cast<double>(sizes))), ...);
+    return shape;
+  }
+  KernelShape operator()(const Gemm& w) const { return Of(w.m, w.n, w.k); }
+  KernelShape operator()(const Norm& w) const { return Of(w.rows, w.width); }
+  KernelShape operator()(const RopeAppend& w) const {
+    return Of(w.tokens, (w.query_heads + 2 * w.kv_heads) * w.head_dim);
+  }
+  KernelShape operator()(const SwiGlu& w) const { return Of(w.rows, w.width); }
+  KernelShape operator()(const Sample& w) const { return Of(w.rows, w.vocabulary); }
+  KernelShape operator()(const DecodeAttention& w) const {
+    return Of(w.kv_tokens_max, int64_t{w.sequences} * w.kv_heads, w.group, w.head_dim);
+  }
+  KernelShape operator()(const PrefillAttention& w) const {
+    return Of(w.tokens, w.past + w.tokens, w.sequences * w.query_heads, w.head_dim);
+  }
+  KernelShape operator()(const Summarize& w) const { return Of(w.units, w.unit_tokens, w.vectors); }
+  KernelShape operator()(const QuerySimilarity& w) const { return Of(w.rows, w.head_dim); }
+  KernelShape operator()(const Score& w) const {
+    return Of(w.units * w.vectors, w.kv_rows, w.group, w.passes);
+  }
+  KernelShape operator()(const TopK& w) const { return Of(w.rows, w.candidates, w.k); }
+  KernelShape operator()(const AssignSlots& w) const { return Of(w.rows, w.k, w.slots); }
+  KernelShape operator()(const Layout& w) const { return Of(w.pieces, w.piece_bytes); }
+  KernelShape operator()(const Copy&) const { return Of(); }
+  KernelShape operator()(const ZeroCopyGather&) const { return Of(); }
+  KernelShape operator()(const HostGather&) const { return Of(); }
+  KernelShape operator()(const HostSync&) const { return Of(); }
+  KernelShape operator()(const HostHandoff&) const { return Of(); }
+  KernelShape operator()(const GraphLaunch&) const { return Of(); }
+};
+
 template <size_t... kIndex>
 constexpr std::array<std::string_view, kOpKinds> Names(std::index_sequence<kIndex...>) {
   return {std::variant_alternative_t<kIndex, Work>::kName...};
@@ -153,6 +193,8 @@ bool IsHostWork(const Work& work) {
 }
 
 WorkCounts Count(const Work& work) { return std::visit(Counter{}, work); }
+
+KernelShape ShapeOf(const Work& work) { return std::visit(Shaper{}, work); }
 
 Bytes MovedBytes(const Work& work) {
   const WorkCounts counts = Count(work);

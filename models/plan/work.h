@@ -3,6 +3,7 @@
 // one that is missing.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <variant>
@@ -80,6 +81,7 @@ struct Score {
   int64_t units = 0;    ///< a (sequence, KV head)
   int64_t kv_rows = 0;  ///< sequences * KV heads: each reads its own summaries once
   int32_t group = 0, vectors = 0, head_dim = 0;
+  int32_t passes = 1;  ///< 2: softmax, or one choice for all KV heads, is a kernel of its own
 };
 
 /// The `k` best of `candidates` scores in each of `rows` rows.
@@ -174,10 +176,17 @@ struct WorkCounts {
   /// Length of the longest chain that no parallelism shortens, in items (candidates of a row of
   /// top-k, tokens of the longest attention split, pieces of a block of a gather).
   double serial_items = 0;
+  int32_t launches = 1;  ///< kernels that the launcher of this work starts
 
   Bytes device() const { return device_read + device_written; }
 };
 WorkCounts Count(const Work& work);
+
+/// What the time of a kernel depends on, as positive numbers: sizes that a calibration varies and
+/// between whose values costs are interpolated in log space. Unused places are 1. Work that is not
+/// a kernel has only ones.
+using KernelShape = std::array<double, 4>;
+KernelShape ShapeOf(const Work& work);
 
 /// Bytes that the op is about, for output: what crosses the link if anything does, else what device
 /// memory moves, else what host threads gather.

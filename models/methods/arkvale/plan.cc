@@ -1,5 +1,6 @@
 #include "models/methods/arkvale/plan.h"
 
+#include "models/methods/common/page_cache.h"
 #include "models/methods/common/page_offload.h"
 
 namespace stallcast::methods {
@@ -64,12 +65,14 @@ class ArkValePlan : public PlanWriter {
     if (pages == 0) return;
     const llm::Model& m = plan_.input.model;
     builder_.At(layer, Role::kSelection);
-    builder_.Run(plan_.compute, plan::Score{pages, plan_.kv_rows(), m.group(), 2, m.head_dim});
+    builder_.Run(plan_.compute, plan::Score{pages, plan_.kv_rows(), m.group(), 2, m.head_dim,
+                                            published_ ? 2 : 1});
     builder_.Run(plan_.compute, plan::TopK{Sets(), pages, std::min(pages, params_.ranked())});
   }
 
   void Select(int step, int layer) {
-    Score(layer, plan_.Context(step) / params_.page);
+    const PageRegions regions{params_.page, params_.sink_pages(), params_.window_pages()};
+    Score(layer, regions.Selectable(plan_.Context(step)));
     builder_.Run(plan_.compute, plan::AssignSlots{Sets(), params_.ranked(), params_.slots()});
   }
 

@@ -3,6 +3,7 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "models/methods/common/vector_kernels.h"
@@ -11,6 +12,17 @@ namespace stallcast::methods {
 namespace {
 
 constexpr int64_t kBlockTokens = 4 * kRowBlock;
+
+}  // namespace
+
+namespace {
+
+// To the nearest, ties to even; finite values.
+float RoundToBf16(float value) {
+  auto bits = std::bit_cast<uint32_t>(value);
+  bits += 0x7fffu + (bits >> 16 & 1u);
+  return std::bit_cast<float>(bits & 0xffff0000u);
+}
 
 }  // namespace
 
@@ -33,8 +45,8 @@ void SummarizePage(PageSummary kind, const float* keys, int64_t tokens, int64_t 
   }
   for (int64_t i = 0; i < dim; ++i) {
     const float centre = upper[i];
-    upper[i] = centre + radius[i] / static_cast<float>(tokens);
-    lower[i] = centre - radius[i] / static_cast<float>(tokens);
+    upper[i] = RoundToBf16(centre + radius[i] / static_cast<float>(tokens));
+    lower[i] = RoundToBf16(centre - radius[i] / static_cast<float>(tokens));
   }
 }
 

@@ -10,7 +10,8 @@ namespace stallcast::methods {
 
 /// Two vectors a page and KV head, an upper and a lower bound for each channel: the maximum and
 /// minimum of its keys (Quest), or centre +- radius, where the centre is that of the maximum and
-/// minimum and the radius is the keys' mean distance from it (ArkVale's code, "cuboid-mean").
+/// minimum and the radius is the keys' mean distance from it (ArkVale's code, "cuboid-mean"), kept
+/// in the cache's type: rounded to bf16.
 enum class PageSummary : uint8_t { kMinMax, kCuboidMean };
 
 /// Writes the summary of the `tokens` keys at `keys`, [token][dim]: `upper`, `lower`, dim values

@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "models/methods/common/page_cache.h"
 #include "models/methods/common/page_offload.h"
 
 namespace stallcast::methods {
@@ -107,7 +108,11 @@ class FreeKvPlan : public PlanWriter {
   void Select(LaneId stream, LaneId issuer, int64_t pages, OpId query_ready) {
     builder_.SetRole(Role::kSelection);
     const std::array<OpId, 1> ready{query_ready};
-    builder_.Run(stream, plan::Score{pages, plan_.kv_rows(), model_.group(), 2, model_.head_dim},
+    const bool softmax = params_.pooling == Pooling::kSoftmaxMean ||
+                         params_.pooling == Pooling::kSoftmaxMeanUnscaled;
+    builder_.Run(stream,
+                 plan::Score{pages, plan_.kv_rows(), model_.group(), 2, model_.head_dim,
+                             softmax ? 2 : 1},
                  ready, issuer);
     builder_.Run(stream,
                  plan::TopK{plan_.kv_rows(), pages, std::min<int64_t>(pages, params_.slots())}, {},
@@ -116,7 +121,8 @@ class FreeKvPlan : public PlanWriter {
                  issuer);
   }
   void SelectForStep(int step, LaneId stream, LaneId issuer, OpId query_ready) {
-    Select(stream, issuer, plan_.Context(step) / params_.page, query_ready);
+    const PageRegions regions{params_.page, params_.sink_pages(), params_.window_pages()};
+    Select(stream, issuer, regions.Selectable(plan_.Context(step)), query_ready);
     if (!NeedsMissList()) return;
     builder_.SetRole(Role::kSync);
     builder_.Run(stream,
