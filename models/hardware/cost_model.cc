@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "traces/common/error.h"
@@ -13,8 +12,8 @@ namespace stallcast::hardware {
 namespace {
 
 constexpr double kBytesABlock = 32 * 1024;
-constexpr int32_t kPiecesABlock = 8;  // 256 threads, a warp a piece
-constexpr double kBlocksAnSm = 8;     // 2,048 threads
+constexpr Bytes kGatherBytesABlock = 64 * 1024;  // 1,024 threads with four 16-byte loads each
+constexpr double kGatherBlocksAnSm = 2;          // 2,048 threads
 constexpr double kLinkPriority = 1e3;
 constexpr double kLongest = 86400;  // s
 
@@ -30,33 +29,6 @@ Picoseconds Time(double seconds) {
                 "check the sizes of the plan and the values of the hardware profile");
   }
   return FromSeconds(seconds);
-}
-
-// What the law is multiplied by at a shape, and how far the nearest timed point is, in octaves.
-struct Correction {
-  double factor = 1;
-  double nearest = 0;
-};
-
-Correction CorrectionAt(const plan::KernelShape& shape, const std::vector<KernelPoint>& points) {
-  if (points.empty()) return {};
-  constexpr double kPriorOctaves = 2;
-  const auto weight = [](double octaves) { return 1 / (octaves * octaves * octaves * octaves); };
-  double sum = 0, weights = weight(kPriorOctaves);
-  double nearest = std::numeric_limits<double>::infinity();
-  for (const KernelPoint& point : points) {
-    double square = 0;
-    for (size_t i = 0; i < shape.size(); ++i) {
-      const double octaves = std::log2(shape[i] / point.shape[i]);
-      square += octaves * octaves;
-    }
-    const double distance = std::sqrt(square);
-    if (distance < 1e-6) return {point.factor, 0};
-    nearest = std::min(nearest, distance);
-    sum += weight(distance) * std::log(point.factor);
-    weights += weight(distance);
-  }
-  return {std::exp(sum / weights), nearest};
 }
 
 // No default: a new op kind does not compile until it has a cost.
@@ -127,7 +99,7 @@ class Coster {
 
   OpCost operator()(const plan::ZeroCopyGather& gather) const {
     const auto piece = static_cast<double>(gather.piece_bytes);
-    const int64_t busy = (gather.pieces + kPiecesABlock - 1) / kPiecesABlock;
+    const int64_t busy = (counts_.link_h2d + kGatherBytesABlock - 1) / kGatherBytesABlock;
     const auto blocks =
         static_cast<double>(std::max<int64_t>(1, std::min<int64_t>(gather.blocks, busy)));
     OpCost cost = Launched();
@@ -138,7 +110,8 @@ class Coster {
     cost.extrapolated = !profile_.zero_copy.Covers(piece, blocks);
     UseLink(cost, true);
     UseMemory(cost, 1 + profile_.zero_copy_memory_loss.At(blocks) / cost.rate);
-    Add(cost, Resource::kSms, std::min(blocks / kBlocksAnSm, profile_.device_sms) / cost.rate);
+    Add(cost, Resource::kSms,
+        std::min(blocks / kGatherBlocksAnSm, profile_.device_sms) / cost.rate);
     return cost;
   }
 
@@ -176,9 +149,9 @@ class Coster {
   }
 
   OpCost Kernel() const {
-    const Correction correction = CorrectionAt(shape_, fit_.points);
+    const double factor = FactorAt(shape_, fit_.points);
     OpCost cost = Launched();
-    cost.fixed = Time(fit_.fixed_s * correction.factor);
+    cost.fixed = Time(fit_.fixed_s * factor);
     cost.spread = fit_.spread;
     const auto bytes = static_cast<double>(counts_.device());
     cost.extrapolated = bytes < fit_.min_bytes || bytes > fit_.max_bytes;
@@ -188,7 +161,7 @@ class Coster {
         std::max({bytes / bandwidth, fit_.flops_rate > 0 ? counts_.flops / fit_.flops_rate : 0,
                   counts_.serial_items * fit_.serial_s});
     cost.amount = bytes;
-    cost.rate = bytes / (seconds * correction.factor);
+    cost.rate = bytes / (seconds * factor);
     cost.weight = cost.rate;
     const double blocks = std::clamp(std::ceil(bytes / kBytesABlock), 1.0, profile_.device_sms);
     Add(cost, Resource::kDeviceMemory, 1);
@@ -216,6 +189,23 @@ class Coster {
 };
 
 }  // namespace
+
+double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points) {
+  constexpr double kPriorOctaves = 2;
+  const auto weight = [](double square) { return 1 / (square * square); };
+  double sum = 0, weights = weight(kPriorOctaves * kPriorOctaves);
+  for (const KernelPoint& point : points) {
+    double square = 0;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      const double octaves = std::log2(shape[i] / point.shape[i]);
+      square += octaves * octaves;
+    }
+    if (square < 1e-9) return point.factor;
+    sum += weight(square) * std::log(point.factor);
+    weights += weight(square);
+  }
+  return std::exp(sum / weights);
+}
 
 CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   Check(profile_, profile_.name);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "models/hardware/profile.h"
 #include "models/plan/plan.h"
@@ -69,16 +70,19 @@ struct Latencies {
   Picoseconds host_handoff{0};
 };
 
+/// What a kernel's law is multiplied by at a shape: exp of the mean of log(factor) over the timed
+/// points, each with weight 1/d^4, d being its distance in octaves of the shape's sizes, and of a 0
+/// at two octaves. So a timed shape costs what was timed, one between its neighbours what they
+/// suggest, and one far from all what the law says.
+double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points);
+
 /// Costs of ops on one machine.
 ///
-/// Kernels. Time alone is the law of the kind's KernelFit times a correction: exp of the mean of
-/// log(factor) over the fit's points, each with weight 1/d^4, d being its distance in octaves
-/// of the shape's sizes, and of a 0 at two octaves. So a timed shape costs what was timed, one
-/// between its neighbours what they suggest, and one far from all what the law says. A unit is a byte of device memory; demand on
-/// kDeviceMemory is 1 a byte, on kSms as many multiprocessors, for as long as it runs, as it has
-/// blocks: one for every 32 KiB that it moves, at least one, at most all (32 KiB in flight and in
-/// turn is what keeps a multiprocessor's share of memory busy). Weight is the rate alone, so two
-/// kernels that together want twice a resource both run at half speed.
+/// Kernels. Time alone is the law of the kind's KernelFit times FactorAt(). A unit is a byte of
+/// device memory; demand on kDeviceMemory is 1 a byte, on kSms as many multiprocessors, for as long
+/// as it runs, as it has blocks: one for every 32 KiB that it moves, at least one, at most all (32
+/// KiB in flight and in turn is what keeps a multiprocessor's share of memory busy). Weight is the
+/// rate alone, so two kernels that together want twice a resource both run at half speed.
 ///
 /// Copies hold the copy engine of their direction. A unit is a byte over the link. They and
 /// zero-copy reads go before kernels: their weight is large enough that device memory and
@@ -91,9 +95,9 @@ struct Latencies {
 /// the two together carry less than one alone, kLinkBoth has that one's capacity.)
 ///
 /// Zero-copy reads. The rate is the profile's table at the piece size and at the blocks that have
-/// pieces to read (a block reads eight at a time), capped by the link. They take blocks / 8
-/// multiprocessors (256 threads of 2,048) and of device memory, beside the write, what the profile
-/// says that readers lose.
+/// bytes to read (a block reads 64 KiB at a time), capped by the link. They take blocks / 2
+/// multiprocessors (1,024 threads of 2,048) and of device memory, beside the write, what the
+/// profile says that readers lose.
 class CostModel {
  public:
   /// Throws what Check() throws.

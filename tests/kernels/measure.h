@@ -14,8 +14,8 @@
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "kernels/probe.h"
 #include "tests/kernels/has_device.h"
-#include "tests/kernels/read_bandwidth.h"
 
 namespace stallcast::kernels {
 

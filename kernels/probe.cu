@@ -1,11 +1,20 @@
 #include "kernels/cuda_error.h"
-#include "tests/kernels/read_bandwidth.h"
+#include "kernels/probe.h"
 
 namespace stallcast::kernels {
 namespace {
 
 constexpr int kThreads = 512;
 constexpr int kLoads = 8;
+constexpr int64_t kLongestHold = 4'000'000'000;  // cycles, about two seconds
+
+__global__ void HoldKernel(const volatile int* flag) {
+  const int64_t start = clock64();
+  while (*flag == 0 && clock64() - start < kLongestHold) {
+  }
+}
+
+__global__ void NothingKernel() {}
 
 __global__ void __launch_bounds__(kThreads) ReadKernel(const int4* data, int64_t count, int* sink) {
   int mixed = 0;
@@ -25,6 +34,16 @@ __global__ void __launch_bounds__(kThreads) ReadKernel(const int4* data, int64_t
 }
 
 }  // namespace
+
+void HoldUntil(const int* flag, cudaStream_t stream) {
+  HoldKernel<<<1, 1, 0, stream>>>(flag);
+  CheckLaunch("HoldUntil");
+}
+
+void Nothing(cudaStream_t stream) {
+  NothingKernel<<<1, 32, 0, stream>>>();
+  CheckLaunch("Nothing");
+}
 
 void ReadOnce(const void* data, int64_t bytes, int* sink, cudaStream_t stream) {
   int device = 0, processors = 0;

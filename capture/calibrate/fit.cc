@@ -1,0 +1,121 @@
+#include "capture/calibrate/fit.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/hardware/cost_model.h"
+
+namespace stallcast::capture {
+namespace {
+
+double Law(const hardware::KernelFit& fit, const plan::WorkCounts& counts) {
+  return fit.fixed_s + std::max({static_cast<double>(counts.device()) / fit.bandwidth,
+                                 fit.flops_rate > 0 ? counts.flops / fit.flops_rate : 0.0,
+                                 counts.serial_items * fit.serial_s});
+}
+
+// Sum of squared logarithms of timed over law.
+double Misfit(const hardware::KernelFit& fit, std::span<const TimedWork> timed) {
+  double sum = 0;
+  for (const TimedWork& each : timed) {
+    const double ratio = std::log(each.seconds / Law(fit, plan::Count(each.work)));
+    sum += ratio * ratio;
+  }
+  return sum;
+}
+
+// Lowers `misfit` over the logarithms of some values by coordinate search with shrinking steps.
+template <class F>
+void Descend(std::vector<double>& values, const F& misfit) {
+  double best = misfit(values);
+  for (double step = 1; step > 1e-4; step /= 2) {
+    for (bool better = true; better;) {
+      better = false;
+      for (double& value : values) {
+        for (const double factor : {std::exp(step), std::exp(-step)}) {
+          const double before = value;
+          value *= factor;
+          const double now = misfit(values);
+          if (now < best - 1e-12) {
+            best = now;
+            better = true;
+          } else {
+            value = before;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Line FitLine(std::span<const double> x, std::span<const double> y) {
+  // Weighted by 1/y^2, each residual is relative.
+  double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double weight = 1 / (y[i] * y[i]);
+    w += weight, wx += weight * x[i], wy += weight * y[i];
+    wxx += weight * x[i] * x[i], wxy += weight * x[i] * y[i];
+  }
+  Line line;
+  const double determinant = w * wxx - wx * wx;
+  line.b = determinant > 0 ? (w * wxy - wx * wy) / determinant : 0;
+  line.a = (wy - line.b * wx) / w;
+  if (line.a < 0) line = {.a = 0, .b = wxy / wxx};
+  if (line.b < 0) line = {.a = wy / w, .b = 0};
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double error = (line.a + line.b * x[i] - y[i]) / y[i];
+    sum += error * error;
+  }
+  line.spread = std::sqrt(sum / static_cast<double>(x.size()));
+  return line;
+}
+
+hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
+  hardware::KernelFit fit;
+  double least = timed.front().seconds, most_rate = 1e6;
+  bool flops = false, serial = false;
+  fit.min_bytes = 1e18;
+  for (const TimedWork& each : timed) {
+    const plan::WorkCounts counts = plan::Count(each.work);
+    const auto bytes = static_cast<double>(counts.device());
+    least = std::min(least, each.seconds);
+    most_rate = std::max(most_rate, bytes / each.seconds);
+    flops = flops || counts.flops > 100 * bytes;  // enough of them to be the limit
+    serial = serial || counts.serial_items > 0;
+    fit.min_bytes = std::min(fit.min_bytes, bytes);
+    fit.max_bytes = std::max(fit.max_bytes, bytes);
+  }
+  std::vector<double> values{least * 0.8, most_rate, 1e14, 1e-9};
+  const auto apply = [&](const std::vector<double>& v) {
+    fit.fixed_s = v[0];
+    fit.bandwidth = v[1];
+    fit.flops_rate = flops ? v[2] : 0;
+    fit.serial_s = serial ? v[3] : 0;
+  };
+  Descend(values, [&](const std::vector<double>& v) {
+    apply(v);
+    return Misfit(fit, timed);
+  });
+  apply(values);
+  for (const TimedWork& each : timed) {
+    fit.points.push_back(
+        {plan::ShapeOf(each.work), each.seconds, each.seconds / Law(fit, plan::Count(each.work))});
+  }
+  // Each point from the others.
+  double sum = 0;
+  for (const hardware::KernelPoint& point : fit.points) {
+    std::vector<hardware::KernelPoint> others;
+    for (const auto& other : fit.points) {
+      if (&other != &point) others.push_back(other);
+    }
+    const double error = std::log(point.factor / hardware::FactorAt(point.shape, others));
+    sum += error * error;
+  }
+  fit.spread = std::sqrt(sum / static_cast<double>(fit.points.size()));
+  return fit;
+}
+
+}  // namespace stallcast::capture

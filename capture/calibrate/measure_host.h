@@ -1,0 +1,18 @@
+// What CUDA calls cost the host, and what passes between ops.
+#pragma once
+
+#include "capture/calibrate/stopwatch.h"
+#include "models/hardware/profile.h"
+
+namespace stallcast::capture {
+
+/// Fills in host.launch, copy calls, events, sync, handoff, graphs, gather and memory.
+void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
+
+/// Fills in device.gap, copy_gap, event_latency, graph_gap and launch_latency from a recording of
+/// empty kernels and small copies, and splits the time of launch and synchronisation between
+/// launch_latency and host.sync. False where nothing can be recorded: then they are as assumed.
+/// CUDA calls are slower afterwards, so host times must have been measured.
+bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile);
+
+}  // namespace stallcast::capture

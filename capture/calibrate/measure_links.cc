@@ -1,0 +1,294 @@
+#include "capture/calibrate/measure_links.h"
+
+#include <algorithm>
+#include <random>
+
+#include "capture/calibrate/fit.h"
+#include "kernels/movement.h"
+
+namespace stallcast::capture {
+namespace {
+
+using kernels::Buffer;
+using kernels::Check;
+using kernels::Memory;
+
+constexpr int64_t kPool = int64_t{1} << 30;   // of pinned memory
+constexpr int64_t kLarge = int64_t{1} << 28;  // a copy that runs at the link's rate
+constexpr int64_t kRead = int64_t{2} << 30;   // a read that runs at the memory's rate
+
+// Memory on both sides of the link.
+struct Ends {
+  Buffer<std::byte> host{kPool, Memory::kPinned};
+  Buffer<std::byte> device{kPool};
+};
+
+void Copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), "cudaMemcpyAsync");
+}
+
+// Time of one copy among many of its size.
+double CopyTime(Stopwatch& watch, Ends& ends, int64_t bytes, bool down) {
+  const int count =
+      static_cast<int>(std::clamp<int64_t>(kPool / std::max<int64_t>(bytes, 1) / 2, 2, 200));
+  return watch.Period(count, [&](int i) {
+    const int64_t at = int64_t{i} * bytes % (kPool - bytes + 1) / 16 * 16;
+    std::byte* host = ends.host.get() + at;
+    std::byte* device = ends.device.get() + at;
+    Copy(down ? device : host, down ? host : device, bytes,
+         down ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, watch.stream());
+  });
+}
+
+Line FitCopies(Stopwatch& watch, Ends& ends, bool down) {
+  std::vector<double> sizes, times;
+  for (int64_t bytes = 1024; bytes <= kLarge; bytes *= 4) {
+    sizes.push_back(static_cast<double>(bytes));
+    times.push_back(CopyTime(watch, ends, bytes, down));
+  }
+  return FitLine(sizes, times);
+}
+
+// Rates of both directions at once, of equal amounts.
+double BothWays(Stopwatch& watch, Ends& ends) {
+  constexpr int kCopies = 4;
+  const double seconds = Stopwatch::Median(5, [&] {
+    watch.Finish();
+    return watch.WallTime(
+        [&] {
+          for (int i = 0; i < kCopies; ++i) {
+            Copy(ends.device.get(), ends.host.get(), kLarge, cudaMemcpyHostToDevice,
+                 watch.stream());
+            Copy(ends.host.get() + kLarge, ends.device.get() + kLarge, kLarge,
+                 cudaMemcpyDeviceToHost, watch.other());
+          }
+          watch.Finish();
+        },
+        1);
+  });
+  return kCopies * static_cast<double>(kLarge) / seconds;
+}
+
+// Rate of reads while `beside` keeps the other stream busy, and what it moves a second meanwhile.
+template <class Beside>
+std::pair<double, double> ReadsBeside(Stopwatch& watch, const Buffer<std::byte>& memory, int* sink,
+                                      const Beside& beside) {
+  constexpr int kReads = 12;
+  cudaEvent_t begin = nullptr, end = nullptr;
+  Check(cudaEventCreate(&begin), "cudaEventCreate");
+  Check(cudaEventCreate(&end), "cudaEventCreate");
+  // Enough work beside the reads to outlast them.
+  const double moved = beside(watch.other());
+  Check(cudaEventRecord(begin, watch.other()), "cudaEventRecord");
+  for (int i = 0; i < 10; ++i) beside(watch.other());
+  Check(cudaEventRecord(end, watch.other()), "cudaEventRecord");
+  const double period = [&] {
+    cudaEvent_t first = nullptr, last = nullptr;
+    Check(cudaEventCreate(&first), "cudaEventCreate");
+    Check(cudaEventCreate(&last), "cudaEventCreate");
+    Check(cudaEventRecord(first, watch.stream()), "cudaEventRecord");
+    for (int i = 0; i < kReads; ++i) {
+      kernels::ReadOnce(memory.get(), kRead, sink, watch.stream());
+    }
+    Check(cudaEventRecord(last, watch.stream()), "cudaEventRecord");
+    watch.Finish();
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, first, last), "cudaEventElapsedTime");
+    cudaEventDestroy(first);
+    cudaEventDestroy(last);
+    return milliseconds * 1e-3 / kReads;
+  }();
+  float milliseconds = 0;
+  Check(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return {static_cast<double>(kRead) / period, 10 * moved / (milliseconds * 1e-3)};
+}
+
+// Pieces scattered over the pool, for a gather.
+class Gather {
+ public:
+  // Pieces of 512 bytes a token of a page: 512 B x tokens. With `rows`, 256 B each.
+  Gather(Ends& ends, int32_t page_tokens, bool rows, int64_t bytes)
+      : ends_(ends), rows_(rows), page_tokens_(page_tokens) {
+    const int64_t piece = int64_t{512} * page_tokens;
+    pieces_ = static_cast<int32_t>(bytes / piece);
+    const int64_t places = kPool / piece;
+    std::vector<int64_t> source;
+    std::vector<int32_t> slot, head;
+    std::mt19937_64 random(1);
+    for (int32_t i = 0; i < pieces_; ++i) {
+      source.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(places)));
+      slot.push_back(i / kHeads);
+      head.push_back(i % kHeads);
+    }
+    source_ = Upload(source), slot_ = Upload(slot), head_ = Upload(head);
+  }
+  void Run(int32_t blocks, int32_t pieces, cudaStream_t stream) const {
+    const kernels::PagedKv cache = kernels::NhdPages(
+        reinterpret_cast<__nv_bfloat16*>(ends_.device.get()), page_tokens_, kHeads, 128);
+    kernels::ZeroCopyGather(reinterpret_cast<const __nv_bfloat16*>(ends_.host.get()), source_.get(),
+                            slot_.get(), head_.get(), pieces, nullptr, cache, rows_, blocks,
+                            stream);
+  }
+  int32_t pieces() const { return pieces_; }
+  double bytes() const { return 512.0 * page_tokens_ * pieces_; }
+
+ private:
+  static constexpr int32_t kHeads = 8;
+  template <class T>
+  static Buffer<T> Upload(const std::vector<T>& values) {
+    Buffer<T> buffer(static_cast<int64_t>(values.size()));
+    Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
+                     cudaMemcpyHostToDevice),
+          "cudaMemcpy");
+    return buffer;
+  }
+  Ends& ends_;
+  bool rows_;
+  int32_t page_tokens_, pieces_ = 0;
+  Buffer<int64_t> source_;
+  Buffer<int32_t> slot_, head_;
+};
+
+}  // namespace
+
+void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
+  const Buffer<std::byte> memory(kRead);
+  const Buffer<int> sink(1);
+  std::vector<double> sizes, times;
+  for (int64_t bytes = int64_t{64} << 20; bytes <= kRead; bytes *= 2) {
+    sizes.push_back(static_cast<double>(bytes));
+    times.push_back(watch.Period(
+        8, [&](int) { kernels::ReadOnce(memory.get(), bytes, sink.get(), watch.stream()); }));
+  }
+  profile.memory_bandwidth = 1 / FitLine(sizes, times).b;
+}
+
+void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
+  Ends ends;
+  const Line down = FitCopies(watch, ends, true), up = FitCopies(watch, ends, false);
+  profile.copy_h2d_start = down.a, profile.link_h2d = 1 / down.b;
+  profile.copy_d2h_start = up.a, profile.link_d2h = 1 / up.b;
+  profile.copy_spread = std::max(down.spread, up.spread);
+  const double both = BothWays(watch, ends);
+  profile.link_both_h2d = std::min(both, profile.link_h2d);
+  profile.link_both_d2h = std::min(both, profile.link_d2h);
+
+  // Rows of 256 bytes, as many as a page and head have.
+  std::vector<double> rows, times;
+  for (int count = 64; count <= 16384; count *= 4) {
+    rows.push_back(count);
+    times.push_back(watch.Period(20, [&](int) {
+      Check(cudaMemcpy2DAsync(ends.device.get(), 2048, ends.host.get(), 2048, 256,
+                              static_cast<size_t>(count), cudaMemcpyHostToDevice, watch.stream()),
+            "cudaMemcpy2DAsync");
+    }));
+  }
+  profile.copy_2d_row = std::max(FitLine(rows, times).b, 1e-12);
+
+  profile.host_copy_call = watch.HostTime(200, [&](int) {
+    Copy(ends.device.get(), ends.host.get(), 16384, cudaMemcpyHostToDevice, watch.stream());
+  });
+
+  // Batches: the host's time a piece, and what the engine adds to each.
+  std::vector<double> sizes, host, engine;
+  double call = 0;
+  bool inlined = false;
+  for (const int64_t bytes : {256, 1024, 4096, 8192, 16384, 24576, 32768, 65536}) {
+    const auto batch = [&](int64_t pieces) {
+      std::vector<void*> to;
+      std::vector<const void*> from;
+      const std::vector<size_t> each(static_cast<size_t>(pieces), static_cast<size_t>(bytes));
+      for (int64_t i = 0; i < pieces; ++i) {
+        to.push_back(ends.device.get() + i * bytes);
+        from.push_back(ends.host.get() + (pieces - 1 - i) * bytes);
+      }
+      cudaMemcpyAttributes attributes{};
+      attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+      size_t first = 0;
+      Check(cudaMemcpyBatchAsync(to.data(), from.data(), each.data(), to.size(), &attributes,
+                                 &first, 1, watch.stream()),
+            "cudaMemcpyBatchAsync");
+    };
+    const auto call_time = [&](int64_t pieces) { return watch.WallTime([&] { batch(pieces); }); };
+    const auto total_time = [&](int64_t pieces) {
+      return watch.WallTime([&] {
+        batch(pieces);
+        watch.Finish();
+      });
+    };
+    const double few = call_time(16), many = call_time(512);
+    const double piece = std::max((many - few) / 496, 1e-9);
+    const double all = (total_time(512) - total_time(16)) / 496;
+    if (call == 0) call = std::max(few - 16 * piece, 1e-7);
+    // Pieces that move inside the call leave it nothing to wait for.
+    if (all < 1.3 * piece) {
+      profile.copy_inline_below = static_cast<double>(bytes) + 1;
+      inlined = true;
+    }
+    sizes.push_back(static_cast<double>(bytes));
+    host.push_back(piece);
+    engine.push_back(std::max(all - static_cast<double>(bytes) / profile.link_h2d, 1e-9));
+  }
+  if (!inlined) profile.copy_inline_below = 1;
+  profile.host_batch_call = call;
+  profile.batch_host_piece = hardware::Curve(sizes, host);
+  profile.batch_engine_piece = hardware::Curve(sizes, engine);
+
+  const Buffer<std::byte> memory(kRead);
+  const Buffer<int> sink(1);
+  const auto [reads, copied] = ReadsBeside(watch, memory, sink.get(), [&](cudaStream_t stream) {
+    Copy(ends.device.get(), ends.host.get(), kLarge, cudaMemcpyHostToDevice, stream);
+    return static_cast<double>(kLarge);
+  });
+  profile.copy_device_factor = std::max((profile.memory_bandwidth - reads) / copied, 1.0);
+}
+
+void MeasureZeroCopy(Stopwatch& watch, hardware::Profile& profile) {
+  Ends ends;
+  const std::vector<double> blocks = {1, 2, 4, 8, 16, 32, 64};
+  std::vector<double> pieces, rates;
+  double start = 0, spread = 0;
+  for (const int32_t tokens : {0, 1, 2, 4, 8, 16, 32, 64}) {
+    // No tokens: single rows of 256 bytes, in pieces of an NHD page.
+    const bool rows = tokens == 0;
+    const int32_t page_tokens = rows ? 32 : tokens;
+    const double piece_bytes = rows ? 256 : 512.0 * tokens;
+    pieces.push_back(piece_bytes);
+    for (const double count : blocks) {
+      const int64_t bytes = static_cast<int64_t>(count) << 21;
+      const Gather gather(ends, page_tokens, rows, std::min<int64_t>(bytes, int64_t{32} << 20));
+      std::vector<double> sizes, times;
+      for (const int share : {4, 2, 1}) {
+        const int32_t some = gather.pieces() / share;
+        sizes.push_back(gather.bytes() / share);
+        times.push_back(watch.Period(
+            4, [&](int) { gather.Run(static_cast<int32_t>(count), some, watch.stream()); }, 3));
+      }
+      const Line line = FitLine(sizes, times);
+      rates.push_back(std::min(1 / line.b, profile.link_h2d));
+      spread = std::max(spread, line.spread);
+      if (tokens == 32 && count == 16) start = line.a;
+    }
+  }
+  profile.zero_copy = hardware::RateTable(pieces, blocks, rates);
+  profile.zero_copy_start = std::max(start - profile.device_gap, 1e-7);
+  profile.zero_copy_spread = spread;
+
+  const Buffer<std::byte> memory(kRead);
+  const Buffer<int> sink(1);
+  std::vector<double> measured, loss;
+  const Gather gather(ends, 32, false, int64_t{128} << 20);
+  for (const int32_t count : {4, 16, 32, 64}) {
+    const auto [reads, gathered] = ReadsBeside(watch, memory, sink.get(), [&](cudaStream_t stream) {
+      gather.Run(count, gather.pieces(), stream);
+      return gather.bytes();
+    });
+    measured.push_back(count);
+    loss.push_back(std::max(profile.memory_bandwidth - reads - gathered, 1e6));
+  }
+  profile.zero_copy_memory_loss = hardware::Curve(measured, loss);
+}
+
+}  // namespace stallcast::capture

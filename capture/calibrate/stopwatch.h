@@ -1,0 +1,93 @@
+// Times of work on a stream, free of what the host takes to launch it: the stream is held back
+// until all of it is enqueued.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "kernels/buffer.h"
+#include "kernels/cuda_error.h"
+#include "kernels/probe.h"
+
+namespace stallcast::capture {
+
+class Stopwatch {
+ public:
+  Stopwatch();
+  ~Stopwatch();
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  cudaStream_t other() const { return other_; }
+
+  /// Seconds of one work(i) among `count` that follow one another, from the start of the first to
+  /// the end of the last: the median of `trials`. At most some hundred launches fit a stream.
+  template <class Work>
+  double Period(int count, const Work& work, int trials = 5) {
+    return Median(trials, [&] {
+      Hold();
+      Record(start_);
+      for (int i = 0; i < count; ++i) work(i);
+      Record(stop_);
+      Release();
+      return Elapsed() / count;
+    });
+  }
+
+  /// Seconds that the host takes for one work(i) among `count` while the stream is held back.
+  template <class Work>
+  double HostTime(int count, const Work& work, int trials = 5) {
+    return Median(trials, [&] {
+      Hold();
+      const auto begin = Clock::now();
+      for (int i = 0; i < count; ++i) work(i);
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      Release();
+      Finish();
+      return seconds / count;
+    });
+  }
+
+  /// Seconds of work() on the host, the stream being idle before and after.
+  template <class Work>
+  double WallTime(const Work& work, int trials = 15) {
+    return Median(trials, [&] {
+      Finish();
+      const auto begin = Clock::now();
+      work();
+      return std::chrono::duration<double>(Clock::now() - begin).count();
+    });
+  }
+
+  template <class F>
+  static double Median(int trials, const F& measure) {
+    std::vector<double> seconds;
+    for (int i = -1; i < trials; ++i) {
+      const double value = measure();
+      if (i >= 0) seconds.push_back(value);  // the first warms up
+    }
+    const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+    std::nth_element(seconds.begin(), middle, seconds.end());
+    return *middle;
+  }
+
+  void Hold();
+  void Release();
+  /// Waits for both streams.
+  void Finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void Record(cudaEvent_t event);
+  double Elapsed();
+
+  cudaStream_t stream_ = nullptr, other_ = nullptr;
+  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+  kernels::Buffer<int> flag_;
+};
+
+}  // namespace stallcast::capture
