@@ -148,7 +148,8 @@ class ChromeImport {
     Beside beside = Beside::kNothing;
     bool used = false, host = false, runs = false;
     int64_t device = -1, stream = -1;
-    std::string name;  // of the thread, in metadata
+    std::string category;  // of the first slice
+    std::string name;      // of the thread, in metadata
     int64_t sort_index = -1;
     // In files of ours: the lane that this is a part of.
     int64_t lane = -1;
@@ -231,6 +232,7 @@ class ChromeImport {
     }
     const uint16_t lane = LaneOf(event.process.text, event.thread.text, beside);
     LaneFacts& facts = lanes_[lane];
+    if (!facts.used) facts.category = event.category.text;
     facts.used = true;
     facts.host |= category.host;
     if (category.kind == SliceKind::kRun || category.kind == SliceKind::kRunRange) {
@@ -406,7 +408,7 @@ class ChromeImport {
     for (const LaneFacts& lane : lanes_) {
       if (!lane.used || head_of(lane)) continue;
       foreign = true;
-      if (!lane.runs) host_processes.insert(lane.process);
+      if (lane.host) host_processes.insert(lane.process);
     }
     std::vector<std::pair<const std::string*, const Timeline*>> ours;
     for (const auto& [id, process] : processes_) {
@@ -446,14 +448,16 @@ class ChromeImport {
       return lane;
     }
     const auto process = processes_.find(facts.process);
-    lane.name = facts.name.empty() ? fmt::format("thread {}", facts.thread) : facts.name;
+    lane.name = facts.name;
     while (lane.name.ends_with(' ')) lane.name.pop_back();
+    if (lane.name.empty()) {
+      lane.name = facts.host || facts.category.empty() ? fmt::format("thread {}", facts.thread)
+                                                       : facts.category;
+    }
     if (name_process) {
-      lane.name += fmt::format(" of {} {}",
-                               process == processes_.end() || process->second.name.empty()
-                                   ? "process"
-                                   : process->second.name,
-                               facts.process);
+      const bool named = process != processes_.end() && !process->second.name.empty();
+      lane.name +=
+          fmt::format(" of {} {}", named ? process->second.name : "process", facts.process);
     }
     if (facts.beside == Beside::kAsync) {
       lane.name += " (asynchronous)";
