@@ -24,14 +24,14 @@ namespace {
 // Microseconds, exact to the picosecond where they are written as decimals; nothing where they are
 // no number or span centuries.
 std::optional<Instant> ParseMicroseconds(std::string_view text) {
-  constexpr int kMostDigits = 15;  // of whole microseconds: 31 years
+  constexpr int64_t kMost = 9'000'000'000'000'000;  // 285 years
   const bool negative = text.starts_with('-');
   size_t at = negative ? 1 : 0;
   int64_t whole = 0;
   const size_t first = at;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
-    if (at - first == kMostDigits + 1) return std::nullopt;
     whole = 10 * whole + (text[at] - '0');
+    if (whole > kMost) return std::nullopt;
   }
   if (at == first) return std::nullopt;
   int64_t picoseconds = 0;
@@ -61,7 +61,7 @@ std::optional<int64_t> ParseDuration(const JsonText& text) {
   constexpr int64_t kMostNs = std::numeric_limits<int64_t>::max() / 1000 - 1;
   if (!time) return std::nullopt;
   // Negative durations stay negative, whatever their size: they are reported.
-  return std::clamp(time->ns, -kMostNs, kMostNs) * 1000 + time->ps - (time->ns < 0 ? 1 : 0);
+  return std::clamp(time->ns, -kMostNs, kMostNs) * 1000 + time->ps;
 }
 
 struct Category {

@@ -145,6 +145,7 @@ inline std::string KinetoFile() {
 /// The same two steps as Nsight Systems would export them, without the graph's nodes.
 inline std::string NsightSample() {
   return NsightFile(R"sql(
+PRAGMA page_size = 512;
 CREATE TABLE StringIds(id INTEGER PRIMARY KEY, value TEXT NOT NULL);
 INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel_v7000'), (2, 'cudaMemcpyAsync_v3020'),
   (3, 'cudaGraphLaunch_v10000'), (4, 'cudaStreamSynchronize_v3020'), (5, 'gemm<float>'),

@@ -255,6 +255,21 @@ TEST(CutTest, SqliteNeverCrashes) {
   EXPECT_GT(readable, 0);
 }
 
+// The fuzzer's seeds, and files that once failed.
+TEST(ImportDamageTest, TheCorpusIsReadOrRefused) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::filesystem::path(STALLCAST_SOURCE_DIR) / "tests/traces/corpus_import")) {
+    SCOPED_TRACE(entry.path());
+    ++files;
+    try {
+      for (const Timeline& t : Import(entry.path()).trace.timelines) EXPECT_EQ(FirstFault(t), "");
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GE(files, 5);
+}
+
 TEST(ImportDamageTest, ChangedBytesNeverCrash) {
   const Timeline timeline = SampleTimeline();
   std::mt19937_64 random(1);
