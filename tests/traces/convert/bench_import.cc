@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 
 #include "traces/convert/export.h"
@@ -34,8 +35,10 @@ void WriteKineto(const std::filesystem::path& path) {
   std::ofstream out(path, std::ios::binary);
   out << "{\n  \"schemaVersion\": 1,\n  \"traceEvents\": [\n";
   const int64_t launches = Rows() / 2;
+  std::minstd_rand random(1);  // real times compress badly
   for (int64_t i = 0; i < launches; ++i) {
     const int64_t us = 4'351'046'388'622 + 9 * i;
+    const auto nanoseconds = static_cast<int>(random() % 1000);
     if (i % 1000 == 0) {
       out << fmt::format(
           "  {{\n    \"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"ProfilerStep#{}\", "
@@ -45,20 +48,23 @@ void WriteKineto(const std::filesystem::path& path) {
     }
     out << fmt::format(
         "  {{\n    \"ph\": \"X\", \"cat\": \"cuda_runtime\", \"name\": \"cudaLaunchKernel\", "
-        "\"pid\": 568, \"tid\": 568,\n    \"ts\": {0}.371, \"dur\": 3.846,\n    \"args\": {{\n"
+        "\"pid\": 568, \"tid\": 568,\n    \"ts\": {0}.{4:03}, \"dur\": 3.{4:03},\n    \"args\": "
+        "{{\n"
         "      \"External id\": 2, \"cbid\": 211, \"correlation\": {1}\n    }}\n  }},\n  {{\n"
-        "    \"ph\": \"s\", \"id\": {1}, \"pid\": 568, \"tid\": 568, \"ts\": {0}.371,\n"
+        "    \"ph\": \"s\", \"id\": {1}, \"pid\": 568, \"tid\": 568, \"ts\": {0}.{4:03},\n"
         "    \"cat\": \"ac2g\", \"name\": \"ac2g\"\n  }},\n  {{\n    \"ph\": \"X\", \"cat\": "
         "\"kernel\", \"name\": \"void at::native::vectorized_elementwise_kernel_{2}<4, "
         "at::native::BinaryFunctor<float, float, float>, std::array<char*, 2ul> >(int)\", \"pid\": "
-        "0, \"tid\": 7,\n    \"ts\": {0}.942, \"dur\": 7.505,\n    \"args\": {{\n      \"External "
+        "0, \"tid\": 7,\n    \"ts\": {0}.9{5:02}, \"dur\": {6}.{4:03},\n    \"args\": {{\n      "
+        "\"External "
         "id\": 2,\n      \"queued\": 0, \"device\": 0, \"context\": 1,\n      \"stream\": 7, "
         "\"correlation\": {1},\n      \"registers per thread\": 254,\n      \"shared memory\": "
         "67584,\n      \"blocks per SM\": 3.878788,\n      \"warps per SM\": 31.030304,\n      "
         "\"grid\": [16, 32, 1],\n      \"block\": [256, 1, 1],\n      \"est. achieved occupancy "
         "%\": 0\n    }}\n  }},\n  {{\n    \"ph\": \"f\", \"id\": {1}, \"pid\": 0, \"tid\": 7, "
-        "\"ts\": {0}.942,\n    \"cat\": \"ac2g\", \"name\": \"ac2g\", \"bp\": \"e\"\n  }}{3}\n",
-        us, i + 1, i % 40, i + 1 == launches ? "" : ",");
+        "\"ts\": {0}.9{5:02},\n    \"cat\": \"ac2g\", \"name\": \"ac2g\", \"bp\": \"e\"\n  }}{3}\n",
+        us, i + 1, i % 40, i + 1 == launches ? "" : ",", nanoseconds, nanoseconds % 100,
+        nanoseconds % 8);
   }
   out << "  ],\n  \"traceName\": \"kineto.json\"\n}\n";
 }
