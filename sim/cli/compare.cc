@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <memory>
 
+#include "sim/cli/import_file.h"
 #include "sim/cli/output.h"
 #include "traces/common/error.h"
 #include "traces/common/quantity.h"
-#include "traces/format/trace_file.h"
 
 namespace stallcast::cli {
 namespace {
@@ -22,7 +22,7 @@ constexpr size_t kMostUnmatchedShown = 10;
 struct CompareCommand {
   std::string a, b, by = "kind", max_step_error;
   int predicted = 0, measured = 0;  // 1, 2, ... among the files' timelines; 0: the only one
-  bool strict = false;
+  ImportFlags flags;
   Format format = Format::kTable;
 
   void Run() const;
@@ -152,10 +152,7 @@ void CompareCommand::Run() const {
   std::vector<Timeline> timelines;
   for (const std::string& path : {a, b}) {
     if (path.empty()) continue;
-    traces::ReadOptions read;
-    read.strict = strict;
-    read.tensors = false;
-    traces::Trace file = traces::ReadTrace(path, read);
+    traces::Trace file = ImportFile(path, flags, /*tensors=*/false).trace;
     std::move(file.timelines.begin(), file.timelines.end(), std::back_inserter(timelines));
   }
   const std::string where = b.empty() ? a : a + " and " + b;
@@ -227,7 +224,9 @@ Examples:
   stallcast compare predicted.kvt measured.kvt --by role --max-step-error 3%
 
 The timelines may be in two files, in either order, or both in one.)");
-  sub->add_option("a", command->a, "File with a timeline (.kvt)")->required()->type_name("A");
+  sub->add_option("a", command->a, "File with a timeline: .kvt, or one that `export` wrote")
+      ->required()
+      ->type_name("A");
   sub->add_option("b", command->b, "File with the other one, unless A holds both")->type_name("B");
   sub->add_option("--by", command->by, "Group residuals by kind, role or layer")
       ->capture_default_str()
@@ -248,7 +247,7 @@ The timelines may be in two files, in either order, or both in one.)");
       ->check(number)
       ->group("Comparison");
   AddFormat(*sub, command->format);
-  sub->add_flag("--strict", command->strict, "Refuse a damaged file")->group("Trace");
+  AddImportFlags(*sub, command->flags);
   sub->callback([command] { command->Run(); });
 }
 

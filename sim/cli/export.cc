@@ -1,10 +1,10 @@
 // stallcast export
 #include <memory>
 
+#include "sim/cli/import_file.h"
 #include "sim/cli/output.h"
 #include "sim/cli/output_file.h"
 #include "traces/common/error.h"
-#include "traces/format/trace_file.h"
 
 namespace stallcast::cli {
 namespace {
@@ -12,17 +12,14 @@ namespace {
 struct ExportCommand {
   std::string trace, out, format;
   int timeline = 0;  // 1, 2, ... as `info` lists them; 0: all
-  bool strict = false;
+  ImportFlags flags;
 
   void Run() const;
 };
 
 void ExportCommand::Run() const {
   const TimelineFormat out_format = TimelineFormatOf(out, format);
-  traces::ReadOptions read;
-  read.strict = strict;
-  read.tensors = false;
-  traces::Trace file = traces::ReadTrace(trace, read);
+  traces::Trace file = ImportFile(trace, flags, /*tensors=*/false).trace;
   if (file.timelines.empty()) {
     throw Error("holds no timeline", trace, "make one with `stallcast predict --timeline run.kvt`");
   }
@@ -39,15 +36,16 @@ void ExportCommand::Run() const {
 void AddExport(CLI::App& app) {
   auto command = std::make_shared<ExportCommand>();
   CLI::App* sub = app.add_subcommand("export", "Write timelines for Perfetto, Chrome or a table");
-  sub->description(R"(Writes the timelines of a .kvt for other tools; several go side by side.
+  sub->description(
+      R"(Writes timelines for other tools; several go side by side. Reads .kvt and what other tools
+write: Perfetto, Chrome and Kineto JSON (gzip too), SQLite exports of Nsight Systems.
 
 Examples:
   stallcast predict )" STALLCAST_SAMPLE R"( --method freekv --timeline freekv.kvt
   stallcast export freekv.kvt -o freekv.pftrace
-      opens in ui.perfetto.dev: lanes as tracks, roles as categories, waits as flows)");
-  sub->add_option("trace", command->trace, "File with timelines (.kvt)")
-      ->required()
-      ->type_name("FILE");
+      opens in ui.perfetto.dev: lanes as tracks, roles as categories, waits as flows
+  stallcast export kineto.json.gz -o kineto.kvt --step-range decode)");
+  sub->add_option("trace", command->trace, "File with timelines")->required()->type_name("FILE");
   sub->add_option("-o,--out", command->out, "File to write: .pftrace, .json (Chrome), .csv or .kvt")
       ->required()
       ->type_name("FILE")
@@ -59,7 +57,7 @@ Examples:
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000))
       ->group("Output");
-  sub->add_flag("--strict", command->strict, "Refuse a damaged file")->group("Trace");
+  AddImportFlags(*sub, command->flags);
   sub->callback([command] { command->Run(); });
 }
 

@@ -5,21 +5,23 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "models/hardware/profile.h"
 #include "models/llm/model.h"
 #include "models/methods/method.h"
+#include "sim/cli/import_file.h"
 #include "sim/cli/output.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
-#include "traces/format/trace_file.h"
 
 namespace stallcast::cli {
 namespace {
 
 struct InfoCommand {
   std::string trace, parameters, machine;
-  bool methods = false, models = false, machines = false, strict = false;
+  bool methods = false, models = false, machines = false;
+  ImportFlags flags;
   Format format = Format::kTable;
 
   void Run() const;
@@ -197,11 +199,45 @@ Json TimelineRows(const traces::Trace& trace) {
   Json rows = Json::array();
   for (size_t i = 0; i < trace.timelines.size(); ++i) {
     const traces::Timeline& t = trace.timelines[i];
+    std::set<int32_t> steps(t.step.begin(), t.step.end());
+    steps.erase(-1);
+    Picoseconds first{0}, last{0};
+    for (size_t row = 0; row < t.start.size(); ++row) {
+      first = row == 0 ? t.start[row] : std::min(first, t.start[row]);
+      last = std::max(last, t.start[row] + t.duration[row]);
+    }
     rows.push_back({{"timeline", i + 1},
                     {"origin", Name(t.origin)},
                     {"rows", t.rows()},
                     {"lanes", t.lanes.size()},
+                    {"steps", steps.size()},
+                    {"waits", t.flows.size()},
+                    {"span_ms", Milliseconds(last - first)},
                     {"title", t.title}});
+  }
+  return rows;
+}
+
+Json LaneRows(const traces::Trace& trace) {
+  Json rows = Json::array();
+  for (size_t i = 0; i < trace.timelines.size(); ++i) {
+    const traces::Timeline& t = trace.timelines[i];
+    std::vector<int64_t> count(t.lanes.size()), bytes(t.lanes.size());
+    std::vector<double> milliseconds(t.lanes.size());
+    for (size_t row = 0; row < t.start.size(); ++row) {
+      ++count[t.lane[row]];
+      bytes[t.lane[row]] += t.bytes[row];
+      milliseconds[t.lane[row]] += Milliseconds(t.duration[row]);
+    }
+    for (size_t lane = 0; lane < t.lanes.size(); ++lane) {
+      rows.push_back({{"timeline", i + 1},
+                      {"lane", t.lanes[lane].name},
+                      {"kind", Name(t.lanes[lane].kind)},
+                      {"compute", t.lanes[lane].compute},
+                      {"rows", count[lane]},
+                      {"durations_ms", milliseconds[lane]},
+                      {"bytes", bytes[lane]}});
+    }
   }
   return rows;
 }
@@ -223,14 +259,13 @@ std::string Section(const std::string& title, const Json& rows) {
   return "\n" + title + "\n" + TableOf(rows);
 }
 
-void PrintTrace(const std::string& path, bool strict, Format format) {
+void PrintTrace(const std::string& path, const ImportFlags& flags, Format format) {
   if (format == Format::kCsv) {
     throw UsageError("a trace is no single table", "--format csv", "choose table or json");
   }
-  traces::ReadOptions read;
-  read.strict = strict;
-  traces::ReadReport report;
-  const traces::Trace trace = traces::ReadTrace(path, read, &report);
+  const traces::ImportedTrace imported = ImportFile(path, flags, /*tensors=*/true);
+  const traces::Trace& trace = imported.trace;
+  const traces::ReadReport& report = imported.report;
   const traces::proto::TraceInfo& info = trace.info;
   const std::map<std::string, std::string> software(info.software().begin(), info.software().end());
   const std::map<std::string, std::string> parameters(info.parameters().begin(),
@@ -239,6 +274,7 @@ void PrintTrace(const std::string& path, bool strict, Format format) {
   if (format == Format::kJson) {
     const auto& m = info.model();
     return Print(ToJsonText({{"trace", path},
+                             {"format", Name(imported.format)},
                              {"content_hash", report.content_hash},
                              {"synthetic", info.synthetic()},
                              {"model",
@@ -257,6 +293,7 @@ void PrintTrace(const std::string& path, bool strict, Format format) {
                              {"notes", notes},
                              {"tensors", TensorRows(trace)},
                              {"timelines", TimelineRows(trace)},
+                             {"lanes", LaneRows(trace)},
                              {"access_logs", LogRows(trace)},
                              {"chunks", report.chunks},
                              {"records_dropped", report.dropped},
@@ -269,9 +306,12 @@ void PrintTrace(const std::string& path, bool strict, Format format) {
     if (!value.empty()) text += fmt::format("{:<12}{}\n", label, value);
   };
   line("trace", path + (info.synthetic() ? " (synthetic)" : ""));
-  line("model", Headline(info.model()));
-  line("tokens", fmt::format("{} of the prompt, {} decoded", Count(info.prompt_tokens()),
-                             Count(info.decode_steps())));
+  line("format", std::string(Name(imported.format)));
+  if (imported.format == traces::FileFormat::kTrace) {
+    line("model", Headline(info.model()));
+    line("tokens", fmt::format("{} of the prompt, {} decoded", Count(info.prompt_tokens()),
+                               Count(info.decode_steps())));
+  }
   line("machine", info.machine());
   line("provenance", info.provenance());
   line("created", info.created());
@@ -281,6 +321,7 @@ void PrintTrace(const std::string& path, bool strict, Format format) {
   for (const std::string& note : notes) line("note", note);
   text += Section("Tensors", TensorRows(trace));
   text += Section("Timelines", TimelineRows(trace));
+  text += Section("Lanes", LaneRows(trace));
   text += Section("Access logs", LogRows(trace));
   if (report.dropped > 0 || report.zero_stamps > 0) {
     text += fmt::format("\nThe writer lost {} records and saw {} without a time.\n",
@@ -298,7 +339,7 @@ void InfoCommand::Run() const {
     throw UsageError("name one thing to tell about", "stallcast info",
                      "give a FILE, or --methods, --models, --machines, --parameters or --machine");
   }
-  if (!trace.empty()) PrintTrace(trace, strict, format);
+  if (!trace.empty()) PrintTrace(trace, flags, format);
   if (methods) PrintMethods(format);
   if (models) PrintModels(format);
   if (machines) PrintMachines(format);
@@ -311,14 +352,16 @@ void InfoCommand::Run() const {
 void AddInfo(CLI::App& app) {
   auto command = std::make_shared<InfoCommand>();
   CLI::App* sub = app.add_subcommand("info", "Show a trace, or the methods, models and machines");
-  sub->description(R"(Shows what a .kvt file holds, or what stallcast knows.
+  sub->description(
+      R"(Shows what a file holds, or what stallcast knows. Files are .kvt, Perfetto, Chrome or Kineto
+JSON (gzip too), or SQLite exports of Nsight Systems.
 
 Examples:
   stallcast info )" STALLCAST_SAMPLE R"(
   stallcast info --methods
   stallcast info --parameters freekv
   stallcast info --machine h200)");
-  sub->add_option("trace", command->trace, "File to show (.kvt)")->type_name("FILE");
+  sub->add_option("trace", command->trace, "File to show")->type_name("FILE");
   constexpr const char* kKnown = "What stallcast knows";
   sub->add_flag("--methods", command->methods, "Methods and their variants")->group(kKnown);
   sub->add_option("--parameters", command->parameters,
@@ -331,7 +374,7 @@ Examples:
       ->type_name("NAME")
       ->group(kKnown);
   AddFormat(*sub, command->format);
-  sub->add_flag("--strict", command->strict, "Refuse a damaged file")->group("Trace");
+  AddImportFlags(*sub, command->flags);
   sub->callback([command] { command->Run(); });
 }
 

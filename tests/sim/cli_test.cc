@@ -278,6 +278,27 @@ TEST_F(Cli, TimelinesAreWrittenAndConverted) {
   EXPECT_THAT(Run("info run.kvt").out, HasSubstr("predicted"));
 }
 
+TEST_F(Cli, FilesOfOtherProgramsAreShownAndConverted) {
+  const fs::path files = fs::path(STALLCAST_SOURCE_DIR) / "tests/traces/corpus_import";
+  for (const char* name : {"kineto.json", "kineto.json.gz", "nsight.sqlite"}) {
+    const std::string path = (files / name).string();
+    EXPECT_THAT(Run("info " + path).out, HasSubstr("GPU 0 stream 7"));
+    ASSERT_EQ(Run("export " + path + " -o converted.kvt").status, 0);
+    const traces::Trace converted = traces::ReadTrace(folder() / "converted.kvt");
+    EXPECT_EQ(converted.timelines.at(0).origin, traces::Timeline::Origin::kImported);
+    EXPECT_THAT(converted.info.machine(), HasSubstr("Some GPU"));
+  }
+  const std::string kineto = (files / "kineto.json").string();
+  EXPECT_THAT(Run("info " + kineto + " --step-range layer --format json").out,
+              HasSubstr("\"steps\": 1"));
+  fs::copy_file(kineto, folder() / "cut.json");
+  fs::resize_file(folder() / "cut.json", 1000);
+  EXPECT_THAT(Run("info cut.json").out, HasSubstr("truncated after"));
+  ExpectFails("info cut.json --strict", 1, "truncated after");
+  ExpectFails("compare " + kineto + " " + kineto, 1, "no predicted timeline");
+  ExpectFails("predict " + kineto, 1, "not a .kvt trace");
+}
+
 TEST_F(Cli, CompareFindsTheErrorAndKeepsTheLimit) {
   ASSERT_EQ(Run("predict t.kvt --method freekv --budget 1280 --timeline p.kvt").status, 0);
   traces::Trace file = traces::ReadTrace(folder() / "p.kvt");
@@ -303,6 +324,11 @@ TEST_F(Cli, CompareFindsTheErrorAndKeepsTheLimit) {
   EXPECT_EQ(Run("compare p.kvt m.kvt --max-step-error 9%").status, 1);
   EXPECT_EQ(Run("compare p.kvt m.kvt --by role --format csv").status, 0);
   EXPECT_THAT(Run("compare p.kvt m.kvt --by layer --format json").out, HasSubstr("\"layer 1\""));
+  // What `export` wrote is as good as the file that it came from.
+  ASSERT_EQ(Run("export p.kvt -o p.pftrace").status, 0);
+  ASSERT_EQ(Run("export m.kvt -o m.json").status, 0);
+  EXPECT_THAT(Run("compare p.kvt m.json").out, HasSubstr("step time error: 10.00 % median"));
+  EXPECT_THAT(Run("compare p.pftrace m.json").out, HasSubstr("only measured: 0"));
   ExpectFails("compare p.kvt p.kvt", 1, "no measured timeline");
   ExpectFails("compare p.kvt both.kvt", 2, "--predicted N");
   EXPECT_EQ(Run("compare p.kvt both.kvt --predicted 1").status, 0);

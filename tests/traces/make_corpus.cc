@@ -1,10 +1,12 @@
-// Writes the seeds of fuzz_reader: make_corpus FOLDER.
+// Writes the seeds of fuzz_reader and fuzz_import: make_corpus FOLDER IMPORT_FOLDER.
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "tests/traces/convert/import_files.h"
 #include "tests/traces/sample.h"
+#include "traces/convert/export.h"
 #include "traces/format/trace_file.h"
 
 namespace stallcast::traces {
@@ -14,6 +16,14 @@ void Save(const std::filesystem::path& folder, const std::string& name,
           const std::vector<std::byte>& file) {
   std::ofstream(folder / (name + ".kvt"), std::ios::binary)
       .write(reinterpret_cast<const char*>(file.data()), std::ssize(file));
+}
+
+void MakeImportCorpus(const std::filesystem::path& folder) {
+  ExportChromeJson(SampleTimeline(), folder / "ours.json");
+  ExportPerfetto(SampleTimeline(), folder / "ours.pftrace");
+  std::ofstream(folder / "kineto.json", std::ios::binary) << KinetoFile();
+  std::ofstream(folder / "kineto.json.gz", std::ios::binary) << Gzipped(KinetoFile());
+  std::ofstream(folder / "nsight.sqlite", std::ios::binary) << NsightSample();
 }
 
 // A finished file of what `fill` writes.
@@ -62,6 +72,7 @@ void MakeCorpus(const std::filesystem::path& folder) {
 }  // namespace stallcast::traces
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 3) return 2;
   stallcast::traces::MakeCorpus(argv[1]);
+  stallcast::traces::MakeImportCorpus(argv[2]);
 }

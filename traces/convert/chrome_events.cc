@@ -12,7 +12,7 @@
 namespace stallcast::traces::convert {
 namespace {
 
-constexpr size_t kFirstWindow = size_t{4} << 20;
+constexpr size_t kFirstWindow = size_t{256} << 10;
 constexpr size_t kLongestEvent = size_t{64} << 20;
 constexpr size_t kLongestMember = size_t{1} << 20;
 

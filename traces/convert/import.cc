@@ -19,6 +19,11 @@ constexpr int64_t kPeek = 256;
 
 // The first bytes, decompressed.
 std::string Beginning(const format::Source& source) {
+  std::vector<std::byte> scratch;
+  const std::span<const std::byte> bytes = source.Read(0, kPeek, &scratch);
+  if (!convert::IsGzip(bytes)) {
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
   std::string begin(kPeek, '\0');
   begin.resize(convert::OpenInput(source)->Read(begin));
   return begin;

@@ -24,14 +24,14 @@ namespace {
 // Microseconds, exact to the picosecond where they are written as decimals; nothing where they are
 // no number or span centuries.
 std::optional<Instant> ParseMicroseconds(std::string_view text) {
-  constexpr int kMostDigits = 15;  // of whole microseconds: 31 years
+  constexpr int64_t kMost = 9'000'000'000'000'000;  // 285 years
   const bool negative = text.starts_with('-');
   size_t at = negative ? 1 : 0;
   int64_t whole = 0;
   const size_t first = at;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
-    if (at - first == kMostDigits + 1) return std::nullopt;
     whole = 10 * whole + (text[at] - '0');
+    if (whole > kMost) return std::nullopt;
   }
   if (at == first) return std::nullopt;
   int64_t picoseconds = 0;
@@ -61,7 +61,7 @@ std::optional<int64_t> ParseDuration(const JsonText& text) {
   constexpr int64_t kMostNs = std::numeric_limits<int64_t>::max() / 1000 - 1;
   if (!time) return std::nullopt;
   // Negative durations stay negative, whatever their size: they are reported.
-  return std::clamp(time->ns, -kMostNs, kMostNs) * 1000 + time->ps - (time->ns < 0 ? 1 : 0);
+  return std::clamp(time->ns, -kMostNs, kMostNs) * 1000 + time->ps;
 }
 
 struct Category {
@@ -148,7 +148,8 @@ class ChromeImport {
     Beside beside = Beside::kNothing;
     bool used = false, host = false, runs = false;
     int64_t device = -1, stream = -1;
-    std::string name;  // of the thread, in metadata
+    std::string category;  // of the first slice
+    std::string name;      // of the thread, in metadata
     int64_t sort_index = -1;
     // In files of ours: the lane that this is a part of.
     int64_t lane = -1;
@@ -231,6 +232,7 @@ class ChromeImport {
     }
     const uint16_t lane = LaneOf(event.process.text, event.thread.text, beside);
     LaneFacts& facts = lanes_[lane];
+    if (!facts.used) facts.category = event.category.text;
     facts.used = true;
     facts.host |= category.host;
     if (category.kind == SliceKind::kRun || category.kind == SliceKind::kRunRange) {
@@ -406,7 +408,7 @@ class ChromeImport {
     for (const LaneFacts& lane : lanes_) {
       if (!lane.used || head_of(lane)) continue;
       foreign = true;
-      if (!lane.runs) host_processes.insert(lane.process);
+      if (lane.host) host_processes.insert(lane.process);
     }
     std::vector<std::pair<const std::string*, const Timeline*>> ours;
     for (const auto& [id, process] : processes_) {
@@ -446,14 +448,16 @@ class ChromeImport {
       return lane;
     }
     const auto process = processes_.find(facts.process);
-    lane.name = facts.name.empty() ? fmt::format("thread {}", facts.thread) : facts.name;
+    lane.name = facts.name;
     while (lane.name.ends_with(' ')) lane.name.pop_back();
+    if (lane.name.empty()) {
+      lane.name = facts.host || facts.category.empty() ? fmt::format("thread {}", facts.thread)
+                                                       : facts.category;
+    }
     if (name_process) {
-      lane.name += fmt::format(" of {} {}",
-                               process == processes_.end() || process->second.name.empty()
-                                   ? "process"
-                                   : process->second.name,
-                               facts.process);
+      const bool named = process != processes_.end() && !process->second.name.empty();
+      lane.name +=
+          fmt::format(" of {} {}", named ? process->second.name : "process", facts.process);
     }
     if (facts.beside == Beside::kAsync) {
       lane.name += " (asynchronous)";

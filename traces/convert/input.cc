@@ -42,7 +42,7 @@ class Plain : public Input {
 // One or more gzip members, one after another.
 class Gzip : public Input {
  public:
-  explicit Gzip(const format::Source& source) : file_(source), block_(kBlock) {
+  explicit Gzip(const format::Source& source) : file_(source), block_(kBlock / 16) {
     constexpr int kGzipOnly = 16;
     if (inflateInit2(&stream_, MAX_WBITS + kGzipOnly) != Z_OK) throw std::bad_alloc();
   }

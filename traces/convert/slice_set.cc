@@ -282,7 +282,9 @@ void SliceSet::JoinCalls() {
   struct Joined {
     int64_t correlation;
     uint32_t row;
-    auto operator<=>(const Joined&) const = default;
+    bool operator<(const Joined& other) const {
+      return correlation != other.correlation ? correlation < other.correlation : row < other.row;
+    }
   };
   std::vector<Joined> joined;
   for (size_t row = 0; row < rows(); ++row) {
@@ -291,7 +293,7 @@ void SliceSet::JoinCalls() {
     }
   }
   correlation_ = {};
-  std::ranges::sort(joined);
+  std::sort(joined.begin(), joined.end());
   for (size_t begin = 0; begin < joined.size();) {
     size_t end = begin;
     size_t runs = 0;

@@ -22,7 +22,9 @@ inline constexpr int64_t kMaxOp = int64_t{1} << 62;
 struct Instant {
   int64_t ns = 0;
   uint16_t ps = 0;
-  auto operator<=>(const Instant&) const = default;
+  bool operator<(const Instant& other) const {
+    return ns != other.ns ? ns < other.ns : ps < other.ps;
+  }
 };
 
 enum class SliceKind : uint8_t {
@@ -67,8 +69,9 @@ class SliceSet {
   uint32_t Intern(std::string_view name);
   std::string_view NameAt(uint32_t name) const { return names_[name]; }
 
-  /// Title, origin and notes of `head` are kept. Timeline 0 exists from the start.
+  /// One more timeline than the one that there is from the start. Gives its number.
   int AddTimeline();
+  /// Its title, origin and notes.
   Timeline& head(int timeline) { return heads_[static_cast<size_t>(timeline)]; }
   int timelines() const { return static_cast<int>(heads_.size()); }
 
@@ -79,8 +82,8 @@ class SliceSet {
 
   /// Gives the row. A negative duration becomes 0 and is reported.
   size_t Add(const Slice& slice);
-  /// Ends an open slice. Those never ended last to the end of the latest open or ended one, which
-  /// is reported.
+  /// Ends an open slice. Those that never end are drawn to the latest begin or end of such slices,
+  /// and reported.
   void End(size_t row, Instant end);
   size_t rows() const { return kind_.size(); }
   Instant start(size_t row) const { return {all_.start[row].count(), start_ps_[row]}; }
@@ -121,8 +124,7 @@ class SliceSet {
   struct NameHash {
     size_t operator()(std::string_view name) const;
   };
-  // Lane numbers and names are the set's until Finish(); starts are nanoseconds until
-  // PlaceInTime().
+  // Lanes are numbered as the set does until Split(); starts are nanoseconds until PlaceInTime().
   Timeline all_;
   std::vector<uint16_t> start_ps_;
   std::vector<int64_t> correlation_;

@@ -1,0 +1,22 @@
+// Files with timelines, of ours or of another program, as commands read them.
+#pragma once
+
+#include <string>
+
+#include "sim/cli/commands.h"
+#include "traces/convert/import.h"
+
+namespace stallcast::cli {
+
+struct ImportFlags {
+  bool strict = false;
+  std::string step_range;
+};
+
+/// Adds --strict and --step-range.
+void AddImportFlags(CLI::App& command, ImportFlags& flags);
+
+/// Reads a file, with a progress bar on a terminal. Without `tensors` their elements are left out.
+traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& flags, bool tensors);
+
+}  // namespace stallcast::cli
