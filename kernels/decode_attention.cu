@@ -461,7 +461,7 @@ auto WithVariant(const DecodeAttentionArgs& args, int device, Use use) {
 /// The number of splits with the least time: waves of CTAs, each as long as its tokens and a fixed
 /// cost, counted in tokens too.
 int ChooseSplits(int64_t rows, int max_tokens, int resident) {
-  constexpr int64_t kFixedTokens = 128;
+  constexpr int64_t kFixedTokens = 512;
   if (rows > kCounters) return 1;
   const int64_t steps = (max_tokens + kStepTokens - 1) / kStepTokens;
   const int64_t most =

@@ -5,8 +5,7 @@
 
 #include "kernels/cuda_error.h"
 #include "kernels/device/attention_tile.cuh"
-#include "kernels/device/divide.cuh"
-#include "kernels/prefill_attention.h"
+#include "kernels/device/prefill_params.cuh"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -15,19 +14,12 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kBlockQueries = kWarps * kWarpQueries;
-constexpr int64_t kNowhere = -1;
-
-struct Params {
-  PrefillAttentionArgs args;
-  Divider by_page;
-  float scale;  // with log2(e), for Exp2
-};
 
 template <int kHeadDim>
 constexpr int kSharedBytes = (kBlockQueries + 2 * kTileKeys) * TileRows<kHeadDim>::kRowBytes;
 
 template <int kHeadDim>
-__global__ void __launch_bounds__(kThreads, 2) PrefillAttentionKernel(const Params p) {
+__global__ void __launch_bounds__(kThreads, 2) PrefillAttentionKernel(const PrefillParams p) {
   using Rows = TileRows<kHeadDim>;
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ int64_t key_offset[2][kTileKeys];  // of the tokens of this tile and the next
@@ -35,32 +27,15 @@ __global__ void __launch_bounds__(kThreads, 2) PrefillAttentionKernel(const Para
   const uint32_t keys = queries + kBlockQueries * Rows::kRowBytes;
   const uint32_t values = keys + kTileKeys * Rows::kRowBytes;
 
-  // Longest walks first, so that short ones fill the end.
   const auto& a = p.args;
-  const int query_heads = a.cache.kv_heads * a.group;
-  const int head = static_cast<int>(blockIdx.x) % query_heads;
-  const int sequence = static_cast<int>(blockIdx.x) / query_heads;
-  const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kBlockQueries;
-  const int64_t query_stride = int64_t{query_heads} * kHeadDim;
-  const int64_t block_at = (int64_t{sequence} * a.tokens + first) * query_stride + head * kHeadDim;
+  const PrefillBlock block(p, kBlockQueries);
+  const int tiles = (block.end + kTileKeys - 1) / kTileKeys;
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
-
-  const int end = a.past + min(first + kBlockQueries, a.tokens);  // of the keys attended
-  const int tiles = (end + kTileKeys - 1) / kTileKeys;
-  const __nv_bfloat16* const key_base =
-      a.cache.data + int64_t{head / a.group} * a.cache.head_stride;
   const auto locate = [&](int tile) {
     if (thread >= kTileKeys) return;
-    const int token = tile * kTileKeys + thread;
-    int64_t offset = kNowhere;
-    if (token < end) {
-      const auto page = static_cast<int>(p.by_page.Quotient(token));
-      const int64_t entry = int64_t{sequence} * a.max_pages + page;
-      offset = (a.slots != nullptr ? a.slots[entry] : entry) * a.cache.slot_stride +
-               (token - page * a.cache.page_tokens) * a.cache.token_stride;
-    }
-    key_offset[tile % 2][thread] = offset;
+    key_offset[tile % 2][thread] =
+        p.KeyOffset(block.sequence, tile * kTileKeys + thread, block.end);
   };
   const auto load = [&](uint32_t to, const __nv_bfloat16* base, int tile) {
     Rows::template Load<kThreads, kTileKeys>(to, base,
@@ -68,26 +43,26 @@ __global__ void __launch_bounds__(kThreads, 2) PrefillAttentionKernel(const Para
     CommitCopies();
   };
 
-  Rows::template Load<kThreads, kBlockQueries>(queries, a.query + block_at, [&](int row) {
-    return first + row < a.tokens ? row * query_stride : kNowhere;
+  Rows::template Load<kThreads, kBlockQueries>(queries, a.query + block.query_at, [&](int row) {
+    return block.first + row < a.tokens ? row * block.query_stride : kNowhere;
   });
   locate(0);
   __syncthreads();
-  load(keys, key_base, 0);
+  load(keys, block.keys, 0);
 
   WarpQueries<kHeadDim> state;
-  const int position = a.past + first + warp * kWarpQueries;  // of the warp's first query
+  const int position = a.past + block.first + warp * kWarpQueries;  // of the warp's first query
   for (int tile = 0; tile < tiles; ++tile) {
     const int first_key = tile * kTileKeys;
     const bool attends = first_key < position + kWarpQueries;
     WaitForCopies<0>();
     __syncthreads();  // the keys are there, the values before are done with
-    load(values, key_base + a.cache.kv_stride, tile);
+    load(values, block.keys + a.cache.kv_stride, tile);
     locate(tile + 1);
     if (attends) state.Score(queries + warp * kWarpQueries * Rows::kRowBytes, keys);
     WaitForCopies<0>();
     __syncthreads();  // the values are there, the keys are done with
-    if (tile + 1 < tiles) load(keys, key_base, tile + 1);
+    if (tile + 1 < tiles) load(keys, block.keys, tile + 1);
     if (!attends) continue;
     if (first_key + kTileKeys > position + 1) {
       state.Mask([&](int query, int key) { return first_key + key <= position + query; });
@@ -95,18 +70,29 @@ __global__ void __launch_bounds__(kThreads, 2) PrefillAttentionKernel(const Para
     state.Weigh(p.scale);
     state.AddValues(values);
   }
-  state.Store(a.output + block_at + warp * kWarpQueries * query_stride, query_stride,
-              a.tokens - first - warp * kWarpQueries);
+  const int64_t warp_at = block.query_at + warp * kWarpQueries * block.query_stride;
+  state.Store(a.output + warp_at, block.query_stride, a.tokens - block.first - warp * kWarpQueries);
 }
 
 template <int kHeadDim>
-void Launch(const Params& params, dim3 grid, cudaStream_t stream) {
+void Launch(const PrefillParams& params, cudaStream_t stream) {
   Check(cudaFuncSetAttribute(PrefillAttentionKernel<kHeadDim>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<kHeadDim>),
         "cudaFuncSetAttribute(PrefillAttention)");
-  PrefillAttentionKernel<kHeadDim><<<grid, kThreads, kSharedBytes<kHeadDim>, stream>>>(params);
+  PrefillAttentionKernel<kHeadDim>
+      <<<PrefillBlocks(params, kBlockQueries), kThreads, kSharedBytes<kHeadDim>, stream>>>(params);
   CheckLaunch("PrefillAttention");
 }
+
+#ifdef STALLCAST_SM90A
+bool IsHopper() {
+  int device = 0, major = 0;
+  Check(cudaGetDevice(&device), "cudaGetDevice");
+  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "cudaDeviceGetAttribute");
+  return major == 9;
+}
+#endif
 
 void CheckArguments(const PrefillAttentionArgs& args) {
   const PagedKv& cache = args.cache;
@@ -137,21 +123,28 @@ void CheckArguments(const PrefillAttentionArgs& args) {
   if (!(args.scale > 0)) fail("a scale that is not above 0", "use 1/sqrt(head_dim)");
 }
 
+int HeadsAtOnce(const PrefillAttentionArgs& args) {
+  int device = 0, cache_bytes = 0;
+  Check(cudaGetDevice(&device), "cudaGetDevice");
+  Check(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, device),
+        "cudaDeviceGetAttribute");
+  const int64_t head_bytes = 4 * (int64_t{args.past} + args.tokens) * args.cache.head_dim;
+  return args.group * static_cast<int>(std::max<int64_t>(1, cache_bytes / 2 / head_bytes));
+}
+
 }  // namespace
 
 void PrefillAttention(const PrefillAttentionArgs& args, cudaStream_t stream) {
   CheckArguments(args);
   if (args.sequences == 0 || args.tokens == 0) return;
   constexpr float kLog2E = 1.44269504088896341f;
-  const Params params{args, Divider(static_cast<uint32_t>(args.cache.page_tokens)),
-                      args.scale * kLog2E};
-  const dim3 grid(static_cast<unsigned>(args.sequences * args.cache.kv_heads * args.group),
-                  static_cast<unsigned>((args.tokens + kBlockQueries - 1) / kBlockQueries));
-  if (args.cache.head_dim == 64) {
-    Launch<64>(params, grid, stream);
-  } else {
-    Launch<128>(params, grid, stream);
-  }
+  const PrefillParams params{args, Divider(static_cast<uint32_t>(args.cache.page_tokens)),
+                             args.scale * kLog2E, args.sequences * args.cache.kv_heads * args.group,
+                             HeadsAtOnce(args)};
+#ifdef STALLCAST_SM90A
+  if (!args.portable && IsHopper()) return LaunchPrefillAttentionHopper(params, stream);
+#endif
+  args.cache.head_dim == 64 ? Launch<64>(params, stream) : Launch<128>(params, stream);
 }
 
 }  // namespace stallcast::kernels

@@ -23,9 +23,12 @@ struct PrefillAttentionArgs {
   int32_t tokens = 0, past = 0;
   int32_t group = 0;  ///< query heads a KV head
   float scale = 0;    ///< of query-key products, above 0: 1/sqrt(head_dim)
+  /// Without Hopper's own instructions, which otherwise serve where they are compiled in (sm_90a).
+  bool portable = false;
 };
 
-/// head_dim 64 or 128; past + tokens at most 2^22. Errors: unsupported shapes.
+/// head_dim 64 or 128; past + tokens at most 2^22, the cache at most 64 GiB. Errors: unsupported
+/// shapes.
 void PrefillAttention(const PrefillAttentionArgs& args, cudaStream_t stream);
 
 }  // namespace stallcast::kernels

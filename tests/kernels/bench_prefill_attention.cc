@@ -28,24 +28,31 @@ void Row(Stopwatch& watch, std::mt19937& random, int sequences, int tokens, int 
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random);
   const auto slots = Upload(order);
-  const double seconds = watch.InGraph(
-      [&](int i) {
-        PrefillAttention({.query = query.get(),
-                          .cache = NhdPages(kv.get(), kPageTokens, kHeads, kHeadDim),
-                          .slots = slots.get() + int64_t{i} * sequences * pages,
-                          .max_pages = pages,
-                          .output = output.get(),
-                          .sequences = sequences,
-                          .tokens = tokens,
-                          .past = past,
-                          .group = kGroup,
-                          .scale = 1 / std::sqrt(static_cast<float>(kHeadDim))},
-                         watch.stream());
-      },
-      launches, 7);
+  const auto attend = [&](bool portable) {
+    return watch.InGraph(
+        [&](int i) {
+          PrefillAttention({.query = query.get(),
+                            .cache = NhdPages(kv.get(), kPageTokens, kHeads, kHeadDim),
+                            .slots = slots.get() + int64_t{i} * sequences * pages,
+                            .max_pages = pages,
+                            .output = output.get(),
+                            .sequences = sequences,
+                            .tokens = tokens,
+                            .past = past,
+                            .group = kGroup,
+                            .scale = 1 / std::sqrt(static_cast<float>(kHeadDim)),
+                            .portable = portable},
+                           watch.stream());
+        },
+        launches, 7);
+  };
   const double pairs = sequences * (double{1} * tokens * past + 0.5 * tokens * (tokens + 1.0));
-  std::printf("%-10s %6d %8d %8d %12.1f %8.0f\n", "ours", sequences, tokens, past, seconds * 1e6,
-              4 * kHeads * kGroup * kHeadDim * pairs / seconds * 1e-12);
+  for (const bool portable : {false, true}) {
+    const double seconds = attend(portable);
+    std::printf("%-10s %6d %8d %8d %12.1f %8.0f\n", portable ? "portable" : "ours", sequences,
+                tokens, past, seconds * 1e6,
+                4 * kHeads * kGroup * kHeadDim * pairs / seconds * 1e-12);
+  }
 }
 
 void Run() {

@@ -33,7 +33,7 @@ void MeasureCopy(Stopwatch& watch) {
   constexpr int64_t kBytes = int64_t{2} << 30;
   const Buffer<uint8_t> from(kBytes), to(kBytes);
   const double microseconds =
-      1e6 * watch.InGraph(
+      1e6 * watch.InStream(
                 [&](int) {
                   Check(cudaMemcpyAsync(to.get(), from.get(), kBytes, cudaMemcpyDeviceToDevice,
                                         watch.stream()),

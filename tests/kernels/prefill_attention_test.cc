@@ -79,21 +79,25 @@ class PrefillAttentionTest : public OnDevice {
     const auto query = RandomBf16(random_, int64_t{s.sequences} * s.tokens * heads * s.head_dim);
     const auto d_kv = ToDevice(kv), d_query = ToDevice(query);
     const auto d_slots = ToDevice(slots);
-    const auto d_output = Poisoned<__nv_bfloat16>(static_cast<int64_t>(query.size()));
-    cache.data = d_kv.get();
     const float scale = s.scale > 0 ? s.scale : 1 / std::sqrt(static_cast<float>(s.head_dim));
-    PrefillAttention({.query = d_query.get(),
-                      .cache = cache,
-                      .slots = paged ? d_slots.get() : nullptr,
-                      .max_pages = max_pages,
-                      .output = d_output.get(),
-                      .sequences = s.sequences,
-                      .tokens = s.tokens,
-                      .past = s.past,
-                      .group = s.group,
-                      .scale = scale},
-                     nullptr);
-    const auto output = ToHost(d_output);
+    cache.data = d_kv.get();
+    std::vector<__nv_bfloat16> outputs[2];
+    for (const bool portable : {false, true}) {
+      const auto d_output = Poisoned<__nv_bfloat16>(static_cast<int64_t>(query.size()));
+      PrefillAttention({.query = d_query.get(),
+                        .cache = cache,
+                        .slots = paged ? d_slots.get() : nullptr,
+                        .max_pages = max_pages,
+                        .output = d_output.get(),
+                        .sequences = s.sequences,
+                        .tokens = s.tokens,
+                        .past = s.past,
+                        .group = s.group,
+                        .scale = scale,
+                        .portable = portable},
+                       nullptr);
+      outputs[portable] = ToHost(d_output);
+    }
 
     // The weights are rounded to bf16 (2^-8 of each) and so is the result: the error is at most
     // 2^-7 of the weighted sum of |v|, and a little for float sums.
@@ -127,11 +131,13 @@ class PrefillAttentionTest : public OnDevice {
         }
       }
       for (int i = 0; i < s.head_dim; ++i) {
-        const double got = __bfloat162float(output[row * s.head_dim + i]);
-        const double error = std::abs(got - value[i] / sum) / (size[i] / sum / 128 + 1e-30);
-        ASSERT_LE(error, 1.02) << "sequence " << sequence << ", token " << token << ", head "
-                               << head << ", channel " << i << ": " << got << " for "
-                               << value[i] / sum;
+        for (const bool portable : {false, true}) {
+          const double got = __bfloat162float(outputs[portable][row * s.head_dim + i]);
+          const double error = std::abs(got - value[i] / sum) / (size[i] / sum / 128 + 1e-30);
+          ASSERT_LE(error, 1.02) << "sequence " << sequence << ", token " << token << ", head "
+                                 << head << ", channel " << i << (portable ? ", portable" : "")
+                                 << ": " << got << " for " << value[i] / sum;
+        }
       }
     }
   }
