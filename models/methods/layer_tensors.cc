@@ -57,7 +57,7 @@ int DecodeSteps(const Trace& trace) {
   return static_cast<int>(steps);
 }
 
-LayerTensors::LayerTensors(const Trace& trace, int layer)
+LayerTensors::LayerTensors(const Trace& trace, int layer, int64_t prompt_queries)
     : layer_(layer),
       steps_(DecodeSteps(trace)),
       prompt_tokens_(trace.info.prompt_tokens()),
@@ -89,8 +89,7 @@ LayerTensors::LayerTensors(const Trace& trace, int layer)
                     queries.spec.first_token, queries.spec.end_token(), prompt_tokens_, tokens_),
         where, "capture the query of every step");
   }
-  // Of the prompt's queries only the last one matters: it is what a cache starts from.
-  first_query_ = std::max(queries.spec.first_token, prompt_tokens_ - 1);
+  first_query_ = std::max(queries.spec.first_token, prompt_tokens_ - prompt_queries);
   query_tokens_ = tokens_ - first_query_;
   scale_ = static_cast<float>(trace.info.model().softmax_scale());
   if (!(scale_ > 0) || !std::isfinite(scale_)) {

@@ -20,7 +20,8 @@ class LayerTensors {
  public:
   /// Throws Error naming the layer when its queries or keys are missing, do not cover every decode
   /// step, are not finite, or when query heads are not a multiple of KV heads.
-  LayerTensors(const traces::Trace& trace, int layer);
+  /// Of the prompt's queries, the last `prompt_queries` are kept, or as many as the trace has.
+  LayerTensors(const traces::Trace& trace, int layer, int64_t prompt_queries = 1);
 
   int layer() const { return layer_; }
   int kv_heads() const { return kv_heads_; }

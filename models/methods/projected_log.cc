@@ -47,11 +47,13 @@ ProjectedLog::ProjectedLog(const traces::AccessLog* log, const llm::Model& model
   }
 }
 
+int ProjectedLog::LogStep(int step, int sequence) const {
+  return (step + sequence * (log_->steps / batch_)) % log_->steps;
+}
+
 AccessCell ProjectedLog::At(int step, int layer, int sequence, int head) const {
   const traces::LayerAccess& access = log_->layers[layer_of_[layer]];
-  const int stagger = sequence * (log_->steps / batch_);
-  const auto cell =
-      static_cast<int64_t>((step + stagger) % log_->steps) * access.heads + head % access.heads;
+  const auto cell = int64_t{LogStep(step, sequence)} * access.heads + head % access.heads;
   const auto count = [cell](const traces::IdLists& lists) {
     return static_cast<int32_t>(lists[cell].size());
   };

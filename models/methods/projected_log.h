@@ -28,6 +28,8 @@ class ProjectedLog {
   ProjectedLog(const traces::AccessLog* log, const llm::Model& model, int32_t batch);
 
   AccessCell At(int step, int layer, int sequence, int head) const;
+  /// The step of the log that a sequence replays in `step`.
+  int LogStep(int step, int sequence) const;
   /// Selection heads of a model layer: 1, its KV heads or its query heads, as the method selects.
   int heads() const { return heads_; }
   /// What was projected, a line each; empty if the log fits the model as it is.
