@@ -13,7 +13,8 @@ namespace stallcast::methods {
   METHOD(Quest)                   \
   METHOD(ArkVale)                 \
   METHOD(FreeKv)                  \
-  METHOD(LouisKv)
+  METHOD(LouisKv)                 \
+  METHOD(Prkv)
 
 #define STALLCAST_DECLARE(name) MethodInfo name();
 STALLCAST_METHODS(STALLCAST_DECLARE)

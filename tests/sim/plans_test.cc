@@ -45,6 +45,10 @@ std::vector<Variant> Variants() {
     values.insert({{"budget", "128"}, {"sink", "16"}, {"window", "32"}, {"tau", "0.75"}});
     return values;
   };
+  const auto prkv = [](ParamValues values) {
+    values.insert({{"budget", "128"}, {"page", "16"}, {"window", "32"}, {"update", "25"}});
+    return values;
+  };
   return {{"full", {}},
           {"offload", {}},
           {"offload", {{"prefetch", "0"}}},
@@ -64,6 +68,14 @@ std::vector<Variant> Variants() {
           {"freekv", with({{"recall", "staged"}})},
           {"freekv", with({{"recall", "zero-copy"}})},
           {"freekv", with({{"overwrite", "as-coded"}, {"correction", "off"}})},
+          {"prkv", prkv({})},
+          {"prkv", prkv({{"static_ratio", "0"}})},
+          {"prkv", prkv({{"static_ratio", "1"}})},
+          {"prkv", prkv({{"static_rule", "overlap"}})},
+          {"prkv", prkv({{"layout", "nhd"}})},
+          {"prkv", prkv({{"transfer", "per-page"}})},
+          {"prkv", prkv({{"layout", "nhd"}, {"transfer", "per-page"}})},
+          {"prkv", prkv({{"async_write_back", "off"}})},
           {"louiskv", louiskv({})},
           {"louiskv", louiskv({{"tau", "1"}, {"prompt_window", "off"}})},
           {"louiskv", louiskv({{"trigger", "every-token"}})},
@@ -238,12 +250,14 @@ TEST_P(Plans, PrefillOffloadsTheWholeCacheOnce) {
   EXPECT_EQ(offloaded, layers * tokens * input_.model.KvBytesPerTokenLayer());
 }
 
-TEST_P(Plans, ABatchMovesAsManyTimesTheBytes) {
+TEST_P(Plans, ABatchRecallsAsManyTimesTheBytes) {
   PlanInput batch = input_;
   batch.batch = 3;
   const auto read = [](const plan::Plan& plan) {
     int64_t bytes = 0;
-    for (const plan::Op& op : plan.ops) bytes += plan::Count(op.work).link_h2d;
+    for (const plan::Op& op : plan.ops) {
+      if (op.role == plan::Role::kRecall) bytes += plan::Count(op.work).link_h2d;
+    }
     return bytes;
   };
   const int64_t one = read(Decode()), three = read(methods::WriteDecode(*method_, batch));
@@ -255,7 +269,7 @@ std::string VariantName(const testing::TestParamInfo<Variant>& info) {
   std::string name = std::to_string(info.index) + info.param.method;
   for (const auto& [key, value] : info.param.params) {
     if (key == "budget" || key == "page" || key == "sink" || key == "window") continue;
-    if (key == "tau" && value == "0.75") continue;
+    if ((key == "tau" && value == "0.75") || key == "update") continue;
     name += key + value;
   }
   std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
@@ -320,7 +334,7 @@ TEST_F(FreeKvPieces, AStepWithoutHostDecisionsCanBeAGraph) {
   const plan::Plan graph = methods::WriteDecode(*method, input);
   EXPECT_LT(Simulation(graph, model).Run().end_of_all, Simulation(eager, model).Run().end_of_all);
 
-  for (const char* decides : {"freekv", "arkvale", "arkvale-freekv", "louiskv"}) {
+  for (const char* decides : {"freekv", "arkvale", "arkvale-freekv", "louiskv", "prkv"}) {
     EXPECT_THROW(methods::WriteDecode(*MakeMethod(decides, {}).method, input), Error) << decides;
   }
 }
@@ -399,6 +413,58 @@ TEST_F(LouisKvPieces, ClusteringHidesBehindThePrefill) {
     return Seconds(Simulation(methods::WritePrefill(m, input), model).Run().end_of_all);
   };
   EXPECT_LT(time(*method), 1.05 * time(*MakeMethod("full", {}).method));
+}
+
+// PRKV's pieces do what they are for.
+class PrkvPieces : public testing::Test {
+ protected:
+  static plan::Plan Decode(ParamValues params) {
+    params.insert({{"budget", "256"}, {"page", "16"}, {"window", "32"}, {"update", "25"}});
+    methods::RandomTraceOptions options;
+    options.layers = 4;
+    options.prompt = 2000;
+    options.prompt_queries = 32;
+    const auto method = MakeMethod("prkv", params).method;
+    const traces::AccessLog log =
+        methods::Replay(methods::RandomTrace(options), "", "prkv", *method);
+    return methods::WriteDecode(*method,
+                                {SmallModel(), 1, options.prompt, options.steps, false, &log});
+  }
+  static Picoseconds Time(const ParamValues& params) {
+    hardware::Profile machine = hardware::FindProfile("h200");
+    hardware::Set(machine, "link.d2h", "5GB/s");
+    return Simulation(Decode(params), hardware::CostModel(machine)).Run().end_of_all;
+  }
+};
+
+TEST_F(PrkvPieces, BatchedTransferIsFasterThanPageByPage) {
+  EXPECT_LT(Time({}), Time({{"transfer", "per-page"}}));
+}
+
+TEST_F(PrkvPieces, ContiguousPagesAreFasterToGather) {
+  EXPECT_LT(Time({{"transfer", "per-page"}}), Time({{"transfer", "per-page"}, {"layout", "nhd"}}));
+}
+
+TEST_F(PrkvPieces, WriteBackNeedNotBeWaitedFor) {
+  EXPECT_LT(Time({}), Time({{"async_write_back", "off"}}));
+}
+
+TEST_F(PrkvPieces, EveryUpdateFetchesAndWritesBackTheLayer) {
+  std::map<int, std::pair<int64_t, int64_t>> bytes;  // by step
+  for (const plan::Op& op : Decode({}).ops) {
+    const plan::WorkCounts counts = plan::Count(op.work);
+    if (op.role == plan::Role::kIndex) bytes[op.step].first += counts.link_h2d;
+    if (op.role == plan::Role::kOffload) bytes[op.step].second += counts.link_d2h;
+  }
+  for (const int step : {25, 50}) {
+    // All whole pages before the window; the step that fills a page offloads that too.
+    const int64_t context = 2000 + step + 1;
+    const int64_t cached = ((context + 15) / 16 - 2) * 16;
+    const int64_t layers = 4 * SmallModel().KvBytesPerTokenLayer();
+    EXPECT_EQ(bytes[step].first, cached * layers);
+    EXPECT_EQ(bytes[step].second, (cached + (context % 16 == 1 ? 16 : 0)) * layers);
+  }
+  EXPECT_EQ(bytes[24].first, 0);
 }
 
 }  // namespace

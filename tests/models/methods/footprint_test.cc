@@ -98,6 +98,20 @@ TEST(Footprint, LouisKvDenseLayersAreWholeAndQueryHeadsChooseForThemselves) {
   EXPECT_EQ(staged.host - bytes.host, kTokenLayer * (2048 - 64 - 256));
 }
 
+TEST(Footprint, PrkvAddsALayerToRestructureAndAStagingBuffer) {
+  const Footprint bytes = Of("prkv", {{"budget", "1088"}});
+  EXPECT_EQ(bytes.gpu_kv, kTokenLayer * 32 * 1088);
+  EXPECT_EQ(bytes.gpu_index, int64_t{32} * 8 * (1024 * 512 + (1024 + 34) * 4));
+  constexpr int64_t kMissed = 1024 * kTokenLayer;
+  EXPECT_EQ(bytes.gpu_buffers,
+            2 * kContext * kTokenLayer + int64_t{32} * 64 * 32 * 128 * 2 + kMissed);
+  EXPECT_EQ(bytes.host, 32 * kContext * kTokenLayer + kMissed);
+  const Footprint plain =
+      Of("prkv", {{"budget", "1088"}, {"static_ratio", "0"}, {"transfer", "per-page"}});
+  EXPECT_EQ(plain.gpu_buffers, 0);
+  EXPECT_EQ(plain.host, 32 * kContext * kTokenLayer);
+}
+
 TEST(Footprint, ContextsUnderTheBudgetTakeWhatTheyHold) {
   EXPECT_EQ(Of("freekv", {}, 1000).gpu_kv, kTokenLayer * 32 * 1024);  // whole pages
 }

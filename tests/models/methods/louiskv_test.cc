@@ -21,14 +21,6 @@ using brute::Cells;
 using brute::Layer;
 using brute::Vector;
 
-double Bf16(double value) {
-  if (value == 0) return 0;
-  int exponent = 0;
-  std::frexp(value, &exponent);
-  const double unit = std::ldexp(1.0, exponent - 8);
-  return std::nearbyint(value / unit) * unit;
-}
-
 // Keys in the whole numbers that clusters are made of. The scaling is the one step in float: its
 // rounding decides what is clustered.
 std::vector<Vector> WholeKeys(const Layer& layer, int head, int64_t first, int64_t count) {
@@ -110,7 +102,7 @@ void Retrieve(const Layer& layer, const LouisKvParams& params, const UnitMap& un
         centroid[i] += layer.keys[kv_head][t][i] / static_cast<double>(tokens.size());
       }
     }
-    for (double& x : centroid) x = Bf16(x);
+    for (double& x : centroid) x = brute::Bf16(x);
     for (int m = 0; m < members; ++m) {
       rows[m].push_back(layer.scale * brute::Dot(layer.Query(head * members + m, token), centroid));
     }

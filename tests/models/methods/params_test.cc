@@ -119,6 +119,9 @@ TEST(Methods, RefuseBudgetsThatCannotBe) {
       {"quest", {{"budget", "16"}}, "one to choose"},
       {"quest", {{"budget", "100"}}, "whole number of 16-token pages"},
       {"streaming", {{"budget", "4"}}, "sink and one token"},
+      {"prkv", {{"budget", "64"}}, "window and one page"},
+      {"prkv", {{"budget", "1000"}}, "whole number of 32-token pages"},
+      {"prkv", {{"window", "65"}}, "window of 65"},
       {"louiskv", {{"budget", "335"}}, "sink, window and one cluster"},
       {"louiskv", {{"cluster", "4096"}}, "sink, window and one cluster"},
       {"louiskv", {{"window", "2048"}}, "sink, window and one cluster"},
@@ -136,10 +139,19 @@ TEST(Methods, RefuseMoreDenseLayersThanTheModelHas) {
   llm::Model model;
   model.title = "tiny";
   model.layers = 6;
-  for (const char* name : {"quest", "arkvale", "freekv", "louiskv"}) {
+  for (const char* name : {"quest", "arkvale", "freekv", "louiskv", "prkv"}) {
     MakeMethod(name, {{"dense_layers", "6"}}).method->Check(model, 1000);
     UsageErrorOf([&] { MakeMethod(name, {{"dense_layers", "7"}}).method->Check(model, 1000); });
   }
+}
+
+TEST(Methods, PrkvNeedsAPromptAsLongAsItsWindow) {
+  llm::Model model;
+  model.layers = 6;
+  const auto prkv = MakeMethod("prkv", {}).method;
+  prkv->Check(model, 64);
+  const Error error = UsageErrorOf([&] { prkv->Check(model, 63); });
+  EXPECT_NE(error.problem().find("shorter than the observation window"), std::string::npos);
 }
 
 }  // namespace

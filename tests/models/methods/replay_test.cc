@@ -25,7 +25,8 @@ ParamValues Small(const std::string& method) {
   values["dense_layers"] = "1";
   values[method == "louiskv" ? "cluster" : "page"] = "8";
   if (method == "quest") return values;
-  values["sink"] = values["window"] = "16";
+  values["window"] = "16";
+  if (method != "prkv") values["sink"] = "16";
   return values;
 }
 
