@@ -50,6 +50,9 @@ class Coster {
   OpCost operator()(const plan::Score&) const { return Kernel(); }
   OpCost operator()(const plan::TopK&) const { return Kernel(); }
   OpCost operator()(const plan::AssignSlots&) const { return Kernel(); }
+  OpCost operator()(const plan::SelectUnits&) const { return Kernel(); }
+  OpCost operator()(const plan::KMeans&) const { return Kernel(); }
+  OpCost operator()(const plan::ObservationScore&) const { return Kernel(); }
   OpCost operator()(const plan::Layout&) const { return Kernel(); }
 
   OpCost operator()(const plan::Copy& copy) const {

@@ -80,6 +80,9 @@ constexpr std::string_view kKernelKinds[] = {
     plan::Score::kName,
     plan::TopK::kName,
     plan::AssignSlots::kName,
+    plan::SelectUnits::kName,
+    plan::KMeans::kName,
+    plan::ObservationScore::kName,
     plan::Layout::kName,
 };
 

@@ -25,7 +25,8 @@ class LayerTensors {
   /// Throws Error naming the layer when its queries or keys are missing, do not cover every decode
   /// step, are not finite, or when query heads are not a multiple of KV heads; likewise for values
   /// that are there but not finite or of another number of heads.
-  LayerTensors(const traces::Trace& trace, int layer);
+  /// Of the prompt's queries, the last `prompt_queries` are kept, or as many as the trace has.
+  LayerTensors(const traces::Trace& trace, int layer, int64_t prompt_queries = 1);
 
   int layer() const { return layer_; }
   int kv_heads() const { return kv_heads_; }

@@ -28,6 +28,8 @@ class Policy {
     int32_t tokens = 1;
   };
   virtual Unit unit() const = 0;
+  /// How many of the prompt's last queries Replay() wants to see; a trace may have fewer.
+  virtual int64_t prompt_queries() const { return 1; }
   /// Fills `access` (all but layer, attention_mass and output_error) and `attended`, a cell a step
   /// and head.
   virtual void Replay(const LayerTensors& tensors, traces::LayerAccess& access,

@@ -37,6 +37,8 @@ class ProjectedLog {
   int LayerOf(int layer) const { return layer_of_[layer]; }
   /// Trace steps by which sequence i + 1 of the batch is ahead of sequence i.
   int32_t stagger() const { return log_ == nullptr ? 0 : log_->steps / batch_; }
+  /// The step of the log that a sequence replays in `step`.
+  int LogStep(int step, int sequence) const;
   /// Selection heads of a model layer: 1, its KV heads or its query heads, as the method selects.
   int heads() const { return heads_; }
   /// What was projected, a line each; empty if the log fits the model as it is.

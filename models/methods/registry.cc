@@ -12,7 +12,9 @@ namespace stallcast::methods {
   METHOD(Streaming)               \
   METHOD(Quest)                   \
   METHOD(ArkVale)                 \
-  METHOD(FreeKv)
+  METHOD(FreeKv)                  \
+  METHOD(LouisKv)                 \
+  METHOD(Prkv)
 
 #define STALLCAST_DECLARE(name) MethodInfo name();
 STALLCAST_METHODS(STALLCAST_DECLARE)

@@ -96,6 +96,26 @@ struct Counter {
             .device_written = w.rows * (2 * w.k + w.slots) * kId,
             .serial_items = static_cast<double>(w.k + w.slots)};
   }
+  WorkCounts operator()(const SelectUnits& w) const {
+    return {.device_read = w.rows * (w.units * (w.group * kScore + kId) + w.tokens * kId),
+            .device_written = w.rows * w.tokens * kId,
+            .flops = Product({4, w.rows, w.units, w.group}),
+            .serial_items = static_cast<double>(w.units)};
+  }
+  WorkCounts operator()(const KMeans& w) const {
+    return {
+        .device_read = w.rows * w.tokens * w.head_dim * kElement,
+        .device_written = w.rows * (w.clusters * (w.head_dim * kElement + kId) + w.tokens * kId),
+        .flops = Product({2, w.rows, w.iterations, w.tokens, w.clusters, w.head_dim}),
+        .serial_items = static_cast<double>(w.iterations)};
+  }
+  WorkCounts operator()(const ObservationScore& w) const {
+    const int64_t queries = w.rows * w.group * w.queries;
+    // The products are made twice: once for the sums of the softmax, once for the weights.
+    return {.device_read = (queries + w.rows * w.tokens) * w.head_dim * kElement,
+            .device_written = w.rows * w.tokens * kScore,
+            .flops = Product({4, queries, w.tokens, w.head_dim})};
+  }
   WorkCounts operator()(const Layout& w) const {
     const Bytes bytes = w.pieces * w.piece_bytes;
     return {.device_read = bytes, .device_written = bytes};

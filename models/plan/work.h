@@ -96,6 +96,32 @@ struct AssignSlots {
   int64_t rows = 0, k = 0, slots = 0;
 };
 
+/// Units of different sizes for each of `rows` rows, best first, until `tokens` tokens are chosen:
+/// softmax and mean of the scores of a group, ranking, and the tokens of the units chosen.
+struct SelectUnits {
+  static constexpr std::string_view kName = "select_units";
+  int64_t rows = 0;
+  int32_t group = 0;
+  int64_t units = 0, tokens = 0;
+};
+
+/// k-means of the keys of each of `rows` rows, in 8-bit whole numbers: `iterations` assignments of
+/// each key to the nearest centroid, and the tokens and mean key of each cluster.
+struct KMeans {
+  static constexpr std::string_view kName = "k_means";
+  int64_t rows = 0, tokens = 0, clusters = 0;
+  int32_t head_dim = 0, iterations = 0;
+};
+
+/// Weights that the last `queries` queries of each head of a group give to `tokens` keys (softmax
+/// over them), averaged over queries and group: a score a token and row.
+struct ObservationScore {
+  static constexpr std::string_view kName = "observation_score";
+  int64_t rows = 0;  ///< sequences * KV heads
+  int32_t group = 0, queries = 0, head_dim = 0;
+  int64_t tokens = 0;
+};
+
 /// Moves `pieces` pieces inside device memory between layouts (HND to NHD, scatter, transpose).
 struct Layout {
   static constexpr std::string_view kName = "layout";
@@ -153,8 +179,9 @@ struct GraphLaunch {
 };
 
 using Work = std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
-                          Summarize, QuerySimilarity, Score, TopK, AssignSlots, Layout, Copy,
-                          ZeroCopyGather, HostGather, HostSync, HostHandoff, GraphLaunch>;
+                          Summarize, QuerySimilarity, Score, TopK, AssignSlots, SelectUnits, KMeans,
+                          ObservationScore, Layout, Copy, ZeroCopyGather, HostGather, HostSync,
+                          HostHandoff, GraphLaunch>;
 
 inline constexpr int kOpKinds = static_cast<int>(std::variant_size_v<Work>);
 /// Index of the op kind, 0 .. kOpKinds-1.

@@ -22,10 +22,11 @@ ParamValues Small(const std::string& method) {
   if (method == "full" || method == "offload") return {};
   ParamValues values{{"budget", "96"}};
   if (method == "streaming") return values;
-  values["page"] = "8";
   values["dense_layers"] = "1";
+  values[method == "louiskv" ? "cluster" : "page"] = "8";
   if (method == "quest") return values;
-  values["sink"] = values["window"] = "16";
+  values["window"] = "16";
+  if (method != "prkv") values["sink"] = "16";
   return values;
 }
 
