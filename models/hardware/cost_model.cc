@@ -50,6 +50,11 @@ class Coster {
   OpCost operator()(const plan::Score&) const { return Kernel(); }
   OpCost operator()(const plan::TopK&) const { return Kernel(); }
   OpCost operator()(const plan::AssignSlots&) const { return Kernel(); }
+  OpCost operator()(const plan::KeyEncode&) const { return Kernel(); }
+  OpCost operator()(const plan::CollisionTable&) const { return Kernel(); }
+  OpCost operator()(const plan::CollisionScore&) const { return Kernel(); }
+  OpCost operator()(const plan::BucketTopK&) const { return Kernel(); }
+  OpCost operator()(const plan::Rerank&) const { return Kernel(); }
   OpCost operator()(const plan::Layout&) const { return Kernel(); }
 
   OpCost operator()(const plan::Copy& copy) const {

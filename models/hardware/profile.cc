@@ -78,6 +78,11 @@ constexpr std::string_view kKernelKinds[] = {
     plan::Score::kName,
     plan::TopK::kName,
     plan::AssignSlots::kName,
+    plan::KeyEncode::kName,
+    plan::CollisionTable::kName,
+    plan::CollisionScore::kName,
+    plan::BucketTopK::kName,
+    plan::Rerank::kName,
     plan::Layout::kName,
 };
 

@@ -12,7 +12,8 @@ namespace stallcast::methods {
   METHOD(Streaming)               \
   METHOD(Quest)                   \
   METHOD(ArkVale)                 \
-  METHOD(FreeKv)
+  METHOD(FreeKv)                  \
+  METHOD(ParisKv)
 
 #define STALLCAST_DECLARE(name) MethodInfo name();
 STALLCAST_METHODS(STALLCAST_DECLARE)

@@ -95,6 +95,36 @@ struct Counter {
             .device_written = w.rows * (2 * w.k + w.slots) * kId,
             .serial_items = static_cast<double>(w.k + w.slots)};
   }
+  WorkCounts operator()(const KeyEncode& w) const {
+    const Bytes codes = w.subspaces + w.head_dim / 2 + w.subspaces * kElement;
+    return {.device_read = w.keys * w.head_dim * kElement,
+            .device_written = w.keys * codes,
+            .flops = Product({w.keys, w.head_dim, 16})};
+  }
+  WorkCounts operator()(const CollisionTable& w) const {
+    const int64_t patterns = int64_t{1} << (w.head_dim / std::max(w.subspaces, 1));
+    return {
+        .device_read = w.rows * (w.group * w.head_dim * kElement + w.subspaces * patterns * kId),
+        .device_written = w.rows * (w.subspaces * patterns + w.head_dim * kScore),
+        .flops = Product({w.rows, w.subspaces, patterns, patterns}),
+        .serial_items = static_cast<double>(patterns)};
+  }
+  WorkCounts operator()(const CollisionScore& w) const {
+    return {.device_read = w.kv_rows * w.tokens * w.subspaces,
+            .device_written = w.rows * w.tokens,
+            .flops = Product({w.rows, w.tokens, w.subspaces})};
+  }
+  WorkCounts operator()(const BucketTopK& w) const {
+    return {.device_read = w.rows * w.candidates,
+            .device_written = w.rows * w.k * kId,
+            .flops = Product({w.rows, w.candidates})};
+  }
+  WorkCounts operator()(const Rerank& w) const {
+    const Bytes codes = w.head_dim / 2 + w.subspaces * kElement;
+    return {.device_read = w.rows * w.candidates * (codes + kId),
+            .device_written = w.rows * w.candidates * kScore,
+            .flops = Product({2, w.rows, w.candidates, w.head_dim})};
+  }
   WorkCounts operator()(const Layout& w) const {
     const Bytes bytes = w.pieces * w.piece_bytes;
     return {.device_read = bytes, .device_written = bytes};

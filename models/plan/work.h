@@ -94,6 +94,42 @@ struct AssignSlots {
   int64_t rows = 0, k = 0, slots = 0;
 };
 
+/// ParisKV's index of `keys` keys: a sign pattern and a weight a subspace, 4 bits a dimension.
+struct KeyEncode {
+  static constexpr std::string_view kName = "key_encode";
+  int64_t keys = 0;  ///< over sequences and KV heads
+  int32_t head_dim = 0, subspaces = 0;
+};
+
+/// Bonus of each of a subspace's sign patterns for a row's query: the mean of its group, rotated.
+struct CollisionTable {
+  static constexpr std::string_view kName = "collision_table";
+  int64_t rows = 0;
+  int32_t group = 0, head_dim = 0, subspaces = 0;
+};
+
+/// Sums of bonuses of `tokens` keys for each row, and their histogram.
+struct CollisionScore {
+  static constexpr std::string_view kName = "collision_score";
+  int64_t rows = 0;
+  int64_t kv_rows = 0;  ///< indices: rows of one KV head read the same
+  int64_t tokens = 0;
+  int32_t subspaces = 0;
+};
+
+/// The `k` best of `candidates` byte-sized scores in each row, by their histogram.
+struct BucketTopK {
+  static constexpr std::string_view kName = "bucket_top_k";
+  int64_t rows = 0, candidates = 0, k = 0;
+};
+
+/// Estimates of query-key products of `candidates` keys a row, from their 4-bit codes and weights.
+struct Rerank {
+  static constexpr std::string_view kName = "rerank";
+  int64_t rows = 0, candidates = 0;
+  int32_t head_dim = 0, subspaces = 0;
+};
+
 /// Moves `pieces` pieces inside device memory between layouts (HND to NHD, scatter, transpose).
 struct Layout {
   static constexpr std::string_view kName = "layout";
@@ -151,7 +187,8 @@ struct GraphLaunch {
 };
 
 using Work = std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
-                          Summarize, QuerySimilarity, Score, TopK, AssignSlots, Layout, Copy,
+                          Summarize, QuerySimilarity, Score, TopK, AssignSlots, KeyEncode,
+                          CollisionTable, CollisionScore, BucketTopK, Rerank, Layout, Copy,
                           ZeroCopyGather, HostGather, HostSync, HostHandoff, GraphLaunch>;
 
 inline constexpr int kOpKinds = static_cast<int>(std::variant_size_v<Work>);

@@ -36,6 +36,15 @@ std::vector<Variant> Variants() {
   ParamValues as_run = arkvale;
   as_run["variant"] = "freekv";
   const ParamValues freekv = arkvale;
+  const auto pariskv = [](ParamValues values) {
+    values.merge(ParamValues{{"topk", "20"},
+                             {"sink", "16"},
+                             {"local", "32"},
+                             {"update", "16"},
+                             {"dense_until", "0"},
+                             {"subspaces", "4"}});
+    return values;
+  };
   const auto with = [&](std::initializer_list<std::pair<const std::string, std::string>> more) {
     ParamValues values = freekv;
     for (const auto& [name, value] : more) values[name] = value;
@@ -59,7 +68,10 @@ std::vector<Variant> Variants() {
           {"freekv", with({{"recall", "batched"}})},
           {"freekv", with({{"recall", "staged"}})},
           {"freekv", with({{"recall", "zero-copy"}})},
-          {"freekv", with({{"overwrite", "as-coded"}, {"correction", "off"}})}};
+          {"freekv", with({{"overwrite", "as-coded"}, {"correction", "off"}})},
+          {"pariskv", pariskv({})},
+          {"pariskv", pariskv({{"pool", "joined"}, {"offload", "as-coded"}})},
+          {"pariskv", pariskv({{"query", "query-head"}})}};
 }
 
 llm::Model SmallModel() {
@@ -120,8 +132,8 @@ TEST_P(Plans, RecallWhatTheLogSays) {
     const int64_t heads = layer.heads == 1 ? 2 : 1;
     units += heads * (layer.recalled_now.total() + layer.recalled_ahead.total());
   }
-  constexpr int64_t kPageHeadBytes = 2 * 16 * 24 * 2;  // K and V, 16 tokens, d 24, bf16
-  EXPECT_EQ(recalled, units * kPageHeadBytes);
+  const int64_t unit_head_bytes = 2 * log_->unit_tokens * 24 * 2;  // K and V, d 24, bf16
+  EXPECT_EQ(recalled, units * unit_head_bytes);
 }
 
 TEST_P(Plans, AttendWhatTheLogSays) {
@@ -203,10 +215,12 @@ TEST_P(Plans, PrefillOffloadsTheWholeCacheOnce) {
     EXPECT_EQ(offloaded, 0);
     return;
   }
-  // Layers that are dense stay on the GPU; paged methods offload whole pages.
+  // Layers that are dense stay on the GPU; paged methods offload whole pages, ParisKV what lies
+  // between sink and window.
   const int64_t layers = input_.model.layers - method_->DenseLayers();
-  const int64_t tokens =
-      GetParam().method == "offload" ? input_.prompt_tokens : input_.prompt_tokens / 16 * 16;
+  const int64_t tokens = GetParam().method == "offload"   ? input_.prompt_tokens
+                         : GetParam().method == "pariskv" ? input_.prompt_tokens - 16 - 32
+                                                          : input_.prompt_tokens / 16 * 16;
   EXPECT_EQ(offloaded, layers * tokens * input_.model.KvBytesPerTokenLayer());
 }
 

@@ -71,6 +71,28 @@ std::vector<Case> Cases() {
       {AssignSlots{.rows = 8, .k = 32, .slots = 64},
        {.device_read = 3'072, .device_written = 4'096, .serial_items = 96},
        7'168},
+      // 16 sign patterns, 64 bytes of 4-bit codes and 16 bf16 weights a key: 112 bytes.
+      {KeyEncode{.keys = 10, .head_dim = 128, .subspaces = 16},
+       {.device_read = 2'560, .device_written = 1'120, .flops = 20'480},
+       3'680},
+      // Four queries and 16 x 256 counts in; as many bonuses and the rotated query out.
+      {CollisionTable{.rows = 2, .group = 4, .head_dim = 128, .subspaces = 16},
+       {.device_read = 2 * (1'024 + 16'384),
+        .device_written = 2 * (4'096 + 512),
+        .flops = 2 * 16 * 65'536,
+        .serial_items = 256},
+       2 * 22'016},
+      // 16 bytes a token and KV head in, a byte a token and query head out.
+      {CollisionScore{.rows = 8, .kv_rows = 2, .tokens = 1'000, .subspaces = 16},
+       {.device_read = 32'000, .device_written = 8'000, .flops = 128'000},
+       40'000},
+      {BucketTopK{.rows = 8, .candidates = 1'000, .k = 100},
+       {.device_read = 8'000, .device_written = 3'200, .flops = 8'000},
+       11'200},
+      // 64 bytes of codes, 32 of weights and the id of each candidate.
+      {Rerank{.rows = 2, .candidates = 100, .head_dim = 128, .subspaces = 16},
+       {.device_read = 20'000, .device_written = 800, .flops = 51'200},
+       20'800},
       {Layout{.pieces = 5, .piece_bytes = 16'384},
        {.device_read = 81'920, .device_written = 81'920},
        163'840},
