@@ -27,6 +27,7 @@ std::string FirstFault(const AccessLog& log) {
         wrong(layer.selected.size(), cells) || wrong(layer.recalled_now.size(), cells) ||
         wrong(layer.recalled_ahead.size(), cells) ||
         wrong(std::ssize(layer.attended_tokens), cells) ||
+        wrong(std::ssize(layer.cached_tokens), cells) ||
         wrong(std::ssize(layer.attention_mass), log.steps)) {
       return fmt::format("layer {}: a column holds neither one entry a cell nor none", layer.layer);
     }

@@ -30,6 +30,7 @@ class IdLists {
 enum AccessFlag : uint8_t {
   kSelectedNow = 1,    ///< selection ran before this step's attention (on the critical path)
   kSelectedAhead = 2,  ///< selection ran for the next step, off the critical path
+  kEvicted = 8,        ///< tokens were dropped for good before this step's attention
   kTriggered = 4,  ///< this head itself asked for correction or retrieval (similarity under tau)
 };
 
@@ -46,6 +47,8 @@ struct LayerAccess {
   IdLists recalled_now;    ///< units moved host to GPU before this step's attention
   IdLists recalled_ahead;  ///< units moved host to GPU for the next step
   std::vector<int32_t> attended_tokens;  ///< all tokens attended: sink, selected, window
+  /// Tokens kept anywhere, where a method drops some for good (admission, eviction); else empty.
+  std::vector<int32_t> cached_tokens;
   /// Share of the true attention weight that the attended tokens cover, mean over the layer's query
   /// heads, one value a step; empty where the trace lacks the tensors.
   std::vector<float> attention_mass;

@@ -13,7 +13,8 @@ namespace stallcast::methods {
   METHOD(Quest)                   \
   METHOD(ArkVale)                 \
   METHOD(FreeKv)                  \
-  METHOD(ParisKv)
+  METHOD(ParisKv)                 \
+  METHOD(WgKv)
 
 #define STALLCAST_DECLARE(name) MethodInfo name();
 STALLCAST_METHODS(STALLCAST_DECLARE)

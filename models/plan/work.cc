@@ -68,6 +68,33 @@ struct Counter {
             .device_written = queries,
             .flops = Product({4, w.sequences, w.query_heads, w.head_dim}) * pairs};
   }
+  WorkCounts operator()(const VerticalSlashAttention& w) const {
+    const Bytes queries = w.sequences * w.tokens * w.query_heads * w.head_dim * kElement;
+    const Bytes kv = 2 * w.sequences * w.tokens * w.kv_heads * w.head_dim * kElement;
+    const int64_t window = std::min(w.window, w.tokens);
+    const double slash = Product({w.sequences, w.query_heads}) *
+                         (Product({window, window + 1}) / 2 + Product({w.tokens - window, window}));
+    const double vertical = Product({w.query_heads / std::max(w.kv_heads, 1), w.vertical}) *
+                            static_cast<double>(w.tokens - window + 1) / 2;
+    return {.device_read = queries + kv,
+            .device_written = queries,
+            .flops = Product({4, w.head_dim}) * (slash + vertical)};
+  }
+  WorkCounts operator()(const GateMlp& w) const {
+    const int64_t weights = int64_t{2} * w.head_dim * w.hidden + int64_t{2} * w.hidden + 1;
+    return {.device_read = (2 * w.tokens * w.head_dim + weights) * w.kv_heads * kElement,
+            .device_written = w.tokens * w.kv_heads * kScore,
+            .flops = Product({w.tokens, w.kv_heads, 2 * w.hidden, 2 * w.head_dim + 1})};
+  }
+  WorkCounts operator()(const Admit& w) const {
+    const Bytes moved = 2 * w.admitted * w.head_dim * kElement;
+    return {.device_read = w.tokens * kScore + moved, .device_written = moved + w.rows * kId};
+  }
+  WorkCounts operator()(const WindowScore& w) const {
+    return {.device_read = (w.tokens + w.rows * w.queries * w.group) * w.head_dim * kElement,
+            .device_written = w.tokens * kScore,
+            .flops = Product({2, w.tokens, w.queries, w.group, w.head_dim})};
+  }
   WorkCounts operator()(const Summarize& w) const {
     return {.device_read = w.units * w.unit_tokens * w.head_dim * kElement,
             .device_written = w.units * w.vectors * w.head_dim * kElement,

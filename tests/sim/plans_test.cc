@@ -45,6 +45,10 @@ std::vector<Variant> Variants() {
                              {"subspaces", "4"}});
     return values;
   };
+  const auto wgkv = [](ParamValues values) {
+    values.merge(ParamValues{{"window", "32"}, {"sparsity", "0.5"}});
+    return values;
+  };
   const auto with = [&](std::initializer_list<std::pair<const std::string, std::string>> more) {
     ParamValues values = freekv;
     for (const auto& [name, value] : more) values[name] = value;
@@ -71,7 +75,11 @@ std::vector<Variant> Variants() {
           {"freekv", with({{"overwrite", "as-coded"}, {"correction", "off"}})},
           {"pariskv", pariskv({})},
           {"pariskv", pariskv({{"pool", "joined"}, {"offload", "as-coded"}})},
-          {"pariskv", pariskv({{"query", "query-head"}})}};
+          {"pariskv", pariskv({{"query", "query-head"}})},
+          {"wgkv", wgkv({})},
+          {"wgkv", wgkv({{"host", "as-coded"}, {"prefill", "dense"}})},
+          {"wgkv", wgkv({{"select", "quest"}, {"budget", "64"}})},
+          {"wgkv", wgkv({{"evict", "snapkv"}, {"capacity", "80"}})}};
 }
 
 llm::Model SmallModel() {

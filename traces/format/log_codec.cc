@@ -74,6 +74,7 @@ int64_t AppendStep(const LayerAccess& layer, int32_t step, proto::LayerAccess* m
   }
   AppendColumn(layer.similarity, begin, end, message->mutable_similarity());
   AppendColumn(layer.attended_tokens, begin, end, message->mutable_attended_tokens());
+  AppendColumn(layer.cached_tokens, begin, end, message->mutable_cached_tokens());
   AppendColumn(layer.attention_mass, step, step + 1, message->mutable_attention_mass());
   return 8 + 9 * layer.heads +
          AppendCells(layer.selected, begin, end, message->mutable_selected()) +
@@ -96,7 +97,7 @@ std::string PieceFault(const proto::LayerAccess& piece, int64_t log_steps) {
   const int64_t cells = int64_t{piece.steps()} * piece.heads();
   const auto wrong = [](int64_t size, int64_t want) { return size != 0 && size != want; };
   if (wrong(std::ssize(piece.flags()), cells) || wrong(piece.similarity_size(), cells) ||
-      wrong(piece.attended_tokens_size(), cells) ||
+      wrong(piece.attended_tokens_size(), cells) || wrong(piece.cached_tokens_size(), cells) ||
       wrong(piece.attention_mass_size(), piece.steps())) {
     return "a column holds neither one entry a cell nor none";
   }
@@ -127,6 +128,8 @@ void AppendPiece(const proto::LayerAccess& piece, LayerAccess* layer) {
                            piece.similarity().end());
   layer->attended_tokens.insert(layer->attended_tokens.end(), piece.attended_tokens().begin(),
                                 piece.attended_tokens().end());
+  layer->cached_tokens.insert(layer->cached_tokens.end(), piece.cached_tokens().begin(),
+                              piece.cached_tokens().end());
   layer->attention_mass.insert(layer->attention_mass.end(), piece.attention_mass().begin(),
                                piece.attention_mass().end());
   AppendLists(piece.selected(), &layer->selected);

@@ -54,6 +54,30 @@ std::vector<Case> Cases() {
            .sequences = 1, .tokens = 2, .past = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 10},
        {.device_read = 160 + 240, .device_written = 160, .flops = 4 * 5 * 4 * 10},
        560},
+      // Ten tokens, a window of 4: 4 * 5 / 2 + 6 * 4 pairs of each of 4 heads; 6 columns, seen by
+      // (10 - 4 + 1) / 2 rows of 2 heads each.
+      {VerticalSlashAttention{.sequences = 1,
+                              .tokens = 10,
+                              .window = 4,
+                              .vertical = 6,
+                              .query_heads = 4,
+                              .kv_heads = 2,
+                              .head_dim = 8},
+       {.device_read = 640 + 640, .device_written = 640, .flops = 4 * 8 * (4 * 34 + 2 * 6 * 3.5)},
+       1'920},
+      // 132,097 weights a head, as the paper's code has; two keys a token in, a score out.
+      {GateMlp{.tokens = 10, .kv_heads = 8, .head_dim = 128, .hidden = 512},
+       {.device_read = (2 * 1'280 + 132'097) * 8 * 2,
+        .device_written = 320,
+        .flops = 10.0 * 8 * 2 * 512 * 257},
+       2'154'832},
+      // A score a token, 512 bytes in and out an admitted one, a length a row.
+      {Admit{.rows = 2, .tokens = 100, .admitted = 25, .head_dim = 128},
+       {.device_read = 400 + 12'800, .device_written = 12'800 + 8},
+       26'008},
+      {WindowScore{.rows = 2, .tokens = 1'000, .queries = 16, .group = 4, .head_dim = 128},
+       {.device_read = (1'000 + 128) * 256, .device_written = 4'000, .flops = 16'384'000},
+       292'768},
       // A page of 32 keys in, two vectors out.
       {Summarize{.units = 10, .unit_tokens = 32, .vectors = 2, .head_dim = 128},
        {.device_read = 81'920, .device_written = 5'120, .flops = 81'920},
