@@ -75,6 +75,10 @@ constexpr std::string_view kKernelKinds[] = {
     plan::Sample::kName,
     plan::DecodeAttention::kName,
     plan::PrefillAttention::kName,
+    plan::VerticalSlashAttention::kName,
+    plan::GateMlp::kName,
+    plan::Admit::kName,
+    plan::WindowScore::kName,
     plan::Summarize::kName,
     plan::QuerySimilarity::kName,
     plan::Score::kName,
@@ -83,6 +87,11 @@ constexpr std::string_view kKernelKinds[] = {
     plan::SelectUnits::kName,
     plan::KMeans::kName,
     plan::ObservationScore::kName,
+    plan::KeyEncode::kName,
+    plan::CollisionTable::kName,
+    plan::CollisionScore::kName,
+    plan::BucketTopK::kName,
+    plan::Rerank::kName,
     plan::Layout::kName,
 };
 

@@ -116,6 +116,7 @@ LayerTensors::LayerTensors(const Trace& trace, int layer, int64_t prompt_queries
   if (!(scale_ > 0) || !std::isfinite(scale_)) {
     scale_ = 1.0f / std::sqrt(static_cast<float>(head_dim_));
   }
+  rope_ = trace.info.model().rope();
   keys_ = &keys;
   queries_.resize(static_cast<size_t>(query_heads_ * query_tokens_ * head_dim_));
   for (int h = 0; h < query_heads_; ++h) {

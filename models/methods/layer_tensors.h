@@ -50,6 +50,8 @@ class LayerTensors {
   }
   /// Query of a query head at a token, head_dim long.
   std::span<const float> Query(int query_head, int64_t token) const;
+  /// How the trace says that positions were encoded.
+  const traces::proto::Rope& rope() const { return rope_; }
   /// First token whose query is in the trace (prompt queries are kept for a window only).
   int64_t first_query_token() const { return first_query_; }
 
@@ -57,6 +59,7 @@ class LayerTensors {
   int layer_, kv_heads_ = 0, query_heads_ = 0, head_dim_ = 0, steps_;
   int64_t prompt_tokens_, tokens_, first_query_ = 0, query_tokens_ = 0;
   float scale_ = 0;
+  traces::proto::Rope rope_;
   const traces::Tensor* keys_ = nullptr;
   const traces::Tensor* values_ = nullptr;
   std::vector<float> queries_;

@@ -75,6 +75,10 @@ class PlanWriter {
   /// Prefill: before and after the layer's causal attention, once its keys and values exist.
   virtual void BeforePrefillAttention(int /*layer*/) {}
   virtual void AfterPrefillAttention(int /*layer*/) {}
+  /// Prefill: what the layer attends, where that is not everything before each token.
+  virtual plan::Work PrefillAttention(int /*layer*/, const plan::PrefillAttention& dense) {
+    return dense;
+  }
   /// After the last prefill op: joins what must be done before decoding.
   virtual void EndPrefill() {}
 };

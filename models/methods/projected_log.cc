@@ -56,8 +56,13 @@ AccessCell ProjectedLog::At(int step, int layer, int sequence, int head) const {
   const auto count = [cell](const traces::IdLists& lists) {
     return static_cast<int32_t>(lists[cell].size());
   };
-  return {access.flags[cell], count(access.selected), count(access.recalled_now),
-          count(access.recalled_ahead), access.attended_tokens[cell]};
+  return {access.flags[cell],
+          count(access.selected),
+          count(access.recalled_now),
+          count(access.recalled_ahead),
+          access.attended_tokens[cell],
+          access.cached_tokens.empty() ? 0 : access.cached_tokens[cell],
+          log_->prompt_tokens + cell / access.heads + 1};
 }
 
 std::span<const uint32_t> ProjectedLog::Selected(int step, int layer, int sequence,

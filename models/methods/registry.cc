@@ -14,7 +14,9 @@ namespace stallcast::methods {
   METHOD(ArkVale)                 \
   METHOD(FreeKv)                  \
   METHOD(LouisKv)                 \
-  METHOD(Prkv)
+  METHOD(Prkv)                    \
+  METHOD(ParisKv)                 \
+  METHOD(WgKv)
 
 #define STALLCAST_DECLARE(name) MethodInfo name();
 STALLCAST_METHODS(STALLCAST_DECLARE)

@@ -36,6 +36,19 @@ std::vector<Variant> Variants() {
   ParamValues as_run = arkvale;
   as_run["variant"] = "freekv";
   const ParamValues freekv = arkvale;
+  const auto pariskv = [](ParamValues values) {
+    values.merge(ParamValues{{"topk", "20"},
+                             {"sink", "16"},
+                             {"local", "32"},
+                             {"update", "16"},
+                             {"dense_until", "0"},
+                             {"subspaces", "4"}});
+    return values;
+  };
+  const auto wgkv = [](ParamValues values) {
+    values.merge(ParamValues{{"window", "32"}, {"sparsity", "0.5"}});
+    return values;
+  };
   const auto with = [&](std::initializer_list<std::pair<const std::string, std::string>> more) {
     ParamValues values = freekv;
     for (const auto& [name, value] : more) values[name] = value;
@@ -84,7 +97,14 @@ std::vector<Variant> Variants() {
           {"louiskv", louiskv({{"group", "query-head"}})},
           {"louiskv", louiskv({{"kernel", "passes"}})},
           {"louiskv", louiskv({{"recall", "staged"}})},
-          {"louiskv", louiskv({{"pool", "paired"}})}};
+          {"louiskv", louiskv({{"pool", "paired"}})},
+          {"pariskv", pariskv({})},
+          {"pariskv", pariskv({{"pool", "joined"}, {"offload", "as-coded"}})},
+          {"pariskv", pariskv({{"query", "query-head"}})},
+          {"wgkv", wgkv({})},
+          {"wgkv", wgkv({{"host", "as-coded"}, {"prefill", "dense"}})},
+          {"wgkv", wgkv({{"select", "quest"}, {"budget", "64"}})},
+          {"wgkv", wgkv({{"evict", "snapkv"}, {"capacity", "80"}})}};
 }
 
 constexpr int64_t kLouisKvCapacity = 128 - 16 - 32;
@@ -156,8 +176,8 @@ TEST_P(Plans, RecallWhatTheLogSays) {
     const int64_t heads = layer.heads == 1 ? 2 : 1;
     units += heads * (layer.recalled_now.total() + layer.recalled_ahead.total());
   }
-  constexpr int64_t kPageHeadBytes = 2 * 16 * 24 * 2;  // K and V, 16 tokens, d 24, bf16
-  EXPECT_EQ(recalled, units * kPageHeadBytes);
+  const int64_t unit_head_bytes = 2 * log_->unit_tokens * 24 * 2;  // K and V, d 24, bf16
+  EXPECT_EQ(recalled, units * unit_head_bytes);
 }
 
 TEST_P(Plans, AttendWhatTheLogSays) {
@@ -240,13 +260,14 @@ TEST_P(Plans, PrefillOffloadsTheWholeCacheOnce) {
     return;
   }
   // Layers that are dense stay on the GPU; paged methods offload whole pages, LouisKV what it
-  // clusters.
+  // clusters, ParisKV what lies between sink and window.
   const int64_t layers = input_.model.layers - method_->DenseLayers();
   int64_t tokens = input_.prompt_tokens / 16 * 16;
   if (GetParam().method == "offload") tokens = input_.prompt_tokens;
   if (GetParam().method == "louiskv") {
     tokens = input_.prompt_tokens - 16 - (GetParam().params.contains("prompt_window") ? 0 : 32);
   }
+  if (GetParam().method == "pariskv") tokens = input_.prompt_tokens - 16 - 32;
   EXPECT_EQ(offloaded, layers * tokens * input_.model.KvBytesPerTokenLayer());
 }
 

@@ -311,7 +311,7 @@ TEST(LouisKv, ContextsThatFitMoveNothing) {
     const Replayed log(LouisKvPolicy({.budget = 128, .sink = 16, .window = 16}), tensors);
     EXPECT_EQ(log.access.recalled_now.total(), 0);
     for (int step = 0; step < 28; ++step) {
-      EXPECT_EQ(log.mass[step], 1.0f);
+      EXPECT_EQ(log.fidelity.mass[step], 1.0f);
       EXPECT_EQ(log.access.attended_tokens[int64_t{step} * log.access.heads], prompt + 1 + step);
     }
   }

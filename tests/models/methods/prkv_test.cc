@@ -303,7 +303,7 @@ TEST(Prkv, MatchesThePaperOnRealTensors) {
     for (int head = 0; head < log.access.heads; ++head) {
       attended.push_back(Attended(log, step, head, layer.prompt + step + 1));
     }
-    ASSERT_NEAR(log.mass[step], brute::Mass(layer, step, attended), 1e-5);
+    ASSERT_NEAR(log.fidelity.mass[step], brute::Mass(layer, step, attended), 1e-5);
   }
 }
 

@@ -20,6 +20,11 @@ using traces::TensorKind;
 // Parameters that make every method select on the small random traces.
 ParamValues Small(const std::string& method) {
   if (method == "full" || method == "offload") return {};
+  if (method == "pariskv") {
+    return {{"topk", "20"},   {"sink", "16"},       {"local", "32"},
+            {"update", "64"}, {"dense_until", "0"}, {"subspaces", "4"}};
+  }
+  if (method == "wgkv") return {{"window", "16"}, {"page", "8"}, {"gate", "oracle"}};
   ParamValues values{{"budget", "96"}};
   if (method == "streaming") return values;
   values["dense_layers"] = "1";
