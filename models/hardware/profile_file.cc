@@ -15,6 +15,7 @@
 #include "models/hardware/nearest.h"
 #include "models/hardware/profile.h"
 #include "models/hardware/profile_check.h"
+#include "models/toml_file.h"
 #include "traces/common/error.h"
 
 namespace stallcast::hardware {
@@ -22,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uintmax_t kLargestFile = 1 << 20;
 constexpr size_t kMostSamples = 1024;  // of a curve
 
 struct CurveField {
@@ -59,20 +59,8 @@ double FromBase(double value, double per_unit) {
 
 class Reader {
  public:
-  explicit Reader(const fs::path& path) : path_(path.string()) {
-    std::error_code error;
-    const uintmax_t size = fs::file_size(path, error);
-    if (error) throw Error("cannot read the profile: " + error.message(), path_, "check the path");
-    if (size > kLargestFile) {
-      throw Error("too large for a hardware profile", path_, "is this the right file?");
-    }
-    try {
-      root_ = toml::parse_file(path_);
-    } catch (const toml::parse_error& problem) {
-      throw Error(fmt::format("not TOML: {}", problem.description()),
-                  fmt::format("{}:{}", path_, problem.source().begin.line), "correct the line");
-    }
-  }
+  explicit Reader(const fs::path& path)
+      : path_(path.string()), root_(ReadToml(path, "hardware profile")) {}
 
   Profile Read() {
     Profile profile;

@@ -15,5 +15,6 @@ void AddSweep(CLI::App& app);
 void AddCompare(CLI::App& app);
 void AddExport(CLI::App& app);
 void AddSynth(CLI::App& app);
+void AddReproduce(CLI::App& app);
 
 }  // namespace stallcast::cli

@@ -21,6 +21,7 @@ Examples:
 int main(int argc, char** argv) {
   using namespace stallcast::cli;
   return RunProgram(
-      {"stallcast", kOverview, {AddPredict, AddSweep, AddInfo, AddCompare, AddExport, AddSynth}},
+      {"stallcast", kOverview, {AddPredict, AddSweep, AddInfo, AddCompare, AddExport, AddSynth,
+        AddReproduce}},
       argc, argv);
 }

@@ -1,0 +1,277 @@
+// stallcast reproduce
+#include "sim/reproduce.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+
+#include "sim/cli/output.h"
+#include "sim/cli/progress.h"
+#include "sim/names.h"
+#include "traces/common/error.h"
+
+namespace stallcast::cli {
+namespace {
+
+using papers::Metric;
+using sim::Reproduction;
+using Status = Reproduction::Status;
+
+constexpr double kMega = 1e6;
+
+struct ReproduceCommand {
+  std::vector<std::string> papers, rows;
+  sim::ReproduceOptions options;
+  bool no_cache = false;
+  Format format = Format::kTable;
+
+  std::vector<papers::Paper> Papers() const;
+  void Run() const;
+};
+
+// The papers asked for, with the rows asked for.
+std::vector<papers::Paper> ReproduceCommand::Papers() const {
+  std::vector<papers::Paper> chosen;
+  std::vector<papers::Paper> shipped = papers::ShippedPapers();
+  std::vector<std::string> names;
+  for (const papers::Paper& paper : shipped) names.push_back(paper.name);
+  for (const std::string& name : papers) {
+    if (name.ends_with(".toml")) {
+      chosen.push_back(papers::LoadPaper(name));
+      continue;
+    }
+    sim::CheckName("paper", name, names, "--paper");
+    chosen.push_back(shipped[static_cast<size_t>(std::find(names.begin(), names.end(), name) -
+                                                 names.begin())]);
+  }
+  if (papers.empty()) chosen = std::move(shipped);
+  if (rows.empty()) return chosen;
+
+  std::vector<std::string> known;
+  for (papers::Paper& paper : chosen) {
+    for (const papers::Row& row : paper.rows) known.push_back(row.id);
+    std::erase_if(paper.rows, [&](const papers::Row& row) {
+      return std::find(rows.begin(), rows.end(), row.id) == rows.end();
+    });
+  }
+  for (const std::string& row : rows) sim::CheckName("row", row, known, "--row");
+  return chosen;
+}
+
+std::string Figure(const Reproduction& r, double value) {
+  if (std::isnan(value)) return "-";
+  switch (*r.row->metric) {
+    case Metric::kFits:
+      return value > 0 ? "fits" : "does not fit";
+    case Metric::kMemoryReduction:
+    case Metric::kRoleShare:
+      return Percent(value, 0) + " %";
+    default:
+      return Short(value) + " " + std::string(Unit(*r.row->metric));
+  }
+}
+
+// The run that decided, where the row leaves a choice.
+std::string CaseOf(const Reproduction& r) {
+  if (r.runs.empty()) return r.reason;
+  const papers::Run& run = r.runs.front().run;
+  std::string text = fmt::format("{}, {} + {}, batch {}", run.model, Count(run.prompt),
+                                 Count(run.generated), run.batch);
+  if (r.runs.size() > 1 && r.runs.back().run.batch != run.batch) {
+    text += fmt::format(" against {}", r.runs.back().run.batch);
+  }
+  return text;
+}
+
+std::string Verdict(const Reproduction& r) {
+  if (r.status != Status::kPredicted) return std::string(Name(r.status));
+  return r.off() ? "off" : "";
+}
+
+std::string Bullets(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += "- " + line + '\n';
+  return text;
+}
+
+// How the runs of a row spend a step.
+std::string Breakdown(const Reproduction& r) {
+  std::string text;
+  for (const sim::ReproducedRun& run : r.runs) {
+    text += fmt::format(
+        "\n{}: {}, {} + {} tokens, batch {}\n"
+        "step {} ms, prefill {} s, end to end {} s; recall {} MB a step, {} % hits, {} % of layers "
+        "select before attention; {} GB on the GPU\n",
+        run.run.name, run.run.model, Count(run.run.prompt), Count(run.run.generated),
+        run.run.batch, Fixed(Milliseconds(run.step), 3), Short(Seconds(run.prefill)),
+        Short(Seconds(run.EndToEnd())), Short(run.recall_bytes / kMega), Percent(run.hit_rate, 0),
+        Percent(run.correction_rate, 0), Short(static_cast<double>(run.gpu_memory) / 1e9));
+    TextTable roles({{"role", "", true},
+                     {"busy", "ms"},
+                     {"exposed", "ms"},
+                     {"critical path", "ms"}});
+    for (size_t i = 0; i < traces::kRoles; ++i) {
+      if (run.busy[i].count() == 0 && run.critical[i].count() == 0) continue;
+      roles.Add({std::string(Name(static_cast<traces::Role>(i))),
+                 Fixed(Milliseconds(run.busy[i]), 3), Fixed(Milliseconds(run.exposed[i]), 3),
+                 Fixed(Milliseconds(run.critical[i]), 3)});
+    }
+    text += roles.Render();
+  }
+  return text;
+}
+
+std::string SummaryText(const std::vector<Reproduction>& rows) {
+  const sim::RatioSummary summary = sim::Summarize(rows);
+  const auto count = [&](Status status) {
+    return std::count_if(rows.begin(), rows.end(),
+                         [&](const Reproduction& r) { return r.status == status; });
+  };
+  return fmt::format(
+      "{} rows: {} predicted, {} not built, {} inputs, {} without room.\n"
+      "Predicted over published, {} rows: P10 {}, P50 {}, P90 {}; {} within 25 %.\n",
+      rows.size(), count(Status::kPredicted), count(Status::kNotBuilt), count(Status::kInput),
+      count(Status::kNoRoom), summary.rows, Fixed(summary.p10, 2), Fixed(summary.p50, 2),
+      Fixed(summary.p90, 2), summary.within);
+}
+
+std::string Report(const std::vector<papers::Paper>& papers, const std::vector<Reproduction>& rows,
+                   bool details) {
+  TextTable table({{"row", "", true},
+                   {"what", "", true},
+                   {"predicted", ""},
+                   {"published", ""},
+                   {"ratio", ""},
+                   {"", "", true},
+                   {"for", "", true}});
+  for (const Reproduction& r : rows) {
+    table.Add({r.row->id, r.row->what, r.row->metric ? Figure(r, r.predicted) : "-",
+               r.row->published_as, Fixed(r.ratio, 2), Verdict(r), CaseOf(r)});
+  }
+  std::string text = table.Render() + "\n" + SummaryText(rows);
+  for (const papers::Paper& paper : papers) {
+    if (paper.rows.empty()) continue;
+    text += fmt::format("\n{} on {} ({})\n", paper.title, paper.machine, paper.source);
+    text += Bullets(paper.assumptions);
+    for (const papers::Condition& condition : paper.conditions) {
+      text += fmt::format(
+          "- synthetic trace '{}': similarity {}, segments of {}, {} of jumps common to all heads, "
+          "{} units attended ({})\n",
+          condition.name, condition.similarity, condition.segment_length,
+          condition.head_correlation, condition.spread, condition.source);
+    }
+    std::set<std::string> notes;
+    for (const Reproduction& r : rows) {
+      if (r.paper != &paper) continue;
+      for (const std::string& assumption : r.row->assumptions) {
+        text += fmt::format("- {}: {}\n", r.row->id, assumption);
+      }
+      if (r.off() && !r.row->explanation.empty()) {
+        text += fmt::format("- {} is off: {}\n", r.row->id, r.row->explanation);
+      }
+      notes.insert(r.notes.begin(), r.notes.end());
+    }
+    if (details) text += Bullets({notes.begin(), notes.end()});
+  }
+  if (details) {
+    for (const Reproduction& r : rows) text += Breakdown(r);
+  }
+  return text;
+}
+
+Json NumberOrNull(double value) { return std::isnan(value) ? Json(nullptr) : Json(value); }
+
+Json Records(const std::vector<Reproduction>& rows) {
+  Json records = Json::array();
+  for (const Reproduction& r : rows) {
+    Json record;
+    record["row"] = r.row->id;
+    record["paper"] = r.paper->name;
+    record["what"] = r.row->what;
+    record["where"] = r.row->where;
+    record["status"] = Name(r.status);
+    record["reason"] = r.reason;
+    record["metric"] = r.row->metric ? Name(*r.row->metric) : "";
+    record["unit"] = r.row->metric ? Unit(*r.row->metric) : "";
+    record["predicted"] = NumberOrNull(r.predicted);
+    record["published"] = r.row->metric ? Json(r.row->published) : Json(nullptr);
+    record["published_as"] = r.row->published_as;
+    record["ratio"] = NumberOrNull(r.ratio);
+    record["off"] = r.off();
+    record["machine"] = r.paper->machine;
+    record["for"] = r.runs.empty() ? "" : CaseOf(r);
+    record["assumptions"] = r.paper->assumptions;
+    for (const std::string& each : r.row->assumptions) record["assumptions"].push_back(each);
+    record["explanation"] = r.off() ? r.row->explanation : "";
+    record["notes"] = r.notes;
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+void ReproduceCommand::Run() const {
+  const std::vector<papers::Paper> chosen = Papers();
+  Progress progress;
+  sim::ReproduceOptions run = options;
+  run.cache = !no_cache;
+  run.progress = [&](const std::string& what, double share) { progress.Update(what, share); };
+  const std::vector<Reproduction> results = sim::Reproduce(chosen, run);
+  progress.Clear();
+  switch (format) {
+    case Format::kJson: {
+      const sim::RatioSummary s = sim::Summarize(results);
+      const Json summary = {{"rows", s.rows},
+                            {"within_25_percent", s.within},
+                            {"ratio_p10", NumberOrNull(s.p10)},
+                            {"ratio_p50", NumberOrNull(s.p50)},
+                            {"ratio_p90", NumberOrNull(s.p90)}};
+      return Print(ToJsonText({{"summary", summary}, {"rows", Records(results)}}) + "\n");
+    }
+    case Format::kCsv:
+      return Print(ToCsv(Records(results)));
+    case Format::kTable:
+      return Print(Report(chosen, results, !rows.empty()));
+  }
+}
+
+}  // namespace
+
+void AddReproduce(CLI::App& app) {
+  auto command = std::make_shared<ReproduceCommand>();
+  CLI::App* sub = app.add_subcommand("reproduce", "Predict what papers published");
+  sub->description(
+      R"(Predicts the experiments that papers published, beside their figures, with what they leave open.
+
+Examples:
+  stallcast reproduce
+  stallcast reproduce --paper freekv
+  stallcast reproduce --row freekv-hl
+
+One profile a machine serves all papers; queries and keys are synthetic, with the statistics that
+the papers state. A row by name is shown with its runs, role by role.)");
+  constexpr const char* kWhat = "What to predict";
+  sub->add_option("--paper", command->papers, "Shipped paper or file.toml, several by commas")
+      ->type_name("NAME")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(kWhat);
+  sub->add_option("--row", command->rows, "Rows, several by commas")
+      ->type_name("ID")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(kWhat);
+  sub->add_option("--steps", command->options.steps, "Decode steps at each point of a generation")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str()
+      ->group(kWhat);
+  sub->add_flag("--no-cache", command->no_cache, "Replay afresh and store no access log")
+      ->group(kWhat);
+  AddFormat(*sub, command->format);
+  sub->callback([command] { command->Run(); });
+}
+
+}  // namespace stallcast::cli
