@@ -16,7 +16,7 @@ namespace stallcast::sim {
 struct ReproduceOptions {
   int32_t steps = 32;  ///< decode steps predicted at each point of a generation
   bool cache = true;   ///< keep access logs
-  std::function<void(const std::string& what, double share)> progress;
+  std::function<void(const std::string& what, double share)> progress{};
 };
 
 /// A run at one model and batch. A generation that is longer than its prompt is predicted in the

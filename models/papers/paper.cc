@@ -288,8 +288,8 @@ class Reader {
     std::vector<traces::Role> roles;
     for (const std::string& name : Texts(table, "roles")) {
       Known(table, "role", name, names);
-      roles.push_back(static_cast<traces::Role>(std::find(names.begin(), names.end(), name) -
-                                                names.begin()));
+      roles.push_back(
+          static_cast<traces::Role>(std::find(names.begin(), names.end(), name) - names.begin()));
     }
     return roles;
   }

@@ -21,7 +21,8 @@ Examples:
 int main(int argc, char** argv) {
   using namespace stallcast::cli;
   return RunProgram(
-      {"stallcast", kOverview, {AddPredict, AddSweep, AddInfo, AddCompare, AddExport, AddSynth,
-        AddReproduce}},
+      {"stallcast",
+       kOverview,
+       {AddPredict, AddSweep, AddInfo, AddCompare, AddExport, AddSynth, AddReproduce}},
       argc, argv);
 }

@@ -44,8 +44,8 @@ std::vector<papers::Paper> ReproduceCommand::Papers() const {
       continue;
     }
     sim::CheckName("paper", name, names, "--paper");
-    chosen.push_back(shipped[static_cast<size_t>(std::find(names.begin(), names.end(), name) -
-                                                 names.begin())]);
+    chosen.push_back(
+        shipped[static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin())]);
   }
   if (papers.empty()) chosen = std::move(shipped);
   if (rows.empty()) return chosen;
@@ -105,14 +105,12 @@ std::string Breakdown(const Reproduction& r) {
         "\n{}: {}, {} + {} tokens, batch {}\n"
         "step {} ms, prefill {} s, end to end {} s; recall {} MB a step, {} % hits, {} % of layers "
         "select before attention; {} GB on the GPU\n",
-        run.run.name, run.run.model, Count(run.run.prompt), Count(run.run.generated),
-        run.run.batch, Fixed(Milliseconds(run.step), 3), Short(Seconds(run.prefill)),
+        run.run.name, run.run.model, Count(run.run.prompt), Count(run.run.generated), run.run.batch,
+        Fixed(Milliseconds(run.step), 3), Short(Seconds(run.prefill)),
         Short(Seconds(run.EndToEnd())), Short(run.recall_bytes / kMega), Percent(run.hit_rate, 0),
         Percent(run.correction_rate, 0), Short(static_cast<double>(run.gpu_memory) / 1e9));
-    TextTable roles({{"role", "", true},
-                     {"busy", "ms"},
-                     {"exposed", "ms"},
-                     {"critical path", "ms"}});
+    TextTable roles(
+        {{"role", "", true}, {"busy", "ms"}, {"exposed", "ms"}, {"critical path", "ms"}});
     for (size_t i = 0; i < traces::kRoles; ++i) {
       if (run.busy[i].count() == 0 && run.critical[i].count() == 0) continue;
       roles.Add({std::string(Name(static_cast<traces::Role>(i))),

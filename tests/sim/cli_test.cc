@@ -358,6 +358,36 @@ TEST_F(Cli, SynthIsDeterministic) {
   EXPECT_TRUE(ReadAll(folder() / "a.kvt") == ReadAll(folder() / "b.kvt"));
 }
 
+TEST_F(Cli, ReproduceTellsARowInEveryFormat) {
+  const Outcome table = Run("reproduce --row full-128k,magicpig-128k --steps 2");
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("23.13 ms"));
+  EXPECT_THAT(table.out, HasSubstr("not built"));
+  EXPECT_THAT(table.out, HasSubstr("2 rows: 1 predicted, 1 not built"));
+  EXPECT_THAT(table.out, HasSubstr("attention"));  // the step by role
+  EXPECT_THAT(table.out, HasSubstr("derived"));
+
+  const Outcome json = Run("reproduce --row full-128k --steps 2 --format json");
+  EXPECT_EQ(json.status, 0) << json.err;
+  EXPECT_THAT(json.out, HasSubstr("\"published\": 23.13"));
+  EXPECT_THAT(json.out, HasSubstr("\"ratio_p50\""));
+  const Outcome csv = Run("reproduce --paper pariskv --row magicpig-128k --format csv");
+  EXPECT_EQ(csv.status, 0) << csv.err;
+  EXPECT_THAT(csv.out, HasSubstr("not built,magicpig,step,ms,,120.57"));
+}
+
+TEST_F(Cli, ReproduceRefusesWhatItDoesNotKnow) {
+  const Outcome row = Run("reproduce --row full-128");
+  EXPECT_EQ(row.status, 2);
+  EXPECT_THAT(row.err, HasSubstr("full-128k"));
+  EXPECT_EQ(Run("reproduce --paper flashkv").status, 2);
+  std::ofstream(folder() / "bad.toml") << "name = 1\n";
+  const Outcome bad = Run("reproduce --paper bad.toml");
+  EXPECT_EQ(bad.status, 1);
+  EXPECT_EQ(std::count(bad.err.begin(), bad.err.end(), '\n'), 1);
+  EXPECT_THAT(bad.err, HasSubstr("bad.toml:1"));
+}
+
 TEST_F(Cli, AReaderThatStopsEarlyIsNoError) {
   const Outcome outcome = Run("info --machine h200 --format json | head -1");
   EXPECT_EQ(outcome.err, "");

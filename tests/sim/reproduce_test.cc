@@ -1,0 +1,173 @@
+// Published experiments predicted: the figures follow from the runs, and no row is left out.
+#include "sim/reproduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "traces/common/error.h"
+
+namespace stallcast::sim {
+namespace {
+
+using papers::Metric;
+using papers::Paper;
+using papers::Row;
+using Status = Reproduction::Status;
+
+papers::Run RunOf(std::string name, std::string method, int64_t prompt, int64_t generated) {
+  return {std::move(name), std::move(method), {}, "llama-3.1-8b", "any", prompt, generated, 1};
+}
+
+Row RowOf(Metric metric, std::vector<std::string> runs, std::vector<std::string> against = {}) {
+  Row row;
+  row.id = std::string(Name(metric));
+  row.metric = metric;
+  row.published = 2;
+  row.runs = std::move(runs);
+  row.against = std::move(against);
+  return row;
+}
+
+Paper Toy() {
+  Paper paper;
+  paper.name = "toy";
+  paper.machine = "h200";
+  paper.conditions = {{"any", 0.9, 8, 0.5, 4, "assumed"}};
+  paper.runs = {RunOf("full", "full", 32768, 100), RunOf("streaming", "streaming", 32768, 100),
+                RunOf("long", "full", 1000, 20000), RunOf("huge", "full", 4'000'000, 1)};
+  return paper;
+}
+
+Reproduction Only(const Paper& paper) { return Reproduce({&paper, 1}, {.steps = 4}).at(0); }
+
+TEST(Reproduce, ValuesFollowFromTheRuns) {
+  Paper paper = Toy();
+  paper.rows = {RowOf(Metric::kStep, {"streaming"}),
+                RowOf(Metric::kStepRatio, {"streaming"}, {"full"}),
+                RowOf(Metric::kEndToEndRatio, {"streaming"}, {"full"}),
+                RowOf(Metric::kPrefillRatio, {"streaming"}, {"full"}),
+                RowOf(Metric::kLayerPrefill, {"streaming"}, {"full"}),
+                RowOf(Metric::kMemoryReduction, {"streaming"}, {"full"}),
+                RowOf(Metric::kFits, {"full"})};
+  const std::vector<Reproduction> rows = Reproduce({&paper, 1}, {.steps = 4});
+  const ReproducedRun &a = rows.at(1).runs.at(0), &b = rows.at(1).runs.at(1);
+  EXPECT_EQ(a.run.method, "streaming");
+  EXPECT_LT(a.step, b.step);
+  EXPECT_DOUBLE_EQ(rows[0].predicted, Seconds(a.step) * 1e3);
+  EXPECT_DOUBLE_EQ(rows[0].ratio, rows[0].predicted / 2);
+  EXPECT_DOUBLE_EQ(rows[1].predicted, Seconds(b.step) / Seconds(a.step));
+  EXPECT_DOUBLE_EQ(rows[2].predicted,
+                   Seconds(b.prefill + 100 * b.step) / Seconds(a.prefill + 100 * a.step));
+  EXPECT_DOUBLE_EQ(rows[3].predicted, Seconds(b.prefill) / Seconds(a.prefill));
+  EXPECT_NEAR(rows[4].predicted, Seconds(a.prefill - b.prefill) * 1e3 / 32, 1e-12);
+  // Beside 16.06 GB of weights, full attention holds 32,868 tokens of 128 KiB, streaming 2,048.
+  EXPECT_NEAR(rows[5].predicted, 1 - (16.06 + 0.27) / (16.06 + 4.31), 1e-3);
+  EXPECT_EQ(rows[6].predicted, 1);
+  EXPECT_TRUE(std::isnan(rows[6].ratio));
+  EXPECT_TRUE(rows[6].off());  // 2 was published
+}
+
+TEST(Reproduce, RoleShareIsThePartOfTheCriticalPath) {
+  Paper paper = Toy();
+  paper.rows = {RowOf(Metric::kRoleShare, {"full"})};
+  for (int role = 0; role < traces::kRoles; ++role) {
+    paper.rows[0].roles.push_back(static_cast<traces::Role>(role));
+  }
+  EXPECT_NEAR(Only(paper).predicted, 1, 1e-3);
+  paper.rows[0].roles = {traces::Role::kRecall};
+  EXPECT_EQ(Only(paper).predicted, 0);
+}
+
+TEST(Reproduce, LongGenerationIsTheMeanOfItsQuarters) {
+  Paper paper = Toy();
+  paper.rows = {RowOf(Metric::kStep, {"long"})};
+  const double mean = Only(paper).predicted;
+  // Full attention's step is linear in the context, so the middle's is the mean of the quarters'.
+  paper.runs = {RunOf("long", "full", 11000, 1)};
+  EXPECT_NEAR(mean, Only(paper).predicted, 1e-3 * mean);
+}
+
+TEST(Reproduce, TheLargestOfSeveralCasesCounts) {
+  Paper paper = Toy();
+  paper.rows = {RowOf(Metric::kStepRatio, {"streaming"}, {"full"})};
+  paper.rows[0].batches = {1, 8};
+  const Reproduction row = Only(paper);
+  EXPECT_EQ(row.runs.at(0).run.batch, 8);  // attention weighs more, the more sequences there are
+  EXPECT_EQ(row.runs.at(1).run.batch, 8);
+}
+
+TEST(Reproduce, ThroughputsAreComparedAtTheirBestBatchThatFits) {
+  Paper paper = Toy();
+  paper.rows = {RowOf(Metric::kThroughputRatio, {"streaming"}, {"full"})};
+  paper.rows[0].batches = {1, 16, 64};
+  const Reproduction row = Only(paper);
+  EXPECT_EQ(row.runs.at(0).run.batch, 64);
+  EXPECT_EQ(row.runs.at(1).run.batch, 16);  // 64 x 4.3 GB is more than an H200 has
+  EXPECT_DOUBLE_EQ(row.predicted, row.runs[0].TokensPerSecond() / row.runs[1].TokensPerSecond());
+}
+
+TEST(Reproduce, RowsThatCannotBePredictedAreListed) {
+  Paper paper = Toy();
+  paper.runs.push_back(RunOf("clever", "magicpig", 1000, 1));
+  Row input;
+  input.id = "input";
+  input.input = "a property of the data";
+  paper.rows = {RowOf(Metric::kStepRatio, {"clever"}, {"full"}), input,
+                RowOf(Metric::kStep, {"huge"}), RowOf(Metric::kFits, {"huge"})};
+  const std::vector<Reproduction> rows = Reproduce({&paper, 1}, {.steps = 4});
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0].status, Status::kNotBuilt);
+  EXPECT_EQ(rows[0].reason, "magicpig");
+  EXPECT_EQ(rows[1].status, Status::kInput);
+  EXPECT_EQ(rows[1].reason, "a property of the data");
+  EXPECT_EQ(rows[2].status, Status::kNoRoom);
+  EXPECT_EQ(rows[3].predicted, 0);
+  for (const Reproduction& row : rows) EXPECT_TRUE(std::isnan(row.ratio)) << row.row->id;
+  EXPECT_EQ(Summarize(rows).rows, 0);
+}
+
+TEST(Reproduce, WrongParametersNameTheRun) {
+  Paper paper = Toy();
+  paper.runs[1].params["window"] = "many";
+  paper.rows = {RowOf(Metric::kStep, {"streaming"})};
+  try {
+    Only(paper);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.where(), "paper toy, run streaming");
+  }
+}
+
+TEST(Reproduce, SummaryIsOfTheRatios) {
+  const Row row = RowOf(Metric::kStep, {"full"});
+  std::vector<Reproduction> rows(12);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].row = &row;
+    if (i < 11) rows[i].ratio = 0.5 + 0.1 * static_cast<double>(i);  // 0.5, 0.6, ... 1.5
+  }
+  const RatioSummary summary = Summarize(rows);
+  EXPECT_EQ(summary.rows, 11);
+  EXPECT_EQ(summary.within, 5);  // 0.8 to 1.2
+  EXPECT_NEAR(summary.p10, 0.6, 1e-9);
+  EXPECT_NEAR(summary.p50, 1.0, 1e-9);
+  EXPECT_NEAR(summary.p90, 1.4, 1e-9);
+}
+
+TEST(Reproduce, ShippedPapersArePredictedAndExplained) {
+  const std::vector<Paper> papers = papers::ShippedPapers();
+  const std::vector<Reproduction> rows = Reproduce(papers);
+  EXPECT_GE(Summarize(rows).rows, 20);
+  for (const Reproduction& row : rows) {
+    SCOPED_TRACE(row.row->id);
+    EXPECT_NE(row.status, Status::kNoRoom);
+    EXPECT_EQ(row.status == Status::kPredicted, std::isfinite(row.predicted));
+    EXPECT_EQ(std::isfinite(row.ratio),
+              row.status == Status::kPredicted && row.row->metric != Metric::kFits);
+    // What is off has a reason, and what is not has none left over.
+    EXPECT_EQ(row.off(), !row.row->explanation.empty()) << row.ratio;
+  }
+}
+
+}  // namespace
+}  // namespace stallcast::sim
