@@ -144,7 +144,7 @@ class Coster {
   OpCost Launched() const {
     OpCost cost;
     cost.host = cost.first_call =
-        Time(fit_.host_s > 0 ? fit_.host_s : profile_.host_launch * counts_.launches);
+        Time((fit_.host_s > 0 ? fit_.host_s : profile_.host_launch) * counts_.launches);
     return cost;
   }
 

@@ -64,7 +64,7 @@ constexpr KernelField kKernelFields[] = {
     {"flops", kFlops, &KernelFit::flops_rate, "operations a second; 0: never the limit"},
     {"serial", kTime, &KernelFit::serial_s, "time an item of the longest chain"},
     {"spread", kNumber, &KernelFit::spread, "relative standard deviation"},
-    {"host", kTime, &KernelFit::host_s, "host call; 0: host.launch for each kernel launched"},
+    {"host", kTime, &KernelFit::host_s, "host call of each kernel launched; 0: host.launch"},
 };
 
 constexpr std::string_view kKernelKinds[] = {

@@ -69,7 +69,7 @@ struct KernelFit {
   double serial_s = 0;                  ///< s an item of the longest chain
   double spread = 0;                    ///< relative standard deviation of measured about fitted
   double min_bytes = 0, max_bytes = 0;  ///< range calibrated; outside it a cost is extrapolated
-  double host_s = 0;                    ///< host call; 0: host.launch for each kernel launched
+  double host_s = 0;                    ///< host call of each kernel launched; 0: host.launch
   std::vector<KernelPoint> points;      ///< distinct shapes
   std::string source;
 };
