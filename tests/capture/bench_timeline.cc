@@ -43,16 +43,19 @@ void RecordTenMillion(benchmark::State& state) {
     for (int64_t first = 1; first < kRecords / 3; first += kBatch) {
       buffers.acquire();
       while (!thread.Post([&, first](TimelineAssembler& to) {
-        std::minstd_rand random(static_cast<uint32_t>(first));
+        std::minstd_rand generator(static_cast<uint32_t>(first));
+        const auto below = [&](uint32_t bound) {
+          return static_cast<int64_t>(generator() % bound);
+        };
         for (int64_t i = first; i < first + kBatch; ++i) {
           const auto correlation = static_cast<uint32_t>(i);
-          const int64_t at = kOrigin + i * 2000 + random() % 400;
+          const int64_t at = kOrigin + i * 2000 + below(400);
           to.Add(ExternalRecord{correlation, static_cast<uint64_t>(i)});
-          to.Add(CallRecord{"cudaLaunchKernel", at, at + 1000 + random() % 200, correlation, 1});
+          to.Add(CallRecord{"cudaLaunchKernel", at, at + 1000 + below(200), correlation, 1});
           DeviceRecord kernel;
-          kernel.name = names[random() % names.size()];
+          kernel.name = names[static_cast<size_t>(below(300))];
           kernel.start_ns = at + 3000;
-          kernel.end_ns = at + 4000 + random() % 1000;
+          kernel.end_ns = at + 4000 + below(1000);
           kernel.correlation = correlation;
           kernel.stream = {1, 7};
           to.Add(kernel);
