@@ -96,6 +96,7 @@ void ExpectCausal(const Timeline& timeline, Picoseconds end) {
 
 TEST_F(GpuRecording, InProcessWithOpsOfAPlan) {
   const ScratchFile file;
+  RunWorkload(1, {});  // CUDA is in use when the recording begins
   GpuRecorderOptions options;
   options.title = "workload";
   GpuRecorder recorder(file.path(), RunInfo(), options);
