@@ -51,6 +51,13 @@ void ActivityParser::Parse(uint8_t* buffer, size_t bytes, TimelineAssembler& ass
   if (result == CUPTI_ERROR_INVALID_KIND) assembler.AddDropped(1);  // it never ended
 }
 
+int64_t ActivityParser::Count(uint8_t* buffer, size_t bytes) const {
+  CUpti_Activity* activity = nullptr;
+  int64_t records = 0;
+  while (cupti_.ActivityGetNextRecord(buffer, bytes, &activity) == CUPTI_SUCCESS) ++records;
+  return records;
+}
+
 void ActivityParser::Add(const CUpti_Activity& activity, TimelineAssembler& assembler) const {
   switch (activity.kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:

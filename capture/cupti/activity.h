@@ -26,6 +26,8 @@ class ActivityParser {
 
   /// Hands every record of a buffer to the assembler; incomplete ones count as dropped.
   void Parse(uint8_t* buffer, size_t bytes, TimelineAssembler& assembler) const;
+  /// Records in a buffer.
+  int64_t Count(uint8_t* buffer, size_t bytes) const;
 
  private:
   void Add(const CUpti_Activity& activity, TimelineAssembler& assembler) const;

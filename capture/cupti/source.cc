@@ -94,7 +94,7 @@ void CUPTIAPI BufferCompleted(CUcontext context, uint32_t stream, uint8_t* buffe
   const bool taken = session->thread->Post([session, own, valid_bytes](TimelineAssembler& to) {
     session->parser.Parse(own.get(), valid_bytes, to);
   });
-  if (!taken) session->thread->AddDropped(1);
+  if (!taken) session->thread->AddDropped(session->parser.Count(own.get(), valid_bytes));
 }
 
 // The ids that this thread has pushed, for graph nodes that it makes.
