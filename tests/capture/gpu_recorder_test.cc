@@ -222,12 +222,15 @@ TEST(GpuRecorder, AKilledProcessLeavesAllItsChunks) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) RecordUntilKilled(file.path());
-    // From before the file exists to many chunks.
-    for (int i = 0; kill_number % 10 != 0 && i < 10'000 && !std::filesystem::exists(file.path());
-         ++i) {
+    // From before the file exists to many chunks, however slow the machine.
+    constexpr uintmax_t kHoldsRows = 500;  // bytes
+    std::error_code none_yet;
+    for (int i = 0; kill_number % 10 != 0 && i < 10'000; ++i) {
+      const uintmax_t size = std::filesystem::file_size(file.path(), none_yet);
+      if (!none_yet && size > kHoldsRows) break;
       std::this_thread::sleep_for(1ms);
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
     kill(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
