@@ -123,7 +123,7 @@ std::string Text(const Cupti& cupti, CUptiResult result) {
              : fmt::format("error {}", static_cast<int>(result));
 }
 
-class CuptiSource : public ActivitySource {
+class CuptiSource final : public ActivitySource {
  public:
   CuptiSource() : cupti_(LoadCupti()) { Subscribe(); }
   ~CuptiSource() override { Stop(); }
@@ -177,7 +177,7 @@ class CuptiSource : public ActivitySource {
 };
 
 void CuptiSource::Subscribe() {
-  std::array<char, 2 * CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> holder = {};
+  std::array<char, size_t{2}* CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> holder = {};
   CUpti_SubscriberParams params = {};
   params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
   params.subscriberName = "Stallcast";
