@@ -43,16 +43,17 @@ TEST(GpuRecorder, WritesAFileOfItsOwn) {
   const ScratchFile file;
   GpuRecorderOptions options;
   options.title = "a run";
-  GpuRecorder recorder(std::make_unique<FakeSource>([](std::shared_ptr<RecordThread> thread) {
-                         thread->Post([](TimelineAssembler& to) {
-                           to.Add(External(1, 2, 3));
-                           to.Add(Call(1, 0, 10, 5));
-                           to.Add(Kernel(1, 20, 30));
-                         });
-                         thread->AddDropped(4);
-                       }),
-                       file.path(), RunInfo(), options);
-  recorder.NameStream(reinterpret_cast<void*>(uintptr_t{8}), "copies");
+  GpuRecorder recorder(
+      std::make_unique<FakeSource>([](const std::shared_ptr<RecordThread>& thread) {
+        thread->Post([](TimelineAssembler& to) {
+          to.Add(External(1, 2, 3));
+          to.Add(Call(1, 0, 10, 5));
+          to.Add(Kernel(1, 20, 30));
+        });
+        thread->AddDropped(4);
+      }),
+      file.path(), RunInfo(), options);
+  recorder.NameStream(nullptr, "copies");
   EXPECT_EQ(recorder.Now(), Picoseconds(0));
   recorder.NameThread("worker");
   recorder.AddSpan("gather", Picoseconds(50'000), Picoseconds(60'000), 2, 4, 99);
@@ -99,7 +100,7 @@ TEST(GpuRecorder, RowsAreInTheFileSoon) {
   GpuRecorderOptions options;
   options.flush_period = 1ms;
   GpuRecorder recorder(
-      std::make_unique<FakeSource>([&](std::shared_ptr<RecordThread> own) { thread = own; }),
+      std::make_unique<FakeSource>([&](const std::shared_ptr<RecordThread>& own) { thread = own; }),
       file.path(), {}, options);
   thread->Post([](TimelineAssembler& to) { to.Add(Call(1, 0, 10)); });
   traces::ReadReport report;
@@ -129,7 +130,7 @@ TEST(GpuRecorder, AFullDiskIsAnErrorOfStop) {
 TEST(GpuRecorder, ASourceThatKeepsItsRecordsIsAnErrorAndTheFileIsWhole) {
   const ScratchFile file;
   FakeSource source(
-      [](std::shared_ptr<RecordThread> thread) {
+      [](const std::shared_ptr<RecordThread>& thread) {
         thread->Post([](TimelineAssembler& to) { to.Add(Call(1, 0, 10)); });
       },
       /*stops=*/false);
@@ -188,15 +189,16 @@ void AddPair(uint32_t i, TimelineAssembler& to) {
 [[noreturn]] void RecordUntilKilled(const std::string& path) {
   GpuRecorderOptions options;
   options.flush_period = 1ms;
-  const GpuRecorder recorder(std::make_unique<FakeSource>([](std::shared_ptr<RecordThread> thread) {
-                               for (uint32_t i = 1;; i += kBatch) {
-                                 thread->Post([i](TimelineAssembler& to) {
-                                   for (uint32_t k = i; k < i + kBatch; ++k) AddPair(k, to);
-                                 });
-                                 std::this_thread::sleep_for(std::chrono::microseconds(i % 400));
-                               }
-                             }),
-                             path, {}, options);
+  const GpuRecorder recorder(
+      std::make_unique<FakeSource>([](const std::shared_ptr<RecordThread>& thread) {
+        for (uint32_t i = 1;; i += kBatch) {
+          thread->Post([i](TimelineAssembler& to) {
+            for (uint32_t k = i; k < i + kBatch; ++k) AddPair(k, to);
+          });
+          std::this_thread::sleep_for(std::chrono::microseconds(i % 400));
+        }
+      }),
+      path, {}, options);
   _exit(3);
 }
 
@@ -251,7 +253,7 @@ TEST(GpuRecorder, AKilledProcessLeavesAllItsChunks) {
     lengths.insert(rows);
     if (rows == 0) continue;
     // And the rows are the first that were fed.
-    ASSERT_EQ(rows % (2 * kBatch), 0);
+    ASSERT_EQ(rows % (int64_t{2} * kBatch), 0);
     const std::vector<std::string> found = InWords(trace.timelines[0]);
     const std::vector<std::string>& fed = ExpectedRows(found.size() / 2);
     ASSERT_TRUE(std::equal(found.begin(), found.end(), fed.begin()));
