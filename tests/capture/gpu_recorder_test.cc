@@ -114,14 +114,12 @@ TEST(GpuRecorder, RowsAreInTheFileSoon) {
 
 TEST(GpuRecorder, AFullDiskIsAnErrorOfStop) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
-  traces::TraceWriter* none = nullptr;
   EXPECT_THROW(traces::TraceWriter("/dev/full", {}), Error);
   // A disk that is full later: the writer is closed under the recorder.
   std::vector<std::byte> memory;
   traces::TraceWriter writer(&memory, {});
   writer.Finish();
-  none = &writer;
-  RecordThread thread(none, {}, testing::kOriginNs);
+  RecordThread thread(&writer, {}, testing::kOriginNs);
   thread.Post([](TimelineAssembler& to) { to.Add(Call(1, 0, 10)); });
   EXPECT_THROW(thread.Stop(), Error);
   EXPECT_EQ(thread.Stop().rows, 0);
