@@ -398,13 +398,14 @@ class Drawing {
       x = whole.x1 + Px(12);
       return whole;
     };
-    const auto bar = [&](Ink ink, BarShape::Kind kind, bool merged) {
-      return [this, ink, kind, merged](Box b) {
-        out().bars.push_back({b, ink, kind, Side::kPredicted, 4, merged, false, 0, 0});
+    const auto bar = [&](Ink ink, bool merged) {
+      return [this, ink, merged](Box b) {
+        out().bars.push_back(
+            {b, ink, BarShape::Kind::kSample, Side::kPredicted, 4, merged, false, 0, 0});
       };
     };
     if (in_.color == ColorBy::kResidual && in_.pair->both()) {
-      item(QStringLiteral("no twin"), bar({Kind::kNoTwin}, BarShape::Kind::kMinimap, false));
+      item(QStringLiteral("no twin"), bar({Kind::kNoTwin}, false));
       for (uint8_t s = 0; s < kShades; ++s) {
         const int distance = std::abs(s - kShades / 2);
         const QString sign = s < kShades / 2 ? QStringLiteral("−") : QStringLiteral("+");
@@ -415,16 +416,15 @@ class Drawing {
         }
         if (s == 0) text = QStringLiteral("predicted too short: ") + text;
         if (s == kShades - 1) text += QStringLiteral(" and more: predicted too long");
-        item(text, bar({Kind::kResidual, s}, BarShape::Kind::kMinimap, false));
+        item(text, bar({Kind::kResidual, s}, false));
       }
     } else {
       for (Role role : RolesOf(*in_.pair)) {
-        const Box whole = item(Text(std::string(Name(role))),
-                               bar(Ink::Role(role), BarShape::Kind::kMinimap, false));
+        const Box whole = item(Text(std::string(Name(role))), bar(Ink::Role(role), false));
         if (!whole.empty()) scene_.legend.push_back({whole, role});
       }
     }
-    item(QStringLiteral("several ops"), bar({Kind::kNoTwin}, BarShape::Kind::kOp, true));
+    item(QStringLiteral("several ops"), bar({Kind::kNoTwin}, true));
     if (slack_from_ < slack_to_ && in_.pair->both()) {
       item(QStringLiteral("step over on this side"), [&](Box b) {
         out().fills.push_back({b, {Kind::kSlack}, true});
