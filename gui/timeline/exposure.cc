@@ -44,7 +44,9 @@ class Walk {
     const auto until = [&](Picoseconds time, Role role, int64_t cause) {
       const Picoseconds stop = std::max(time, gap.from);
       if (stop >= at) return;
-      if (found.size() > first && found.back().role == role && found.back().cause == cause) {
+      // The host's calls one after the other are one wait: for the host.
+      if (found.size() > first && found.back().role == role &&
+          (found.back().cause == cause || role == Role::kHost)) {
         found.back().start = stop;
         found.back().duration += at - stop;
       } else {

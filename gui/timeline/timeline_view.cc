@@ -240,6 +240,7 @@ void TimelineView::Impl::TogglePin(LaneKey key) {
 }
 
 void TimelineView::Impl::OpenSearch() {
+  search_->setText(state_.filter);
   search_->show();
   PlaceSearch();
   search_->setFocus();
