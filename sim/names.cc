@@ -48,6 +48,9 @@ void CheckParameter(std::string_view method, std::string_view parameter, std::st
     case Type::kChoice:
       methods::ParseChoice(spec, method, value);
       break;
+    case Type::kText:
+      methods::ParseText(spec, method, value);
+      break;
   }
 }
 

@@ -29,6 +29,7 @@ std::string FirstFault(const AccessLog& log) {
         wrong(std::ssize(layer.attended_tokens), cells) ||
         wrong(std::ssize(layer.evicted), cells) ||
         wrong(std::ssize(layer.output_error), log.steps) ||
+        wrong(std::ssize(layer.cached_tokens), cells) ||
         wrong(std::ssize(layer.attention_mass), log.steps)) {
       return fmt::format("layer {}: a column holds neither one entry a cell nor none", layer.layer);
     }

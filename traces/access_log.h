@@ -30,6 +30,7 @@ class IdLists {
 enum AccessFlag : uint8_t {
   kSelectedNow = 1,    ///< selection ran before this step's attention (on the critical path)
   kSelectedAhead = 2,  ///< selection ran for the next step, off the critical path
+  kEvicted = 8,        ///< tokens were dropped for good before this step's attention
   kTriggered = 4,  ///< this head itself asked for correction or retrieval (similarity under tau)
 };
 
@@ -50,6 +51,8 @@ struct LayerAccess {
   /// Units of this head that left the GPU in this step: for recalled ones, on leaving the window
   /// with no slot free, or dropped for good. The end of prefill is no step.
   std::vector<int32_t> evicted;
+  /// Tokens kept anywhere, where a method drops some for good (admission, eviction); else empty.
+  std::vector<int32_t> cached_tokens;
   /// Share of the true attention weight that the attended tokens cover, mean over the layer's query
   /// heads, one value a step; empty where the trace lacks the tensors.
   std::vector<float> attention_mass;

@@ -45,11 +45,23 @@ class Coster {
   OpCost operator()(const plan::Sample&) const { return Kernel(); }
   OpCost operator()(const plan::DecodeAttention&) const { return Kernel(); }
   OpCost operator()(const plan::PrefillAttention&) const { return Kernel(); }
+  OpCost operator()(const plan::VerticalSlashAttention&) const { return Kernel(); }
+  OpCost operator()(const plan::GateMlp&) const { return Kernel(); }
+  OpCost operator()(const plan::Admit&) const { return Kernel(); }
+  OpCost operator()(const plan::WindowScore&) const { return Kernel(); }
   OpCost operator()(const plan::Summarize&) const { return Kernel(); }
   OpCost operator()(const plan::QuerySimilarity&) const { return Kernel(); }
   OpCost operator()(const plan::Score&) const { return Kernel(); }
   OpCost operator()(const plan::TopK&) const { return Kernel(); }
   OpCost operator()(const plan::AssignSlots&) const { return Kernel(); }
+  OpCost operator()(const plan::SelectUnits&) const { return Kernel(); }
+  OpCost operator()(const plan::KMeans&) const { return Kernel(); }
+  OpCost operator()(const plan::ObservationScore&) const { return Kernel(); }
+  OpCost operator()(const plan::KeyEncode&) const { return Kernel(); }
+  OpCost operator()(const plan::CollisionTable&) const { return Kernel(); }
+  OpCost operator()(const plan::CollisionScore&) const { return Kernel(); }
+  OpCost operator()(const plan::BucketTopK&) const { return Kernel(); }
+  OpCost operator()(const plan::Rerank&) const { return Kernel(); }
   OpCost operator()(const plan::Layout&) const { return Kernel(); }
 
   OpCost operator()(const plan::Copy& copy) const {

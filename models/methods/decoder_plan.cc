@@ -138,8 +138,9 @@ plan::Plan WritePrefill(const Method& method, const PlanInput& input) {
     BeforeAttention(d, layer, rows);
     writer->BeforePrefillAttention(layer);
     d.builder.At(layer, Role::kAttention);
-    d.builder.Run(d.compute, plan::PrefillAttention{input.batch, input.prompt_tokens, 0,
-                                                    m.query_heads, m.kv_heads, m.head_dim});
+    d.builder.Run(d.compute,
+                  writer->PrefillAttention(layer, {input.batch, input.prompt_tokens, 0,
+                                                   m.query_heads, m.kv_heads, m.head_dim}));
     writer->AfterPrefillAttention(layer);
     OutputProjection(d, layer, rows);
     Mlp(d, layer, rows);

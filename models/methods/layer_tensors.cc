@@ -70,7 +70,7 @@ bool HasValues(const Trace& trace, int layer) {
          values->spec.end_token() >= trace.info.prompt_tokens() + DecodeSteps(trace);
 }
 
-LayerTensors::LayerTensors(const Trace& trace, int layer)
+LayerTensors::LayerTensors(const Trace& trace, int layer, int64_t prompt_queries)
     : layer_(layer),
       steps_(DecodeSteps(trace)),
       prompt_tokens_(trace.info.prompt_tokens()),
@@ -110,13 +110,13 @@ LayerTensors::LayerTensors(const Trace& trace, int layer)
                   where, "capture both from one model");
     }
   }
-  // Of the prompt's queries only the last one matters: it is what a cache starts from.
-  first_query_ = std::max(queries.spec.first_token, prompt_tokens_ - 1);
+  first_query_ = std::max(queries.spec.first_token, prompt_tokens_ - prompt_queries);
   query_tokens_ = tokens_ - first_query_;
   scale_ = static_cast<float>(trace.info.model().softmax_scale());
   if (!(scale_ > 0) || !std::isfinite(scale_)) {
     scale_ = 1.0f / std::sqrt(static_cast<float>(head_dim_));
   }
+  rope_ = trace.info.model().rope();
   keys_ = &keys;
   queries_.resize(static_cast<size_t>(query_heads_ * query_tokens_ * head_dim_));
   for (int h = 0; h < query_heads_; ++h) {

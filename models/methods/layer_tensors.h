@@ -25,7 +25,8 @@ class LayerTensors {
   /// Throws Error naming the layer when its queries or keys are missing, do not cover every decode
   /// step, are not finite, or when query heads are not a multiple of KV heads; likewise for values
   /// that are there but not finite or of another number of heads.
-  LayerTensors(const traces::Trace& trace, int layer);
+  /// Of the prompt's queries, the last `prompt_queries` are kept, or as many as the trace has.
+  LayerTensors(const traces::Trace& trace, int layer, int64_t prompt_queries = 1);
 
   int layer() const { return layer_; }
   int kv_heads() const { return kv_heads_; }
@@ -49,6 +50,8 @@ class LayerTensors {
   }
   /// Query of a query head at a token, head_dim long.
   std::span<const float> Query(int query_head, int64_t token) const;
+  /// How the trace says that positions were encoded.
+  const traces::proto::Rope& rope() const { return rope_; }
   /// First token whose query is in the trace (prompt queries are kept for a window only).
   int64_t first_query_token() const { return first_query_; }
 
@@ -56,6 +59,7 @@ class LayerTensors {
   int layer_, kv_heads_ = 0, query_heads_ = 0, head_dim_ = 0, steps_;
   int64_t prompt_tokens_, tokens_, first_query_ = 0, query_tokens_ = 0;
   float scale_ = 0;
+  traces::proto::Rope rope_;
   const traces::Tensor* keys_ = nullptr;
   const traces::Tensor* values_ = nullptr;
   std::vector<float> queries_;

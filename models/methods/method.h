@@ -28,6 +28,8 @@ class Policy {
     int32_t tokens = 1;
   };
   virtual Unit unit() const = 0;
+  /// How many of the prompt's last queries Replay() wants to see; a trace may have fewer.
+  virtual int64_t prompt_queries() const { return 1; }
   /// Fills `access` (all but layer, attention_mass and output_error) and `attended`, a cell a step
   /// and head.
   virtual void Replay(const LayerTensors& tensors, traces::LayerAccess& access,
@@ -73,6 +75,10 @@ class PlanWriter {
   /// Prefill: before and after the layer's causal attention, once its keys and values exist.
   virtual void BeforePrefillAttention(int /*layer*/) {}
   virtual void AfterPrefillAttention(int /*layer*/) {}
+  /// Prefill: what the layer attends, where that is not everything before each token.
+  virtual plan::Work PrefillAttention(int /*layer*/, const plan::PrefillAttention& dense) {
+    return dense;
+  }
   /// After the last prefill op: joins what must be done before decoding.
   virtual void EndPrefill() {}
 };

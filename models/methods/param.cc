@@ -45,6 +45,12 @@ bool ParseFlag(const ParamSpec& spec, std::string_view method, std::string_view 
                    "give on or off");
 }
 
+std::string ParseText(const ParamSpec& spec, std::string_view method, std::string_view text) {
+  if (!text.empty()) return std::string(text);
+  throw UsageError("the text is empty", Where(spec, method),
+                   fmt::format("give one, or leave {} out", spec.name));
+}
+
 int ParseChoice(const ParamSpec& spec, std::string_view method, std::string_view text) {
   const auto it = std::find(spec.choices.begin(), spec.choices.end(), text);
   if (it == spec.choices.end()) {

@@ -20,10 +20,10 @@ enum class Affects : uint8_t { kSelection, kPlan };
 
 /// A parameter for anything that has to show, parse or sweep it.
 struct ParamSpec {
-  enum class Type : uint8_t { kInteger, kReal, kFlag, kChoice };
+  enum class Type : uint8_t { kInteger, kReal, kFlag, kChoice, kText };
   std::string name;
   Type type = Type::kInteger;
-  std::string unit;           ///< "tokens", "pages", ...; empty for ratios, flags and choices
+  std::string unit;           ///< "tokens", "pages", ...; empty for all but numbers
   std::string default_value;  ///< as written on the command line
   double min = 0, max = 0;    ///< inclusive, for kInteger and kReal
   std::vector<std::string> choices;
@@ -38,6 +38,8 @@ using ParamValues = std::map<std::string, std::string, std::less<>>;
 /// Parses one value and checks it against its spec; errors name method, parameter and range.
 double ParseNumber(const ParamSpec& spec, std::string_view method, std::string_view text);
 bool ParseFlag(const ParamSpec& spec, std::string_view method, std::string_view text);
+/// Any text but none.
+std::string ParseText(const ParamSpec& spec, std::string_view method, std::string_view text);
 int ParseChoice(const ParamSpec& spec, std::string_view method, std::string_view text);
 std::string WriteNumber(const ParamSpec& spec, double value);
 /// Unknown names among `values` are usage Errors that list the known ones.
@@ -95,6 +97,19 @@ class ParamTable {
           p.*member = ParseFlag(s, method, t);
         },
         [member](const P& p, const ParamSpec&) { return std::string(p.*member ? "on" : "off"); });
+    return *this;
+  }
+
+  ParamTable& Text(std::string name, std::string P::*member, Affects affects, std::string help,
+                   std::string source) {
+    ParamSpec spec{std::move(name), ParamSpec::Type::kText, {}, {}, 0, 0, {}, affects,
+                   std::move(help), std::move(source)};
+    Add(
+        std::move(spec),
+        [method = method_, member](P& p, const ParamSpec& s, std::string_view t) {
+          p.*member = ParseText(s, method, t);
+        },
+        [member](const P& p, const ParamSpec&) { return p.*member; });
     return *this;
   }
 

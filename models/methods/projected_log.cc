@@ -41,10 +41,13 @@ ProjectedLog::ProjectedLog(const traces::AccessLog* log, const llm::Model& model
   }
 }
 
+int ProjectedLog::LogStep(int step, int sequence) const {
+  return (step + sequence * stagger()) % log_->steps;
+}
+
 int64_t ProjectedLog::CellOf(int step, int layer, int sequence, int head) const {
   const int heads = log_->layers[layer_of_[layer]].heads;
-  const int ahead = sequence * stagger();
-  return static_cast<int64_t>((step + ahead) % log_->steps) * heads + head % heads;
+  return int64_t{LogStep(step, sequence)} * heads + head % heads;
 }
 
 AccessCell ProjectedLog::At(int step, int layer, int sequence, int head) const {
@@ -53,8 +56,13 @@ AccessCell ProjectedLog::At(int step, int layer, int sequence, int head) const {
   const auto count = [cell](const traces::IdLists& lists) {
     return static_cast<int32_t>(lists[cell].size());
   };
-  return {access.flags[cell], count(access.selected), count(access.recalled_now),
-          count(access.recalled_ahead), access.attended_tokens[cell]};
+  return {access.flags[cell],
+          count(access.selected),
+          count(access.recalled_now),
+          count(access.recalled_ahead),
+          access.attended_tokens[cell],
+          access.cached_tokens.empty() ? 0 : access.cached_tokens[cell],
+          log_->prompt_tokens + cell / access.heads + 1};
 }
 
 std::span<const uint32_t> ProjectedLog::Selected(int step, int layer, int sequence,

@@ -18,6 +18,8 @@ struct AccessCell {
   int32_t recalled_now = 0;
   int32_t recalled_ahead = 0;
   int32_t attended_tokens = 0;
+  int32_t cached_tokens = 0;  ///< 0 where the method drops none
+  int64_t context = 0;        ///< of the trace at that step, the step's own token included
 };
 
 /// Maps a model's (step, layer, sequence, head) to a cell of the log: layers by relative depth
@@ -37,6 +39,8 @@ class ProjectedLog {
   int LayerOf(int layer) const { return layer_of_[layer]; }
   /// Trace steps by which sequence i + 1 of the batch is ahead of sequence i.
   int32_t stagger() const { return log_ == nullptr ? 0 : log_->steps / batch_; }
+  /// The step of the log that a sequence replays in `step`.
+  int LogStep(int step, int sequence) const;
   /// Selection heads of a model layer: 1, its KV heads or its query heads, as the method selects.
   int heads() const { return heads_; }
   /// What was projected, a line each; empty if the log fits the model as it is.

@@ -12,7 +12,11 @@ namespace stallcast::methods {
   METHOD(Streaming)               \
   METHOD(Quest)                   \
   METHOD(ArkVale)                 \
-  METHOD(FreeKv)
+  METHOD(FreeKv)                  \
+  METHOD(LouisKv)                 \
+  METHOD(Prkv)                    \
+  METHOD(ParisKv)                 \
+  METHOD(WgKv)
 
 #define STALLCAST_DECLARE(name) MethodInfo name();
 STALLCAST_METHODS(STALLCAST_DECLARE)

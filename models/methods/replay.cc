@@ -49,7 +49,7 @@ AccessLog Replay(const Trace& trace, const std::string& trace_hash, const std::s
   tbb::parallel_for(size_t{0}, log.layers.size(), [&](size_t i) {
     LayerAccess& access = log.layers[i];
     if (!access.dense) {
-      const LayerTensors tensors(trace, access.layer);
+      const LayerTensors tensors(trace, access.layer, policy->prompt_queries());
       AttendedRanges attended;
       policy->Replay(tensors, access, attended);
       AttentionFidelity fidelity = MeasureAttention(tensors, attended);

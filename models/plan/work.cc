@@ -68,6 +68,33 @@ struct Counter {
             .device_written = queries,
             .flops = Product({4, w.sequences, w.query_heads, w.head_dim}) * pairs};
   }
+  WorkCounts operator()(const VerticalSlashAttention& w) const {
+    const Bytes queries = w.sequences * w.tokens * w.query_heads * w.head_dim * kElement;
+    const Bytes kv = 2 * w.sequences * w.tokens * w.kv_heads * w.head_dim * kElement;
+    const int64_t window = std::min(w.window, w.tokens);
+    const double slash = Product({w.sequences, w.query_heads}) *
+                         (Product({window, window + 1}) / 2 + Product({w.tokens - window, window}));
+    const double vertical = Product({w.query_heads / std::max(w.kv_heads, 1), w.vertical}) *
+                            static_cast<double>(w.tokens - window + 1) / 2;
+    return {.device_read = queries + kv,
+            .device_written = queries,
+            .flops = Product({4, w.head_dim}) * (slash + vertical)};
+  }
+  WorkCounts operator()(const GateMlp& w) const {
+    const int64_t weights = int64_t{2} * w.head_dim * w.hidden + int64_t{2} * w.hidden + 1;
+    return {.device_read = (2 * w.tokens * w.head_dim + weights) * w.kv_heads * kElement,
+            .device_written = w.tokens * w.kv_heads * kScore,
+            .flops = Product({w.tokens, w.kv_heads, 2 * w.hidden, 2 * w.head_dim + 1})};
+  }
+  WorkCounts operator()(const Admit& w) const {
+    const Bytes moved = 2 * w.admitted * w.head_dim * kElement;
+    return {.device_read = w.tokens * kScore + moved, .device_written = moved + w.rows * kId};
+  }
+  WorkCounts operator()(const WindowScore& w) const {
+    return {.device_read = (w.tokens + w.rows * w.queries * w.group) * w.head_dim * kElement,
+            .device_written = w.tokens * kScore,
+            .flops = Product({2, w.tokens, w.queries, w.group, w.head_dim})};
+  }
   WorkCounts operator()(const Summarize& w) const {
     return {.device_read = w.units * w.unit_tokens * w.head_dim * kElement,
             .device_written = w.units * w.vectors * w.head_dim * kElement,
@@ -95,6 +122,56 @@ struct Counter {
     return {.device_read = w.rows * (w.k + w.slots) * kId,
             .device_written = w.rows * (2 * w.k + w.slots) * kId,
             .serial_items = static_cast<double>(w.k + w.slots)};
+  }
+  WorkCounts operator()(const SelectUnits& w) const {
+    return {.device_read = w.rows * (w.units * (w.group * kScore + kId) + w.tokens * kId),
+            .device_written = w.rows * w.tokens * kId,
+            .flops = Product({4, w.rows, w.units, w.group}),
+            .serial_items = static_cast<double>(w.units)};
+  }
+  WorkCounts operator()(const KMeans& w) const {
+    return {
+        .device_read = w.rows * w.tokens * w.head_dim * kElement,
+        .device_written = w.rows * (w.clusters * (w.head_dim * kElement + kId) + w.tokens * kId),
+        .flops = Product({2, w.rows, w.iterations, w.tokens, w.clusters, w.head_dim}),
+        .serial_items = static_cast<double>(w.iterations)};
+  }
+  WorkCounts operator()(const ObservationScore& w) const {
+    const int64_t queries = w.rows * w.group * w.queries;
+    // The products are made twice: once for the sums of the softmax, once for the weights.
+    return {.device_read = (queries + w.rows * w.tokens) * w.head_dim * kElement,
+            .device_written = w.rows * w.tokens * kScore,
+            .flops = Product({4, queries, w.tokens, w.head_dim})};
+  }
+  WorkCounts operator()(const KeyEncode& w) const {
+    const Bytes codes = w.subspaces + w.head_dim / 2 + w.subspaces * kElement;
+    return {.device_read = w.keys * w.head_dim * kElement,
+            .device_written = w.keys * codes,
+            .flops = Product({w.keys, w.head_dim, 16})};
+  }
+  WorkCounts operator()(const CollisionTable& w) const {
+    const int64_t patterns = int64_t{1} << (w.head_dim / std::max(w.subspaces, 1));
+    return {
+        .device_read = w.rows * (w.group * w.head_dim * kElement + w.subspaces * patterns * kId),
+        .device_written = w.rows * (w.subspaces * patterns + w.head_dim * kScore),
+        .flops = Product({w.rows, w.subspaces, patterns, patterns}),
+        .serial_items = static_cast<double>(patterns)};
+  }
+  WorkCounts operator()(const CollisionScore& w) const {
+    return {.device_read = w.kv_rows * w.tokens * w.subspaces,
+            .device_written = w.rows * w.tokens,
+            .flops = Product({w.rows, w.tokens, w.subspaces})};
+  }
+  WorkCounts operator()(const BucketTopK& w) const {
+    return {.device_read = w.rows * w.candidates,
+            .device_written = w.rows * w.k * kId,
+            .flops = Product({w.rows, w.candidates})};
+  }
+  WorkCounts operator()(const Rerank& w) const {
+    const Bytes codes = w.head_dim / 2 + w.subspaces * kElement;
+    return {.device_read = w.rows * w.candidates * (codes + kId),
+            .device_written = w.rows * w.candidates * kScore,
+            .flops = Product({2, w.rows, w.candidates, w.head_dim})};
   }
   WorkCounts operator()(const Layout& w) const {
     const Bytes bytes = w.pieces * w.piece_bytes;
@@ -145,6 +222,16 @@ struct Shaper {
   KernelShape operator()(const PrefillAttention& w) const {
     return Of(w.tokens, w.past + w.tokens, w.sequences * w.query_heads, w.head_dim);
   }
+  KernelShape operator()(const VerticalSlashAttention& w) const {
+    return Of(w.tokens, w.window, w.vertical, w.sequences * w.query_heads);
+  }
+  KernelShape operator()(const GateMlp& w) const {
+    return Of(w.tokens, w.kv_heads, w.head_dim, w.hidden);
+  }
+  KernelShape operator()(const Admit& w) const { return Of(w.rows, w.tokens, w.admitted); }
+  KernelShape operator()(const WindowScore& w) const {
+    return Of(w.rows, w.tokens, w.queries, w.group);
+  }
   KernelShape operator()(const Summarize& w) const { return Of(w.units, w.unit_tokens, w.vectors); }
   KernelShape operator()(const QuerySimilarity& w) const { return Of(w.rows, w.head_dim); }
   KernelShape operator()(const Score& w) const {
@@ -152,6 +239,26 @@ struct Shaper {
   }
   KernelShape operator()(const TopK& w) const { return Of(w.rows, w.candidates, w.k); }
   KernelShape operator()(const AssignSlots& w) const { return Of(w.rows, w.k, w.slots); }
+  KernelShape operator()(const SelectUnits& w) const {
+    return Of(w.rows, w.group, w.units, w.tokens);
+  }
+  KernelShape operator()(const KMeans& w) const {
+    return Of(w.rows, w.tokens, w.clusters, w.iterations);
+  }
+  KernelShape operator()(const ObservationScore& w) const {
+    return Of(w.rows, w.group, w.queries, w.tokens);
+  }
+  KernelShape operator()(const KeyEncode& w) const { return Of(w.keys, w.head_dim, w.subspaces); }
+  KernelShape operator()(const CollisionTable& w) const {
+    return Of(w.rows, w.group, w.head_dim, w.subspaces);
+  }
+  KernelShape operator()(const CollisionScore& w) const {
+    return Of(w.rows, w.tokens, w.rows / std::max<int64_t>(w.kv_rows, 1), w.subspaces);
+  }
+  KernelShape operator()(const BucketTopK& w) const { return Of(w.rows, w.candidates, w.k); }
+  KernelShape operator()(const Rerank& w) const {
+    return Of(w.rows, w.candidates, w.head_dim, w.subspaces);
+  }
   KernelShape operator()(const Layout& w) const { return Of(w.pieces, w.piece_bytes); }
   KernelShape operator()(const Copy&) const { return Of(); }
   KernelShape operator()(const ZeroCopyGather&) const { return Of(); }

@@ -61,6 +61,38 @@ struct PrefillAttention {
   int32_t query_heads = 0, kv_heads = 0, head_dim = 0;
 };
 
+/// Causal attention of a whole prompt in which a token sees the `window` last ones and, of those
+/// before, the ones that its KV head admitted: `vertical` columns, summed over sequences and KV
+/// heads, reckoned to be spread evenly over the prompt but its last window.
+struct VerticalSlashAttention {
+  static constexpr std::string_view kName = "vertical_slash_attention";
+  int64_t sequences = 0, tokens = 0, window = 0, vertical = 0;
+  int32_t query_heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+/// WG-KV's gate: an MLP a KV head, 2 head_dim -> hidden -> 1, on the new tokens' keys before and
+/// after RoPE.
+struct GateMlp {
+  static constexpr std::string_view kName = "gate_mlp";
+  int64_t tokens = 0;
+  int32_t kv_heads = 0, head_dim = 0, hidden = 0;
+};
+
+/// Appends the `admitted` of `tokens` keys and values, over all `rows`, to their rows' pages.
+struct Admit {
+  static constexpr std::string_view kName = "admit";
+  int64_t rows = 0, tokens = 0, admitted = 0;
+  int32_t head_dim = 0;
+};
+
+/// Attention weights of the last `queries` queries on `tokens` keys over all rows, the largest of a
+/// group summed over queries and max-pooled.
+struct WindowScore {
+  static constexpr std::string_view kName = "window_score";
+  int64_t rows = 0, tokens = 0, queries = 0;
+  int32_t group = 0, head_dim = 0;
+};
+
 /// Summaries (`vectors` of head_dim each) of `units` units of `unit_tokens` keys.
 struct Summarize {
   static constexpr std::string_view kName = "summarize";
@@ -94,6 +126,68 @@ struct TopK {
 struct AssignSlots {
   static constexpr std::string_view kName = "assign_slots";
   int64_t rows = 0, k = 0, slots = 0;
+};
+
+/// Units of different sizes for each of `rows` rows, best first, until `tokens` tokens are chosen:
+/// softmax and mean of the scores of a group, ranking, and the tokens of the units chosen.
+struct SelectUnits {
+  static constexpr std::string_view kName = "select_units";
+  int64_t rows = 0;
+  int32_t group = 0;
+  int64_t units = 0, tokens = 0;
+};
+
+/// k-means of the keys of each of `rows` rows, in 8-bit whole numbers: `iterations` assignments of
+/// each key to the nearest centroid, and the tokens and mean key of each cluster.
+struct KMeans {
+  static constexpr std::string_view kName = "k_means";
+  int64_t rows = 0, tokens = 0, clusters = 0;
+  int32_t head_dim = 0, iterations = 0;
+};
+
+/// Weights that the last `queries` queries of each head of a group give to `tokens` keys (softmax
+/// over them), averaged over queries and group: a score a token and row.
+struct ObservationScore {
+  static constexpr std::string_view kName = "observation_score";
+  int64_t rows = 0;  ///< sequences * KV heads
+  int32_t group = 0, queries = 0, head_dim = 0;
+  int64_t tokens = 0;
+};
+
+/// ParisKV's index of `keys` keys: a sign pattern and a weight a subspace, 4 bits a dimension.
+struct KeyEncode {
+  static constexpr std::string_view kName = "key_encode";
+  int64_t keys = 0;  ///< over sequences and KV heads
+  int32_t head_dim = 0, subspaces = 0;
+};
+
+/// Bonus of each of a subspace's sign patterns for a row's query: the mean of its group, rotated.
+struct CollisionTable {
+  static constexpr std::string_view kName = "collision_table";
+  int64_t rows = 0;
+  int32_t group = 0, head_dim = 0, subspaces = 0;
+};
+
+/// Sums of bonuses of `tokens` keys for each row, and their histogram.
+struct CollisionScore {
+  static constexpr std::string_view kName = "collision_score";
+  int64_t rows = 0;
+  int64_t kv_rows = 0;  ///< indices: rows of one KV head read the same
+  int64_t tokens = 0;
+  int32_t subspaces = 0;
+};
+
+/// The `k` best of `candidates` byte-sized scores in each row, by their histogram.
+struct BucketTopK {
+  static constexpr std::string_view kName = "bucket_top_k";
+  int64_t rows = 0, candidates = 0, k = 0;
+};
+
+/// Estimates of query-key products of `candidates` keys a row, from their 4-bit codes and weights.
+struct Rerank {
+  static constexpr std::string_view kName = "rerank";
+  int64_t rows = 0, candidates = 0;
+  int32_t head_dim = 0, subspaces = 0;
 };
 
 /// Moves `pieces` pieces inside device memory between layouts (HND to NHD, scatter, transpose).
@@ -153,8 +247,11 @@ struct GraphLaunch {
 };
 
 using Work = std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
-                          Summarize, QuerySimilarity, Score, TopK, AssignSlots, Layout, Copy,
-                          ZeroCopyGather, HostGather, HostSync, HostHandoff, GraphLaunch>;
+                          VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize,
+                          QuerySimilarity, Score, TopK, AssignSlots, SelectUnits, KMeans,
+                          ObservationScore, KeyEncode, CollisionTable, CollisionScore, BucketTopK,
+                          Rerank, Layout, Copy, ZeroCopyGather, HostGather, HostSync, HostHandoff,
+                          GraphLaunch>;
 
 inline constexpr int kOpKinds = static_cast<int>(std::variant_size_v<Work>);
 /// Index of the op kind, 0 .. kOpKinds-1.

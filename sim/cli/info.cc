@@ -85,6 +85,7 @@ std::string RangeOf(const methods::ParamSpec& spec) {
   if (spec.type == Type::kInteger || spec.type == Type::kReal) {
     return methods::WriteNumber(spec, spec.min) + " to " + methods::WriteNumber(spec, spec.max);
   }
+  if (spec.type == Type::kText) return "text";
   return fmt::format("{}", fmt::join(spec.choices, ", "));
 }
 

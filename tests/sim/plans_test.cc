@@ -36,9 +36,30 @@ std::vector<Variant> Variants() {
   ParamValues as_run = arkvale;
   as_run["variant"] = "freekv";
   const ParamValues freekv = arkvale;
+  const auto pariskv = [](ParamValues values) {
+    values.merge(ParamValues{{"topk", "20"},
+                             {"sink", "16"},
+                             {"local", "32"},
+                             {"update", "16"},
+                             {"dense_until", "0"},
+                             {"subspaces", "4"}});
+    return values;
+  };
+  const auto wgkv = [](ParamValues values) {
+    values.merge(ParamValues{{"window", "32"}, {"sparsity", "0.5"}});
+    return values;
+  };
   const auto with = [&](std::initializer_list<std::pair<const std::string, std::string>> more) {
     ParamValues values = freekv;
     for (const auto& [name, value] : more) values[name] = value;
+    return values;
+  };
+  const auto louiskv = [](ParamValues values) {
+    values.insert({{"budget", "128"}, {"sink", "16"}, {"window", "32"}, {"tau", "0.75"}});
+    return values;
+  };
+  const auto prkv = [](ParamValues values) {
+    values.insert({{"budget", "128"}, {"page", "16"}, {"window", "32"}, {"update", "25"}});
     return values;
   };
   return {{"full", {}},
@@ -59,8 +80,34 @@ std::vector<Variant> Variants() {
           {"freekv", with({{"recall", "batched"}})},
           {"freekv", with({{"recall", "staged"}})},
           {"freekv", with({{"recall", "zero-copy"}})},
-          {"freekv", with({{"overwrite", "as-coded"}, {"correction", "off"}})}};
+          {"freekv", with({{"overwrite", "as-coded"}, {"correction", "off"}})},
+          {"prkv", prkv({})},
+          {"prkv", prkv({{"static_ratio", "0"}})},
+          {"prkv", prkv({{"static_ratio", "1"}})},
+          {"prkv", prkv({{"static_rule", "overlap"}})},
+          {"prkv", prkv({{"layout", "nhd"}})},
+          {"prkv", prkv({{"transfer", "per-page"}})},
+          {"prkv", prkv({{"layout", "nhd"}, {"transfer", "per-page"}})},
+          {"prkv", prkv({{"async_write_back", "off"}})},
+          {"louiskv", louiskv({})},
+          {"louiskv", louiskv({{"tau", "1"}, {"prompt_window", "off"}})},
+          {"louiskv", louiskv({{"trigger", "every-token"}})},
+          {"louiskv", louiskv({{"trigger", "stride"}, {"stride", "5"}})},
+          {"louiskv", louiskv({{"units", "pages"}})},
+          {"louiskv", louiskv({{"group", "query-head"}})},
+          {"louiskv", louiskv({{"kernel", "passes"}})},
+          {"louiskv", louiskv({{"recall", "staged"}})},
+          {"louiskv", louiskv({{"pool", "paired"}})},
+          {"pariskv", pariskv({})},
+          {"pariskv", pariskv({{"pool", "joined"}, {"offload", "as-coded"}})},
+          {"pariskv", pariskv({{"query", "query-head"}})},
+          {"wgkv", wgkv({})},
+          {"wgkv", wgkv({{"host", "as-coded"}, {"prefill", "dense"}})},
+          {"wgkv", wgkv({{"select", "quest"}, {"budget", "64"}})},
+          {"wgkv", wgkv({{"evict", "snapkv"}, {"capacity", "80"}})}};
 }
+
+constexpr int64_t kLouisKvCapacity = 128 - 16 - 32;
 
 llm::Model SmallModel() {
   llm::Model model;
@@ -113,6 +160,15 @@ TEST_P(Plans, RecallWhatTheLogSays) {
               GetParam().method == "offload" ? cached * input_.model.KvBytesPerToken() : 0);
     return;
   }
+  if (GetParam().method == "louiskv") {
+    int64_t retrievals = 0;
+    for (const traces::LayerAccess& layer : log_->layers) {
+      for (uint8_t flags : layer.flags) retrievals += (flags & traces::kSelectedNow) != 0;
+    }
+    EXPECT_GT(retrievals, 0);
+    EXPECT_EQ(recalled, retrievals * kLouisKvCapacity * 2 * 24 * 2);  // K and V, d 24, bf16
+    return;
+  }
   int64_t units = 0;
   for (const traces::LayerAccess& layer : log_->layers) {
     if (layer.dense) continue;
@@ -120,8 +176,8 @@ TEST_P(Plans, RecallWhatTheLogSays) {
     const int64_t heads = layer.heads == 1 ? 2 : 1;
     units += heads * (layer.recalled_now.total() + layer.recalled_ahead.total());
   }
-  constexpr int64_t kPageHeadBytes = 2 * 16 * 24 * 2;  // K and V, 16 tokens, d 24, bf16
-  EXPECT_EQ(recalled, units * kPageHeadBytes);
+  const int64_t unit_head_bytes = 2 * log_->unit_tokens * 24 * 2;  // K and V, d 24, bf16
+  EXPECT_EQ(recalled, units * unit_head_bytes);
 }
 
 TEST_P(Plans, AttendWhatTheLogSays) {
@@ -203,19 +259,26 @@ TEST_P(Plans, PrefillOffloadsTheWholeCacheOnce) {
     EXPECT_EQ(offloaded, 0);
     return;
   }
-  // Layers that are dense stay on the GPU; paged methods offload whole pages.
+  // Layers that are dense stay on the GPU; paged methods offload whole pages, LouisKV what it
+  // clusters, ParisKV what lies between sink and window.
   const int64_t layers = input_.model.layers - method_->DenseLayers();
-  const int64_t tokens =
-      GetParam().method == "offload" ? input_.prompt_tokens : input_.prompt_tokens / 16 * 16;
+  int64_t tokens = input_.prompt_tokens / 16 * 16;
+  if (GetParam().method == "offload") tokens = input_.prompt_tokens;
+  if (GetParam().method == "louiskv") {
+    tokens = input_.prompt_tokens - 16 - (GetParam().params.contains("prompt_window") ? 0 : 32);
+  }
+  if (GetParam().method == "pariskv") tokens = input_.prompt_tokens - 16 - 32;
   EXPECT_EQ(offloaded, layers * tokens * input_.model.KvBytesPerTokenLayer());
 }
 
-TEST_P(Plans, ABatchMovesAsManyTimesTheBytes) {
+TEST_P(Plans, ABatchRecallsAsManyTimesTheBytes) {
   PlanInput batch = input_;
   batch.batch = 3;
   const auto read = [](const plan::Plan& plan) {
     int64_t bytes = 0;
-    for (const plan::Op& op : plan.ops) bytes += plan::Count(op.work).link_h2d;
+    for (const plan::Op& op : plan.ops) {
+      if (op.role == plan::Role::kRecall) bytes += plan::Count(op.work).link_h2d;
+    }
     return bytes;
   };
   const int64_t one = read(Decode()), three = read(methods::WriteDecode(*method_, batch));
@@ -227,6 +290,7 @@ std::string VariantName(const testing::TestParamInfo<Variant>& info) {
   std::string name = std::to_string(info.index) + info.param.method;
   for (const auto& [key, value] : info.param.params) {
     if (key == "budget" || key == "page" || key == "sink" || key == "window") continue;
+    if ((key == "tau" && value == "0.75") || key == "update") continue;
     name += key + value;
   }
   std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
@@ -291,9 +355,137 @@ TEST_F(FreeKvPieces, AStepWithoutHostDecisionsCanBeAGraph) {
   const plan::Plan graph = methods::WriteDecode(*method, input);
   EXPECT_LT(Simulation(graph, model).Run().end_of_all, Simulation(eager, model).Run().end_of_all);
 
-  for (const char* decides : {"freekv", "arkvale", "arkvale-freekv"}) {
+  for (const char* decides : {"freekv", "arkvale", "arkvale-freekv", "louiskv", "prkv"}) {
     EXPECT_THROW(methods::WriteDecode(*MakeMethod(decides, {}).method, input), Error) << decides;
   }
+}
+
+// LouisKV's pieces do what they are for.
+class LouisKvPieces : public testing::Test {
+ protected:
+  static PlanInput Input(const traces::AccessLog& log, bool graph = false) {
+    return {SmallModel(), 1, log.prompt_tokens, log.steps, graph, &log};
+  }
+  static traces::AccessLog Log(const methods::Method& method) {
+    methods::RandomTraceOptions options;
+    options.layers = 4;
+    options.similarity = 0.98;
+    options.steps = 120;
+    return methods::Replay(methods::RandomTrace(options), "", "louiskv", method);
+  }
+  static std::unique_ptr<methods::Method> Make(ParamValues params) {
+    params.insert({{"budget", "128"}, {"sink", "16"}, {"window", "32"}});
+    return MakeMethod("louiskv", params).method;
+  }
+  static Picoseconds Time(const ParamValues& params, const char* link = "50.7GB/s") {
+    const auto method = Make(params);
+    const traces::AccessLog log = Log(*method);
+    hardware::Profile machine = hardware::FindProfile("h200");
+    hardware::Set(machine, "link.h2d", link);
+    const plan::Plan plan = methods::WriteDecode(*method, Input(log));
+    return Simulation(plan, hardware::CostModel(machine)).Run().end_of_all;
+  }
+};
+
+TEST_F(LouisKvPieces, BoundariesSaveRetrievals) {
+  EXPECT_LT(Time({}, "1GB/s"), Time({{"trigger", "every-token"}}, "1GB/s"));
+}
+
+TEST_F(LouisKvPieces, GroupsMoveLessThanQueryHeads) {
+  EXPECT_LT(Time({}, "1GB/s"), Time({{"group", "query-head"}}, "1GB/s"));
+}
+
+TEST_F(LouisKvPieces, OneKernelSelectsFasterThanPasses) {
+  EXPECT_LT(Time({}), Time({{"kernel", "passes"}}));
+}
+
+TEST_F(LouisKvPieces, EverySegmentThatLeavesIsOffloadedOnce) {
+  const auto method = Make({});
+  const traces::AccessLog log = Log(*method);
+  const plan::Plan plan = methods::WriteDecode(*method, Input(log));
+  std::map<int, int64_t> offloaded;  // tokens by layer
+  for (const plan::Op& op : plan.ops) {
+    if (op.role != plan::Role::kOffload) continue;
+    offloaded[op.layer] += plan::Count(op.work).link_d2h / SmallModel().KvBytesPerTokenLayer();
+  }
+  ASSERT_EQ(offloaded.size(), 2u);
+  // What the last step attends beside its choice is still in the buffer; the rest has left.
+  for (const traces::LayerAccess& layer : log.layers) {
+    if (layer.dense) continue;
+    const int64_t buffered = layer.attended_tokens.back() - 16 - kLouisKvCapacity;
+    EXPECT_EQ(offloaded[layer.layer], 32 + log.steps - buffered) << layer.layer;
+  }
+}
+
+TEST_F(LouisKvPieces, RetrievalAtAStrideCanBeAGraph) {
+  const auto method = Make({{"trigger", "stride"}});
+  const traces::AccessLog log = Log(*method);
+  const hardware::CostModel model(hardware::FindProfile("h200"));
+  const plan::Plan eager = methods::WriteDecode(*method, Input(log));
+  const plan::Plan graph = methods::WriteDecode(*method, Input(log, true));
+  EXPECT_LT(Simulation(graph, model).Run().end_of_all, Simulation(eager, model).Run().end_of_all);
+}
+
+TEST_F(LouisKvPieces, ClusteringHidesBehindThePrefill) {
+  const auto method = MakeMethod("louiskv", {}).method;
+  const PlanInput input{llm::FindModel("llama-3.1-8b"), 1, 32768, 0, false, nullptr};
+  const auto time = [&](const methods::Method& m) {
+    const hardware::CostModel model(hardware::FindProfile("h200"));
+    return Seconds(Simulation(methods::WritePrefill(m, input), model).Run().end_of_all);
+  };
+  EXPECT_LT(time(*method), 1.05 * time(*MakeMethod("full", {}).method));
+}
+
+// PRKV's pieces do what they are for.
+class PrkvPieces : public testing::Test {
+ protected:
+  static plan::Plan Decode(ParamValues params) {
+    params.insert({{"budget", "256"}, {"page", "16"}, {"window", "32"}, {"update", "25"}});
+    methods::RandomTraceOptions options;
+    options.layers = 4;
+    options.prompt = 2000;
+    options.prompt_queries = 32;
+    const auto method = MakeMethod("prkv", params).method;
+    const traces::AccessLog log =
+        methods::Replay(methods::RandomTrace(options), "", "prkv", *method);
+    return methods::WriteDecode(*method,
+                                {SmallModel(), 1, options.prompt, options.steps, false, &log});
+  }
+  static Picoseconds Time(const ParamValues& params) {
+    hardware::Profile machine = hardware::FindProfile("h200");
+    hardware::Set(machine, "link.d2h", "5GB/s");
+    return Simulation(Decode(params), hardware::CostModel(machine)).Run().end_of_all;
+  }
+};
+
+TEST_F(PrkvPieces, BatchedTransferIsFasterThanPageByPage) {
+  EXPECT_LT(Time({}), Time({{"transfer", "per-page"}}));
+}
+
+TEST_F(PrkvPieces, ContiguousPagesAreFasterToGather) {
+  EXPECT_LT(Time({{"transfer", "per-page"}}), Time({{"transfer", "per-page"}, {"layout", "nhd"}}));
+}
+
+TEST_F(PrkvPieces, WriteBackNeedNotBeWaitedFor) {
+  EXPECT_LT(Time({}), Time({{"async_write_back", "off"}}));
+}
+
+TEST_F(PrkvPieces, EveryUpdateFetchesAndWritesBackTheLayer) {
+  std::map<int, std::pair<int64_t, int64_t>> bytes;  // by step
+  for (const plan::Op& op : Decode({}).ops) {
+    const plan::WorkCounts counts = plan::Count(op.work);
+    if (op.role == plan::Role::kIndex) bytes[op.step].first += counts.link_h2d;
+    if (op.role == plan::Role::kOffload) bytes[op.step].second += counts.link_d2h;
+  }
+  for (const int step : {25, 50}) {
+    // All whole pages before the window; the step that fills a page offloads that too.
+    const int64_t context = 2000 + step + 1;
+    const int64_t cached = ((context + 15) / 16 - 2) * 16;
+    const int64_t layers = 4 * SmallModel().KvBytesPerTokenLayer();
+    EXPECT_EQ(bytes[step].first, cached * layers);
+    EXPECT_EQ(bytes[step].second, (cached + (context % 16 == 1 ? 16 : 0)) * layers);
+  }
+  EXPECT_EQ(bytes[24].first, 0);
 }
 
 }  // namespace

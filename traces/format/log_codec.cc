@@ -75,6 +75,7 @@ int64_t AppendStep(const LayerAccess& layer, int32_t step, proto::LayerAccess* m
   AppendColumn(layer.similarity, begin, end, message->mutable_similarity());
   AppendColumn(layer.attended_tokens, begin, end, message->mutable_attended_tokens());
   AppendColumn(layer.evicted, begin, end, message->mutable_evicted());
+  AppendColumn(layer.cached_tokens, begin, end, message->mutable_cached_tokens());
   AppendColumn(layer.attention_mass, step, step + 1, message->mutable_attention_mass());
   AppendColumn(layer.output_error, step, step + 1, message->mutable_output_error());
   return 12 + 10 * layer.heads +
@@ -99,6 +100,7 @@ std::string PieceFault(const proto::LayerAccess& piece, int64_t log_steps) {
   const auto wrong = [](int64_t size, int64_t want) { return size != 0 && size != want; };
   if (wrong(std::ssize(piece.flags()), cells) || wrong(piece.similarity_size(), cells) ||
       wrong(piece.attended_tokens_size(), cells) || wrong(piece.evicted_size(), cells) ||
+      wrong(piece.cached_tokens_size(), cells) ||
       wrong(piece.output_error_size(), piece.steps()) ||
       wrong(piece.attention_mass_size(), piece.steps())) {
     return "a column holds neither one entry a cell nor none";
@@ -134,6 +136,7 @@ void AppendPiece(const proto::LayerAccess& piece, LayerAccess* layer) {
   AppendField(piece.similarity(), &layer->similarity);
   AppendField(piece.attended_tokens(), &layer->attended_tokens);
   AppendField(piece.evicted(), &layer->evicted);
+  AppendField(piece.cached_tokens(), &layer->cached_tokens);
   AppendField(piece.attention_mass(), &layer->attention_mass);
   AppendField(piece.output_error(), &layer->output_error);
   AppendLists(piece.selected(), &layer->selected);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "models/methods/layer_tensors.h"
@@ -18,6 +19,8 @@ struct LogCell {
   std::span<const uint32_t> recalled_now{};
   std::span<const uint32_t> recalled_ahead{};
   int32_t evicted = 0;
+  /// Tokens kept, of methods that drop some for good.
+  std::optional<int64_t> cached_tokens{};
 };
 
 class LogCells {
@@ -37,6 +40,9 @@ class LogCells {
     access_.recalled_now.Append(cell.recalled_now);
     access_.recalled_ahead.Append(cell.recalled_ahead);
     access_.evicted.push_back(cell.evicted);
+    if (cell.cached_tokens) {
+      access_.cached_tokens.push_back(static_cast<int32_t>(*cell.cached_tokens));
+    }
     access_.attended_tokens.push_back(static_cast<int32_t>(attended_.TokensInLastCell()));
   }
 

@@ -65,4 +65,25 @@ std::vector<uint32_t> Best(std::span<const float> scores, uint32_t first_id, int
   return Best(ids, scores, first_id, count);
 }
 
+std::vector<Taken> BestWithin(std::span<const float> scores, std::span<const uint32_t> offsets,
+                              int64_t capacity) {
+  std::vector<uint32_t> heap(scores.size());
+  std::iota(heap.begin(), heap.end(), 0u);
+  const auto worse = [scores](uint32_t a, uint32_t b) {
+    return scores[a] != scores[b] ? scores[a] < scores[b] : a > b;
+  };
+  std::make_heap(heap.begin(), heap.end(), worse);
+  std::vector<Taken> taken;
+  for (auto end = heap.end(); end != heap.begin() && capacity > 0; --end) {
+    const uint32_t unit = heap.front();
+    std::pop_heap(heap.begin(), end, worse);
+    const int64_t tokens = std::min<int64_t>(offsets[unit + 1] - offsets[unit], capacity);
+    taken.push_back({unit, tokens});
+    capacity -= tokens;
+  }
+  std::sort(taken.begin(), taken.end(),
+            [](const Taken& a, const Taken& b) { return a.unit < b.unit; });
+  return taken;
+}
+
 }  // namespace stallcast::methods

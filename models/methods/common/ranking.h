@@ -28,4 +28,14 @@ std::vector<uint32_t> Best(std::span<const uint32_t> ids, std::span<const float>
 /// The same of the ids first_id, first_id + 1, ... that have a score.
 std::vector<uint32_t> Best(std::span<const float> scores, uint32_t first_id, int64_t count);
 
+/// A unit and how many of its tokens are taken.
+struct Taken {
+  uint32_t unit = 0;
+  int64_t tokens = 0;
+};
+/// Units of offsets[u + 1] - offsets[u] > 0 tokens for u < scores.size(), best first: whole ones
+/// while they fit into `capacity` tokens, then as much of the next one as does. Ascending by unit.
+std::vector<Taken> BestWithin(std::span<const float> scores, std::span<const uint32_t> offsets,
+                              int64_t capacity);
+
 }  // namespace stallcast::methods

@@ -19,6 +19,7 @@ using Vector = std::vector<double>;
 
 /// One layer in double precision.
 struct Layer {
+  Layer() = default;
   Layer(const traces::Trace& trace, int layer);
 
   int kv_heads, query_heads, group, dim, steps;
@@ -60,6 +61,15 @@ inline Vector Softmax(Vector logits) {
   for (double& x : logits) sum += x = std::exp(x - max);
   for (double& x : logits) x /= sum;
   return logits;
+}
+
+/// The nearest number of 8 significant bits, ties to even.
+inline double Bf16(double value) {
+  if (value == 0) return 0;
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  const double unit = std::ldexp(1.0, exponent - 8);
+  return std::nearbyint(value / unit) * unit;
 }
 
 struct Bounds {

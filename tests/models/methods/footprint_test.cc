@@ -68,6 +68,50 @@ TEST(Footprint, ArkValeHasNoBuffersAndOneMapALayer) {
   EXPECT_EQ(Of("arkvale-freekv", {}).gpu_kv, Of("freekv", {}).gpu_kv);
 }
 
+// Paper, table 3, in tokens of all layers: B + n / 2c + m / 2s for c = s = 16, Qwen3-8B, 32K + 16K.
+TEST(Footprint, LouisKvIsItsTableThree) {
+  llm::Model model;
+  model.layers = 36;
+  model.query_heads = 32;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  constexpr int64_t kInput = 32768, kOutput = 16384, kBudget = 1024, kSize = 16;
+  const Footprint bytes = MakeMethod("louiskv", {{"budget", "1024"}, {"dense_layers", "0"}})
+                              .method->Bytes(model, kInput + kOutput, 4);
+  constexpr int64_t kTokens = kBudget + kInput / (2 * kSize) + kOutput / (2 * kSize);
+  EXPECT_EQ(bytes.gpu_kv + bytes.gpu_index, int64_t{4} * 4 * 36 * 8 * 128 * kTokens);
+  // Beside it: the tokens of the units and where those begin, and the last queries.
+  constexpr int64_t kUnits = (kInput + kOutput) / kSize;
+  EXPECT_EQ(bytes.gpu_buffers,
+            int64_t{4} * 36 * (8 * 4 * (kInput + kOutput + kUnits + 1) + 32 * 128 * 2));
+  EXPECT_EQ(bytes.host, int64_t{4} * 36 * 4096 * (kInput + kOutput - 64 - 256));
+}
+
+TEST(Footprint, LouisKvDenseLayersAreWholeAndQueryHeadsChooseForThemselves) {
+  const Footprint bytes = Of("louiskv", {});
+  EXPECT_EQ(bytes.gpu_kv, kTokenLayer * (2 * kContext + int64_t{30} * 2048));
+  const Footprint alone = Of("louiskv", {{"group", "query-head"}});
+  EXPECT_EQ(alone.gpu_kv - bytes.gpu_kv, int64_t{30} * 3 * kTokenLayer * (2048 - 64 - 256));
+  EXPECT_EQ(Of("louiskv", {}, 1000).gpu_kv, kTokenLayer * 1000 * 32);
+  // Staged: the rows of all heads, pinned and where they land.
+  const Footprint staged = Of("louiskv", {{"recall", "staged"}});
+  EXPECT_EQ(staged.host - bytes.host, kTokenLayer * (2048 - 64 - 256));
+}
+
+TEST(Footprint, PrkvAddsALayerToRestructureAndAStagingBuffer) {
+  const Footprint bytes = Of("prkv", {{"budget", "1088"}});
+  EXPECT_EQ(bytes.gpu_kv, kTokenLayer * 32 * 1088);
+  EXPECT_EQ(bytes.gpu_index, int64_t{32} * 8 * (1024 * 512 + (1024 + 34) * 4));
+  constexpr int64_t kMissed = 1024 * kTokenLayer;
+  EXPECT_EQ(bytes.gpu_buffers,
+            2 * kContext * kTokenLayer + int64_t{32} * 64 * 32 * 128 * 2 + kMissed);
+  EXPECT_EQ(bytes.host, 32 * kContext * kTokenLayer + kMissed);
+  const Footprint plain =
+      Of("prkv", {{"budget", "1088"}, {"static_ratio", "0"}, {"transfer", "per-page"}});
+  EXPECT_EQ(plain.gpu_buffers, 0);
+  EXPECT_EQ(plain.host, 32 * kContext * kTokenLayer);
+}
+
 TEST(Footprint, ContextsUnderTheBudgetTakeWhatTheyHold) {
   EXPECT_EQ(Of("freekv", {}, 1000).gpu_kv, kTokenLayer * 32 * 1024);  // whole pages
 }

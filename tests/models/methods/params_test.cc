@@ -77,9 +77,9 @@ TEST(Methods, RefuseEveryBadValueOfEveryParameter) {
       const bool number =
           spec.type == ParamSpec::Type::kInteger || spec.type == ParamSpec::Type::kReal;
       if (number) {
-        bad.insert(bad.end(),
-                   {"nan", "inf", "-inf", "1e999", "-1e300", "99999999999999999999", "128GB", "2k",
-                    "0x10", "1,5", "+-1", "-1", WriteNumber(spec, spec.max + 1)});
+        bad.insert(bad.end(), {"nan", "inf", "-inf", "1e999", "-1e300", "99999999999999999999",
+                               "128GB", "2k", "0x10", "1,5", "+-1", WriteNumber(spec, spec.min - 1),
+                               WriteNumber(spec, spec.max + 1)});
       }
       if (spec.type == ParamSpec::Type::kInteger) bad.insert(bad.end(), {"64.5", "1e-3"});
       if (spec.type == ParamSpec::Type::kFlag) bad.insert(bad.end(), {"2", "yes please"});
@@ -119,6 +119,12 @@ TEST(Methods, RefuseBudgetsThatCannotBe) {
       {"quest", {{"budget", "16"}}, "one to choose"},
       {"quest", {{"budget", "100"}}, "whole number of 16-token pages"},
       {"streaming", {{"budget", "4"}}, "sink and one token"},
+      {"prkv", {{"budget", "64"}}, "window and one page"},
+      {"prkv", {{"budget", "1000"}}, "whole number of 32-token pages"},
+      {"prkv", {{"window", "65"}}, "window of 65"},
+      {"louiskv", {{"budget", "335"}}, "sink, window and one cluster"},
+      {"louiskv", {{"cluster", "4096"}}, "sink, window and one cluster"},
+      {"louiskv", {{"window", "2048"}}, "sink, window and one cluster"},
   };
   for (const auto& c : cases) {
     const Error error = UsageErrorOf([&] { MakeMethod(c.method, c.values); });
@@ -126,16 +132,26 @@ TEST(Methods, RefuseBudgetsThatCannotBe) {
   }
   EXPECT_NO_THROW(MakeMethod("freekv", {{"budget", "1056"}}));
   EXPECT_NO_THROW(MakeMethod("arkvale", {{"topk", "4"}}));
+  EXPECT_NO_THROW(MakeMethod("louiskv", {{"budget", "336"}, {"tau", "-1"}}));
 }
 
 TEST(Methods, RefuseMoreDenseLayersThanTheModelHas) {
   llm::Model model;
   model.title = "tiny";
   model.layers = 6;
-  for (const char* name : {"quest", "arkvale", "freekv"}) {
+  for (const char* name : {"quest", "arkvale", "freekv", "louiskv", "prkv"}) {
     MakeMethod(name, {{"dense_layers", "6"}}).method->Check(model, 1000);
     UsageErrorOf([&] { MakeMethod(name, {{"dense_layers", "7"}}).method->Check(model, 1000); });
   }
+}
+
+TEST(Methods, PrkvNeedsAPromptAsLongAsItsWindow) {
+  llm::Model model;
+  model.layers = 6;
+  const auto prkv = MakeMethod("prkv", {}).method;
+  prkv->Check(model, 64);
+  const Error error = UsageErrorOf([&] { prkv->Check(model, 63); });
+  EXPECT_NE(error.problem().find("shorter than the observation window"), std::string::npos);
 }
 
 }  // namespace

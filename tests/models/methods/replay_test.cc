@@ -20,12 +20,18 @@ using traces::TensorKind;
 // Parameters that make every method select on the small random traces.
 ParamValues Small(const std::string& method) {
   if (method == "full" || method == "offload") return {};
+  if (method == "pariskv") {
+    return {{"topk", "20"},   {"sink", "16"},       {"local", "32"},
+            {"update", "64"}, {"dense_until", "0"}, {"subspaces", "4"}};
+  }
+  if (method == "wgkv") return {{"window", "16"}, {"page", "8"}, {"gate", "oracle"}};
   ParamValues values{{"budget", "96"}};
   if (method == "streaming") return values;
-  values["page"] = "8";
   values["dense_layers"] = "1";
+  values[method == "louiskv" ? "cluster" : "page"] = "8";
   if (method == "quest") return values;
-  values["sink"] = values["window"] = "16";
+  values["window"] = "16";
+  if (method != "prkv") values["sink"] = "16";
   return values;
 }
 

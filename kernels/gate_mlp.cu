@@ -1,0 +1,238 @@
+// WG-KV's gate. Many tokens: a CTA takes 128 tokens of one head, whose normalised keys stay in
+// shared memory while the hidden units pass by in tiles of 64; a hidden unit is activated and
+// weighed in the registers that its product ends in. A few tokens: a warp a hidden unit.
+#include <string>
+
+#include "kernels/cuda_error.h"
+#include "kernels/wgkv.h"
+#include "traces/common/error.h"
+
+namespace stallcast::kernels {
+namespace {
+
+constexpr unsigned kAll = 0xffffffffu;
+constexpr float kEpsilon = 1e-6f;
+constexpr int kThreads = 256;
+constexpr int kTokens = 128;  // of a CTA
+constexpr int kUnits = 64;    // of a tile
+constexpr int kFew = 8;       // tokens up to which a warp takes a unit
+constexpr int kFewThreads = 512;
+
+__device__ float WarpSum(float value) {
+  for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAll, value, lanes);
+  return value;
+}
+
+__device__ float Gelu(float x) { return 0.5f * x * (1 + erff(x * 0.70710678f)); }
+__device__ float Sigmoid(float x) { return 1 / (1 + __expf(-x)); }
+
+/// One warp: a key over its root mean square, times the norm's weight; lane l has elements
+/// l * kEach and on.
+template <int kEach>
+__device__ void Normalise(const __nv_bfloat16* key, const __nv_bfloat16* norm,
+                          __nv_bfloat162 (&out)[kEach / 2]) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  float x[kEach], squares = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    x[i] = __bfloat162float(key[lane * kEach + i]);
+    squares += x[i] * x[i];
+  }
+  const float factor = rsqrtf(WarpSum(squares) / (32 * kEach) + kEpsilon);
+#pragma unroll
+  for (int i = 0; i < kEach; i += 2) {
+    const float a = norm == nullptr ? 1 : __bfloat162float(norm[lane * kEach + i]);
+    const float b = norm == nullptr ? 1 : __bfloat162float(norm[lane * kEach + i + 1]);
+    out[i / 2] = __floats2bfloat162_rn(x[i] * factor * a, x[i + 1] * factor * b);
+  }
+}
+
+/// 16-byte pieces of a row, permuted by its number so that a column of 8 rows meets every bank.
+template <int kInputs>
+__device__ uint32_t At(int row, int piece) {
+  return row * kInputs * 2 + ((piece & ~7) + ((piece ^ row) & 7)) * 16;
+}
+
+__device__ void CopyAsync(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+__device__ void LoadMatrices(uint32_t (&a)[4], uint32_t from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+               : "r"(from)
+               : "memory");
+}
+
+__device__ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(kThreads)
+    GateKernel(const GateWeights weights, const TokenView before, const TokenView after, int tokens,
+               float* __restrict__ scores, int64_t score_stride) {
+  constexpr int kInputs = 2 * kDim, kPieces = kInputs / 8, kEach = kDim / 32;
+  constexpr int kTileBytes = kUnits * kInputs * 2;
+  extern __shared__ __align__(128) unsigned char shared[];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int head = static_cast<int>(blockIdx.y);
+  const int first = static_cast<int>(blockIdx.x) * kTokens;
+  const auto inputs = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const uint32_t tiles = inputs + kTokens * kInputs * 2;
+  const __nv_bfloat16* w1 = weights.w1 + int64_t{head} * weights.hidden * kInputs;
+  const auto load = [&](int tile) {
+    const uint32_t to = tiles + tile % 2 * kTileBytes;
+#pragma unroll
+    for (int i = 0; i < kUnits * kPieces / kThreads; ++i) {
+      const int at = i * kThreads + thread;
+      CopyAsync(to + At<kInputs>(at / kPieces, at % kPieces),
+                w1 + (int64_t{tile} * kUnits + at / kPieces) * kInputs + at % kPieces * 8);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+  load(0);
+  // Each warp normalises the 16 tokens that it will multiply.
+  for (int i = 0; i < 16; ++i) {
+    const int row = warp * 16 + i;
+    const int token = min(first + row, tokens - 1);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const TokenView& view = half == 0 ? before : after;
+      __nv_bfloat162 x[kEach / 2];
+      Normalise<kEach>(view.data + head * view.row_stride + token * view.token_stride,
+                       half == 0 ? weights.pre_norm : weights.post_norm, x);
+      const int element = half * kDim + lane * kEach;
+      auto* to = reinterpret_cast<__nv_bfloat162*>(shared + At<kInputs>(row, element / 8) +
+                                                   element % 8 * 2);
+#pragma unroll
+      for (int pair = 0; pair < kEach / 2; ++pair) to[pair] = x[pair];
+    }
+  }
+  __syncwarp();
+  float total[2] = {};
+  const int tile_count = weights.hidden / kUnits;
+  for (int tile = 0; tile < tile_count; ++tile) {
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+    if (tile + 1 < tile_count) load(tile + 1);
+    const uint32_t units = tiles + tile % 2 * kTileBytes;
+    float product[kUnits / 8][4] = {};
+#pragma unroll 4
+    for (int k = 0; k < kInputs / 16; ++k) {
+      uint32_t a[4];
+      LoadMatrices(a, inputs + At<kInputs>(warp * 16 + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+      for (int n = 0; n < kUnits / 16; ++n) {
+        uint32_t b[4];
+        LoadMatrices(b,
+                     units + At<kInputs>(n * 16 + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+        MultiplyAdd(product[2 * n], a, b[0], b[1]);
+        MultiplyAdd(product[2 * n + 1], a, b[2], b[3]);
+      }
+    }
+    const int64_t unit = int64_t{head} * weights.hidden + tile * kUnits + lane % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < kUnits / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int64_t at = unit + n * 8 + i % 2;
+        total[i / 2] += Gelu(product[n][i] + __bfloat162float(weights.b1[at])) *
+                        __bfloat162float(weights.w2[at]);
+      }
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    total[r] += __shfl_xor_sync(kAll, total[r], 1);
+    total[r] += __shfl_xor_sync(kAll, total[r], 2);
+    const int token = first + warp * 16 + lane / 4 + r * 8;
+    if (lane % 4 == 0 && token < tokens) {
+      scores[head * score_stride + token] = Sigmoid(total[r] + __bfloat162float(weights.b2[head]));
+    }
+  }
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(kFewThreads)
+    GateFewKernel(const GateWeights weights, const TokenView before, const TokenView after,
+                  float* __restrict__ scores, int64_t score_stride) {
+  constexpr int kInputs = 2 * kDim, kEach = kDim / 32, kWide = kInputs / 32;
+  __shared__ __align__(16) __nv_bfloat162 input[kDim];
+  __shared__ float sums[kFewThreads / 32];
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const int head = static_cast<int>(blockIdx.x), token = static_cast<int>(blockIdx.y);
+  if (warp < 2) {
+    const TokenView& view = warp == 0 ? before : after;
+    __nv_bfloat162 x[kEach / 2];
+    Normalise<kEach>(view.data + head * view.row_stride + token * view.token_stride,
+                     warp == 0 ? weights.pre_norm : weights.post_norm, x);
+#pragma unroll
+    for (int pair = 0; pair < kEach / 2; ++pair) {
+      input[warp * kDim / 2 + lane * kEach / 2 + pair] = x[pair];
+    }
+  }
+  __syncthreads();
+  float own[kWide];
+#pragma unroll
+  for (int i = 0; i < kWide; i += 2) {
+    const float2 pair = __bfloat1622float2(input[lane * kWide / 2 + i / 2]);
+    own[i] = pair.x;
+    own[i + 1] = pair.y;
+  }
+  float total = 0;
+#pragma unroll 8
+  for (int unit = warp; unit < weights.hidden; unit += kFewThreads / 32) {
+    const int64_t at = int64_t{head} * weights.hidden + unit;
+    const auto* row =
+        reinterpret_cast<const __nv_bfloat162*>(weights.w1 + at * kInputs) + lane * kWide / 2;
+    float dot = 0;
+#pragma unroll
+    for (int i = 0; i < kWide / 2; ++i) {
+      const float2 w = __bfloat1622float2(row[i]);
+      dot += w.x * own[2 * i] + w.y * own[2 * i + 1];
+    }
+    dot = WarpSum(dot);
+    total += Gelu(dot + __bfloat162float(weights.b1[at])) * __bfloat162float(weights.w2[at]);
+  }
+  if (lane == 0) sums[warp] = total;
+  __syncthreads();
+  if (warp != 0) return;
+  total = WarpSum(lane < kFewThreads / 32 ? sums[lane] : 0);
+  if (lane == 0) {
+    scores[head * score_stride + token] = Sigmoid(total + __bfloat162float(weights.b2[head]));
+  }
+}
+
+}  // namespace
+
+void GateMlp(const GateWeights& weights, const TokenView& before_rope, const TokenView& after_rope,
+             int32_t tokens, float* scores, int64_t score_stride, cudaStream_t stream) {
+  if ((weights.head_dim != 64 && weights.head_dim != 128) || weights.hidden < kUnits ||
+      weights.hidden % kUnits != 0) {
+    throw Error("a gate of " + std::to_string(weights.hidden) + " units for heads of " +
+                    std::to_string(weights.head_dim),
+                "GateMlp", "use head dimensions of 64 or 128 and a multiple of 64 units");
+  }
+  if (tokens <= 0 || weights.kv_heads <= 0) return;
+  const auto heads = static_cast<unsigned>(weights.kv_heads);
+  if (tokens <= kFew) {
+    const auto kernel = weights.head_dim == 128 ? GateFewKernel<128> : GateFewKernel<64>;
+    kernel<<<dim3(heads, static_cast<unsigned>(tokens)), kFewThreads, 0, stream>>>(
+        weights, before_rope, after_rope, scores, score_stride);
+  } else {
+    const auto kernel = weights.head_dim == 128 ? GateKernel<128> : GateKernel<64>;
+    const int bytes = (kTokens + 2 * kUnits) * 2 * weights.head_dim * 2;
+    Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+          "cudaFuncSetAttribute");
+    const dim3 grid(static_cast<unsigned>((tokens + kTokens - 1) / kTokens), heads);
+    kernel<<<grid, kThreads, static_cast<size_t>(bytes), stream>>>(weights, before_rope, after_rope,
+                                                                   tokens, scores, score_stride);
+  }
+  CheckLaunch("GateMlp");
+}
+
+}  // namespace stallcast::kernels

@@ -1,0 +1,54 @@
+// WG-KV's stages: the gate, admission to a head's pages, and prefill attention that skips what the
+// gate masks.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/paged_kv.h"
+#include "kernels/token_view.h"
+
+namespace stallcast::kernels {
+
+/// The weights of one layer's gates, as the public checkpoints store them: w1 [H][hidden][2 d],
+/// b1 and w2 [H][hidden], b2 [H]. Norms may be null: ones.
+struct GateWeights {
+  const __nv_bfloat16 *w1 = nullptr, *b1 = nullptr, *w2 = nullptr, *b2 = nullptr;
+  const __nv_bfloat16 *pre_norm = nullptr, *post_norm = nullptr;  ///< [d]
+  int32_t kv_heads = 0, head_dim = 0, hidden = 0;
+};
+
+/// scores[head][score_stride apart][token] = sigmoid(MLP of a token's keys before and after RoPE),
+/// each divided by its root mean square and rounded to bf16. Row h of the views is KV head h;
+/// values are not read. head_dim 64 or 128, hidden a multiple of 64.
+void GateMlp(const GateWeights& weights, const TokenView& before_rope, const TokenView& after_rope,
+             int32_t tokens, float* scores, int64_t score_stride, cudaStream_t stream);
+
+/// Appends those of tokens [0, tokens) of each row whose score is at least `threshold`, in order,
+/// to the row's pages: row r's n-th token goes to slot table[r * max_pages + n / page_tokens] of
+/// head 0 of `cache` (pages are of one head). `lengths` [rows] is read and brought up to date;
+/// `columns` (may be null) [rows][tokens] and `admitted` (may be null) [rows][tokens] get the
+/// tokens' numbers and a flag each. Row r's scores begin at scores + r * score_stride. `workspace`:
+/// AdmitWorkspace() integers.
+void Admit(const TokenView& tokens_view, const float* scores, int64_t score_stride, int32_t rows,
+           int32_t tokens, float threshold, const PagedKv& cache, const int32_t* table,
+           int32_t max_pages, int32_t* lengths, int32_t* columns, uint8_t* admitted,
+           int32_t* workspace, cudaStream_t stream);
+int64_t AdmitWorkspace(int32_t rows, int32_t tokens);
+
+struct VerticalSlashArgs {
+  const __nv_bfloat16* query = nullptr;    ///< [sequence][tokens][kv_heads * group][head_dim]
+  TokenView kv{};                          ///< row: sequence * kv_heads + KV head
+  const int32_t* columns = nullptr;        ///< [row][tokens]: admitted tokens, ascending
+  const int32_t* column_counts = nullptr;  ///< [row]
+  const uint8_t* admitted = nullptr;       ///< [row][tokens]
+  __nv_bfloat16* output = nullptr;         ///< like query
+  int32_t sequences = 0, tokens = 0, window = 0;
+  int32_t kv_heads = 0, group = 0, head_dim = 0;
+  float scale = 0;
+};
+
+/// Causal attention of a prompt where token i sees j if i - j < window or j is admitted. Blocks of
+/// keys that no query of a tile sees are not read. head_dim 128.
+void VerticalSlashAttention(const VerticalSlashArgs& args, cudaStream_t stream);
+
+}  // namespace stallcast::kernels

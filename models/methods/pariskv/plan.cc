@@ -1,0 +1,132 @@
+#include "models/methods/pariskv/plan.h"
+
+#include <algorithm>
+
+namespace stallcast::methods {
+namespace {
+
+using plan::Copy;
+using plan::CopyPath;
+using plan::Direction;
+using plan::LaneId;
+using plan::OpId;
+using plan::Role;
+
+// Sizes depend on the context alone, so the plan follows the run's context and not the log's.
+class ParisKvPlan : public PlanWriter {
+ public:
+  ParisKvPlan(DecoderPlan& plan, const ParisKvParams& params)
+      : plan_(plan),
+        builder_(plan.builder),
+        model_(plan.input.model),
+        params_(params),
+        subspaces_(static_cast<int32_t>(params.subspaces)),
+        heads_(params.query == ParisKvParams::Query::kQueryHead ? model_.query_heads
+                                                                : model_.kv_heads),
+        offload_(builder_.AddStream("offload", plan.host)) {
+    if (AsCoded()) plan.RefuseGraph("pariskv", "use offload=async, or no graphs");
+  }
+
+  void BeginStep(int step) override {
+    if (step == 0 || step % params_.update != 0) return;
+    const int64_t before = Region(step - 1);
+    const int64_t tokens = Region(step) - before;
+    for (int layer = 0; layer < model_.layers && tokens > 0; ++layer) {
+      const OpId copied = Offload(layer, tokens);
+      Encode(layer, tokens);
+      // The rest of the window moves to its start.
+      builder_.SetRole(Role::kLayout);
+      builder_.Run(
+          plan_.compute,
+          plan::Layout{2 * Rows() * std::min(params_.local, before + params_.local), RowBytes()},
+          {copied});
+    }
+    if (AsCoded()) {
+      builder_.At(-1, Role::kSync);
+      builder_.SyncStream(plan_.host, offload_);
+    }
+  }
+
+  void Attention(int step, int layer) override {
+    const int64_t tokens = Region(step);
+    const int64_t context = plan_.Context(step);
+    if (tokens == 0 || context < params_.first_sparse()) {
+      plan_.AttendAll(step, layer);
+      return;
+    }
+    const int64_t chosen = std::min(params_.topk, tokens);
+    const int64_t candidates = Candidates(params_, tokens);
+    const int32_t group = model_.query_heads / heads_;
+    builder_.At(layer, Role::kSelection);
+    builder_.Run(plan_.compute,
+                 plan::CollisionTable{SelectionRows(), group, model_.head_dim, subspaces_});
+    builder_.Run(plan_.compute, plan::CollisionScore{SelectionRows(), Rows(), tokens, subspaces_});
+    builder_.Run(plan_.compute, plan::BucketTopK{SelectionRows(), tokens, candidates});
+    builder_.Run(plan_.compute,
+                 plan::Rerank{SelectionRows(), candidates, model_.head_dim, subspaces_});
+    builder_.Run(plan_.compute, plan::TopK{SelectionRows(), candidates, chosen});
+    builder_.SetRole(Role::kRecall);
+    const bool split = params_.pool == ParisKvParams::Pool::kSplit;
+    builder_.Run(plan_.compute, plan::ZeroCopyGather{SelectionRows() * chosen * (split ? 2 : 1),
+                                                     RowBytes() * (split ? 1 : 2),
+                                                     static_cast<int32_t>(params_.fetch_blocks)});
+    const int64_t attended = params_.sink + context - (params_.sink + tokens) + chosen;
+    builder_.SetRole(Role::kAttention);
+    builder_.Run(plan_.compute,
+                 plan::DecodeAttention{SelectionRows() * attended, attended, plan_.input.batch,
+                                       heads_, group, model_.head_dim});
+  }
+
+  void BeforePrefillAttention(int layer) override {
+    const int64_t tokens = Region(0);
+    if (tokens == 0) return;
+    Offload(layer, tokens);
+    Encode(layer, tokens);
+    if (!AsCoded()) return;
+    builder_.SetRole(Role::kSync);
+    builder_.SyncStream(plan_.host, offload_);
+  }
+
+  void EndPrefill() override { builder_.SyncStream(plan_.host, offload_); }
+
+ private:
+  bool AsCoded() const { return params_.offload == ParisKvParams::Offload::kAsCoded; }
+  int64_t Rows() const { return plan_.kv_rows(); }
+  int64_t SelectionRows() const { return int64_t{plan_.input.batch} * heads_; }
+  Bytes RowBytes() const { return int64_t{model_.head_dim} * model_.element_bytes; }
+  /// Tokens between sink and window.
+  int64_t Region(int step) const {
+    return params_.RetrievalEnd(plan_.input.prompt_tokens, step) - params_.sink;
+  }
+
+  void Encode(int layer, int64_t tokens) {
+    builder_.At(layer, Role::kIndex);
+    builder_.Run(plan_.compute, plan::KeyEncode{Rows() * tokens, model_.head_dim, subspaces_});
+  }
+
+  // Keys and values are two runs of rows each, or one of pairs.
+  OpId Offload(int layer, int64_t tokens) {
+    const OpId ready = builder_.Last(plan_.compute);
+    builder_.At(layer, Role::kOffload);
+    const int64_t pieces = params_.pool == ParisKvParams::Pool::kSplit ? 2 : 1;
+    return builder_.Run(offload_,
+                        Copy{Direction::kDeviceToHost, CopyPath::kPerPiece, pieces,
+                             2 / pieces * Rows() * tokens * RowBytes()},
+                        {ready});
+  }
+
+  DecoderPlan& plan_;
+  plan::PlanBuilder& builder_;
+  const llm::Model& model_;
+  ParisKvParams params_;
+  int32_t subspaces_, heads_;
+  LaneId offload_;
+};
+
+}  // namespace
+
+std::unique_ptr<PlanWriter> NewParisKvPlan(DecoderPlan& plan, const ParisKvParams& params) {
+  return std::make_unique<ParisKvPlan>(plan, params);
+}
+
+}  // namespace stallcast::methods

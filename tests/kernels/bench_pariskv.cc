@@ -1,0 +1,163 @@
+// Speed of ParisKV's stages, as a share of the memory's or the link's rate, at Llama-3.1-8B's shape
+// (8 KV heads of 128, groups of 4). peers_pw.py prints the same rows for PyTorch.
+#include <cmath>
+#include <random>
+#include <string>
+
+#include "kernels/pariskv.h"
+#include "kernels/selection.h"
+#include "tests/kernels/measure.h"
+
+namespace stallcast::kernels {
+namespace {
+
+constexpr int kRows = 8, kDim = 128, kParts = 16, kGroup = 4, kTopK = 100;
+constexpr int kLaunches = 16;
+
+struct Rates {
+  double memory, link;
+};
+
+void Row(const std::string& what, double seconds, double bytes, double limit) {
+  std::printf("%-46s %10.2f us %12.3f MB %8.0f GB/s %6.1f %%\n", what.c_str(), seconds * 1e6,
+              bytes / 1e6, bytes / seconds / 1e9, 100 * bytes / seconds / limit);
+}
+
+template <class T>
+Buffer<T> Random(int64_t count, uint32_t mask) {
+  std::mt19937 random(1);
+  std::vector<uint32_t> words(static_cast<size_t>(count * sizeof(T) / 4 + 1));
+  for (uint32_t& word : words) word = random() & mask;
+  Buffer<T> buffer(count);
+  Check(cudaMemcpy(buffer.get(), words.data(), static_cast<size_t>(buffer.bytes()),
+                   cudaMemcpyHostToDevice),
+        "cudaMemcpy");
+  return buffer;
+}
+
+void Select(Stopwatch& watch, const methods::CodeBook& book, int n, double rho, double beta,
+            const Rates& rates) {
+  const CodeTables tables(book);
+  const std::string name = std::to_string(kRows) + " x " + std::to_string(n) + ": ";
+  const auto keys = Random<__nv_bfloat16>(int64_t{n} * kRows * kDim, 0xbfffbfffu);
+  const auto query = Random<__nv_bfloat16>(kRows * kGroup * kDim, 0xbfffbfffu);
+  const int64_t places = int64_t{kRows} * n;
+  Buffer<uint8_t> ids(places * kParts), codes(places * kDim / 2);
+  Buffer<__nv_bfloat16> weights(places * kParts);
+  Buffer<int32_t> counts(kRows * kParts * 256);
+  const KeyIndex index{ids.get(), codes.get(), weights.get(), counts.get(), n};
+  const TokenView view{keys.get(), kDim, int64_t{kRows} * kDim, 0};
+  const auto zero = [&] {
+    Check(cudaMemsetAsync(counts.get(), 0, static_cast<size_t>(counts.bytes()), watch.stream()),
+          "cudaMemsetAsync");
+  };
+  zero();
+  const double encode = watch.InGraph(
+      [&](int) { EncodeKeys(tables, view, kRows, n, 0, index, watch.stream()); }, 4, 5);
+  Row(name + "encode", encode, static_cast<double>(places) * (256 + 112), rates.memory);
+  zero();
+  EncodeKeys(tables, view, kRows, n, 0, index, watch.stream());
+
+  const int count = static_cast<int>(std::ceil(beta * n));
+  Buffer<float> rotated(kRows * kDim), estimates(int64_t{kRows} * count);
+  Buffer<uint8_t> table(kRows * kParts * 256), scores(int64_t{kRows} * ScoreStride(n));
+  Buffer<int32_t> histograms(HistogramSize(kRows, n)), candidates(int64_t{kRows} * count);
+  Buffer<int32_t> chosen(kRows * kTopK);
+  Buffer<char> workspace(TopKWorkspace(kRows, count, kTopK) + 1);
+  const auto limits = methods::TierLimits(rho, n);
+  const auto make_table = [&] {
+    CollisionTable(tables, query.get(), kRows, kGroup, 1, index, limits, rotated.get(), table.get(),
+                   watch.stream());
+  };
+  const auto score = [&] {
+    CollisionScores(tables, table.get(), index, kRows, 1, n, scores.get(), histograms.get(),
+                    watch.stream());
+  };
+  const auto choose = [&] {
+    BucketTopK(scores.get(), histograms.get(), kRows, n, count, candidates.get(), watch.stream());
+  };
+  const auto rerank = [&] {
+    Rerank(tables, rotated.get(), index, candidates.get(), kRows, 1, count, estimates.get(),
+           watch.stream());
+  };
+  const auto top = [&] {
+    TopK(estimates.get(), kRows, count, kTopK, chosen.get(), workspace.get(), watch.stream());
+  };
+  const auto all = static_cast<double>(places), some = double{kRows} * count;
+  const auto time = [&](const auto& work) {
+    return watch.InGraph([&](int) { work(); }, kLaunches);
+  };
+  Row(name + "collision table", time(make_table), kRows * kParts * 256 * 5.0, rates.memory);
+  Row(name + "collision scores", time(score), all * 17, rates.memory);
+  Row(name + "bucket top-k", time(choose), all + some * 4, rates.memory);
+  Row(name + "rerank", time(rerank), some * (96 + 8), rates.memory);
+  Row(name + "top-k of candidates", time(top), some * 4, rates.memory);
+  Row(name + "whole selection", time([&] {
+        make_table();
+        score();
+        choose();
+        rerank();
+        top();
+      }),
+      all * 18 + some * 112, rates.memory);
+}
+
+void Fetch(Stopwatch& watch, const Rates& rates) {
+  constexpr int64_t kTokens = 1 << 20;  // 4 GiB of keys and values
+  const Buffer<__nv_bfloat16> pool(kTokens * kRows * 2 * kDim, Memory::kPinned);
+  std::mt19937 random(2);
+  for (const int k : {100, 1'000}) {
+    std::vector<int32_t> tokens(static_cast<size_t>(kRows * k * kLaunches));
+    for (int32_t& token : tokens) token = static_cast<int32_t>(random() % kTokens);
+    Buffer<int32_t> places(static_cast<int64_t>(tokens.size()));
+    Check(cudaMemcpy(places.get(), tokens.data(), static_cast<size_t>(places.bytes()),
+                     cudaMemcpyHostToDevice),
+          "cudaMemcpy");
+    Buffer<__nv_bfloat16> out(int64_t{kRows} * k * 2 * kDim);
+    const TokenView to{out.get(), int64_t{k} * 2 * kDim, 2 * kDim, kDim};
+    for (const bool joined : {false, true}) {
+      const TokenView from = joined ? TokenView{pool.get(), kTokens * 2 * kDim, 2 * kDim, kDim}
+                                    : TokenView{pool.get(), kTokens * kDim, kDim, pool.size() / 2};
+      for (const int blocks : {8, 32, 132, 528}) {
+        const double seconds = watch.InGraph(
+            [&](int i) {
+              FetchTokens(from, places.get() + int64_t{i} * kRows * k, nullptr, kRows, 1, k, 0, 0,
+                          to, 0, kDim, blocks, watch.stream());
+            },
+            kLaunches);
+        Row("fetch " + std::to_string(kRows) + " x " + std::to_string(k) +
+                (joined ? " joined, " : " split, ") + std::to_string(blocks) + " blocks",
+            seconds, kRows * k * 512.0, rates.link);
+      }
+    }
+  }
+}
+
+void Run() {
+  Stopwatch watch;
+  Rates rates{};
+  {
+    const Buffer<char> device(int64_t{2} << 30);
+    rates.memory = watch.ReadRate(device);
+    const Buffer<char> host(int64_t{256} << 20, Memory::kPinned);
+    rates.link = static_cast<double>(host.bytes()) / watch.Once([&] {
+      Check(cudaMemcpyAsync(device.get(), host.get(), static_cast<size_t>(host.bytes()),
+                            cudaMemcpyHostToDevice, watch.stream()),
+            "cudaMemcpyAsync");
+    });
+  }
+  std::printf("ParisKV; shares of %.0f GB/s read from device memory, of %.1f GB/s copied (fetch)\n",
+              rates.memory / 1e9, rates.link / 1e9);
+  const methods::CodeBook book(kDim, kParts, true, 1);
+  Select(watch, book, 16'384, 0.25, 0.2, rates);
+  Select(watch, book, 32'768, 0.2, 0.1, rates);
+  Select(watch, book, 131'072, 0.2, 0.1, rates);
+  Select(watch, book, 262'144, 0.2, 0.1, rates);
+  Select(watch, book, 1'048'576, 0.2, 0.1, rates);
+  Fetch(watch, rates);
+}
+
+}  // namespace
+}  // namespace stallcast::kernels
+
+int main() { return stallcast::kernels::Benchmark("bench_pariskv", stallcast::kernels::Run); }

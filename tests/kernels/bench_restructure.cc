@@ -1,0 +1,190 @@
+// PRKV's kernels: choosing the static set, restructuring a layer's pages and its bounds, and a
+// recall gathered in a pinned buffer beside one page by page.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "kernels/movement.h"
+#include "kernels/restructure.h"
+#include "kernels/selection.h"
+#include "tests/kernels/measure.h"
+
+namespace stallcast::kernels {
+namespace {
+
+using Bf16 = __nv_bfloat16;
+
+constexpr int kHeads = 8, kGroup = 4, kDim = 128, kPage = 32, kWindow = 64;
+// NVIDIA's data sheets, dense: 989 TFLOPS of bf16 on H100 SXM and H200.
+constexpr double kBf16 = 989e12;
+
+void Print(const std::string& what, double seconds, double rate, const char* unit, double limit,
+           const char* of) {
+  fmt::print("{:<52} {:>10.2f} us {:>9.1f} {:<6} {:>5.1f} % of {}\n", what, seconds * 1e6, rate,
+             unit, 100 * rate / limit, of);
+}
+
+std::vector<Bf16> Random(int64_t count) {
+  static std::mt19937_64 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<Bf16> period(1048573);
+  for (Bf16& value : period) value = __float2bfloat16(normal(random));
+  std::vector<Bf16> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = period[i % period.size()];
+  return values;
+}
+
+template <class T>
+Buffer<T> Upload(const std::vector<T>& values) {
+  Buffer<T> buffer(static_cast<int64_t>(values.size()));
+  Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
+                   cudaMemcpyHostToDevice),
+        "cudaMemcpy");
+  return buffer;
+}
+
+void MeasureRestructuring(Stopwatch& watch, int tokens, int chosen, double memory) {
+  const int pages = tokens / kPage;
+  const auto data = Upload(Random(int64_t{tokens} * 2 * kHeads * kDim));
+  const Buffer<Bf16> moved(data.size());
+  const auto query = Upload(Random(int64_t{kWindow} * kHeads * kGroup * kDim));
+  const Buffer<float> scores(int64_t{kHeads} * tokens);
+  const PageRuns from{HndPages(data.get(), kPage, kHeads, kDim), pages};
+  const PageRuns to{HndPages(moved.get(), kPage, kHeads, kDim), pages};
+  const ObservationScoreArgs observe{.keys = from,
+                                     .rows = kHeads,
+                                     .tokens = tokens,
+                                     .query = query.get(),
+                                     .queries = kWindow,
+                                     .group = kGroup,
+                                     .scale = 1 / std::sqrt(static_cast<float>(kDim)),
+                                     .scores = scores.get()};
+  const Buffer<char> workspace(ObservationScoreWorkspace(observe));
+  const Buffer<char> ranking(std::max<int64_t>(1, TopKWorkspace(kHeads, tokens, chosen)));
+  const Buffer<int32_t> ids(int64_t{kHeads} * chosen);
+  std::vector<int32_t> slots;
+  for (int row = 0; row < kHeads; ++row) {
+    for (int page = 0; page < pages; ++page) slots.push_back(page);
+  }
+  const auto d_slots = Upload(slots);
+  const Buffer<Bf16> bounds(int64_t{kHeads} * pages * 2 * kDim);
+  const auto score = [&] { ObservationScore(observe, workspace.get(), watch.stream()); };
+  const auto choose = [&] {
+    TopK(scores.get(), kHeads, tokens, chosen, ids.get(), ranking.get(), watch.stream());
+  };
+  const auto move = [&] {
+    Restructure(from, to, ids.get(), chosen, kHeads, tokens, watch.stream());
+  };
+  const auto summarise = [&] {
+    Summarize(SummaryKind::kCuboidMean, to.cache, d_slots.get(), pages, 0, pages, kHeads,
+              bounds.get(), pages, watch.stream());
+  };
+  const std::string shape = fmt::format("8 x {} tokens, {} static: ", tokens, chosen);
+  const double operations = 8.0 * kHeads * kGroup * kWindow * static_cast<double>(tokens) * kDim / 2;
+  const double bytes = 4.0 * tokens * kHeads * kDim;  // keys and values
+  double seconds = watch.Once(score);
+  Print(shape + "observation scores", seconds, operations / seconds * 1e-12, "TFLOPS",
+        kBf16 * 1e-12, "bf16");
+  seconds = watch.InGraph([&](int) { choose(); }, 16);
+  Print(shape + "choice", seconds, 4.0 * kHeads * tokens / seconds * 1e-9, "GB/s", memory * 1e-9,
+        "memory reads");
+  seconds = watch.Once(move);
+  Print(shape + "pages restructured", seconds, 2 * bytes / seconds * 1e-9, "GB/s", memory * 1e-9,
+        "memory reads");
+  seconds = watch.Once(summarise);
+  Print(shape + "bounds", seconds, bytes / 2 / seconds * 1e-9, "GB/s", memory * 1e-9,
+        "memory reads");
+  seconds = watch.Once([&] {
+    score();
+    choose();
+    move();
+    summarise();
+  });
+  Print(shape + "all four", seconds, (3.5 * bytes) / seconds * 1e-9, "GB/s", memory * 1e-9,
+        "memory reads");
+}
+
+void MeasureRecall(Stopwatch& watch, int missed) {
+  constexpr int64_t kPieceBytes = int64_t{2} * kPage * kDim * 2;
+  constexpr int64_t kPieces = int64_t{32768} / kPage * kHeads;
+  const Buffer<char> pool(kPieces * kPieceBytes, Memory::kPinned);
+  const Buffer<char> staging(missed * kPieceBytes, Memory::kPinned);
+  std::memset(pool.get(), 1, static_cast<size_t>(pool.bytes()));
+  const Buffer<char> landing(missed * kPieceBytes);
+  const Buffer<Bf16> cache(int64_t{missed} * kHeads * kPieceBytes / 2);
+  std::mt19937_64 random(3);
+  std::vector<int64_t> source, rows;
+  std::vector<int32_t> slot, head;
+  for (int i = 0; i < missed; ++i) {
+    source.push_back(static_cast<int64_t>(random() % kPieces));
+    for (int row = 0; row < 2 * kPage; ++row) {
+      // The same head's rows where a page holds a token's heads together.
+      rows.push_back((source.back() / kHeads * 2 * kPage + row) * kHeads + source.back() % kHeads);
+    }
+    slot.push_back(i);
+    head.push_back(i % kHeads);
+  }
+  const auto d_slot = Upload(slot), d_head = Upload(head);
+  const PagedKv target = HndPages(cache.get(), kPage, kHeads, kDim);
+  const double bytes = static_cast<double>(missed) * kPieceBytes;
+  const auto copy = [&](char* to, const char* from, int64_t count) {
+    Check(cudaMemcpyAsync(to, from, static_cast<size_t>(count), cudaMemcpyHostToDevice,
+                          watch.stream()),
+          "cudaMemcpyAsync");
+  };
+  const auto dispatch = [&] {
+    ScatterPages(reinterpret_cast<const Bf16*>(landing.get()), d_slot.get(), d_head.get(), missed,
+                 nullptr, target, watch.stream());
+  };
+  const std::string shape = fmt::format("{} pages of 16 KiB: ", missed);
+  const double engine =
+      watch.Once([&] { copy(landing.get(), staging.get(), missed * kPieceBytes); });
+  const auto line = [&](const std::string& what, double seconds) {
+    Print(shape + what, seconds, bytes / seconds * 1e-9, "GB/s", bytes / engine * 1e-9,
+          "one copy of as much");
+  };
+  line("one copy of as much", engine);
+  for (const int threads : {1, 4, 8}) {
+    line(fmt::format("gathered by {}, one copy, dispatch", threads), watch.Once([&] {
+      HostGather(pool.get(), source.data(), missed, kPieceBytes, staging.get(), threads);
+      copy(landing.get(), staging.get(), missed * kPieceBytes);
+      dispatch();
+    }));
+    line(fmt::format("NHD rows gathered by {}, one copy, dispatch", threads), watch.Once([&] {
+      HostGather(pool.get(), rows.data(), missed * int64_t{2} * kPage, kDim * 2, staging.get(),
+                 threads);
+      copy(landing.get(), staging.get(), missed * kPieceBytes);
+      dispatch();
+    }));
+  }
+  line("a copy each", watch.Once([&] {
+    for (int i = 0; i < missed; ++i) {
+      copy(landing.get() + i * kPieceBytes, pool.get() + source[static_cast<size_t>(i)] * kPieceBytes,
+           kPieceBytes);
+    }
+  }));
+}
+
+void Run() {
+  cudaDeviceProp device;
+  Check(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
+  Stopwatch watch;
+  const double memory = [&] {
+    const Buffer<char> large(int64_t{4} << 30);
+    Check(cudaMemset(large.get(), 0, static_cast<size_t>(large.bytes())), "cudaMemset");
+    return watch.ReadRate(large);
+  }();
+  fmt::print("{}; medians; memory reads {:.0f} GB/s\n", device.name, memory * 1e-9);
+  for (const int tokens : {8192, 32768, 131072}) MeasureRestructuring(watch, tokens, 256, memory);
+  for (const int missed : {32, 192}) MeasureRecall(watch, missed);
+}
+
+}  // namespace
+}  // namespace stallcast::kernels
+
+int main() { return stallcast::kernels::Benchmark("bench_restructure", stallcast::kernels::Run); }

@@ -1,0 +1,404 @@
+#include "kernels/clusters.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "kernels/selection.h"
+#include "models/methods/common/ranking.h"
+#include "models/methods/common/vector_kernels.h"
+#include "models/methods/louiskv/key_clusters.h"
+#include "tests/kernels/on_device.h"
+#include "tests/models/methods/random_trace.h"
+#include "traces/common/error.h"
+
+namespace stallcast::kernels {
+namespace {
+
+using Bf16 = __nv_bfloat16;
+
+class Clusters : public OnDevice {
+ protected:
+  // Keys that wander, so that there is something to cluster: [row][token][dim].
+  std::vector<float> Keys(int rows, int tokens, int dim) {
+    std::normal_distribution<float> normal;
+    std::vector<float> keys;
+    for (int r = 0; r < rows; ++r) {
+      std::vector<float> at(static_cast<size_t>(dim)), home(static_cast<size_t>(dim));
+      for (int t = 0; t < tokens; ++t) {
+        for (int i = 0; i < dim; ++i) {
+          if (t % 37 == 0) home[i] = 2 * normal(random_);
+          at[i] = 0.7f * at[i] + 0.3f * home[i] + 0.5f * normal(random_);
+          keys.push_back(__bfloat162float(__float2bfloat16(at[i])));
+        }
+      }
+    }
+    return keys;
+  }
+};
+
+// The same keys in pages on the device, values poisoned.
+struct Paged {
+  Paged(const std::vector<float>& keys, int sequences, int heads, int tokens, int dim, int page,
+        bool hnd) {
+    const int pages = (tokens + page - 1) / page;
+    data = Poisoned<Bf16>(int64_t{sequences} * pages * 2 * page * heads * dim);
+    runs = {hnd ? HndPages(data.get(), page, heads, dim) : NhdPages(data.get(), page, heads, dim),
+            pages};
+    std::vector<Bf16> host = ToHost(data);
+    for (int r = 0; r < sequences * heads; ++r) {
+      for (int t = 0; t < tokens; ++t) {
+        Bf16* to = host.data() + (r / heads * pages + t / page) * runs.cache.slot_stride +
+                   t % page * runs.cache.token_stride + r % heads * runs.cache.head_stride;
+        const float* from = keys.data() + (int64_t{r} * tokens + t) * dim;
+        for (int i = 0; i < dim; ++i) to[i] = __float2bfloat16(from[i]);
+      }
+    }
+    Check(cudaMemcpy(data.get(), host.data(), static_cast<size_t>(data.bytes()),
+                     cudaMemcpyHostToDevice),
+          "cudaMemcpy");
+  }
+  Buffer<Bf16> data;
+  PageRuns runs;
+};
+
+// What the policy makes of a row's keys.
+methods::KeyClusters OnHost(const std::vector<float>& keys, int row, int tokens, int dim, int first,
+                            int count, int clusters, int iterations) {
+  traces::Trace trace;
+  trace.info.set_prompt_tokens(tokens - 1);
+  trace.info.set_decode_steps(1);
+  const auto begin = keys.begin() + int64_t{row} * tokens * dim;
+  trace.tensors.push_back(methods::MakeTensor(traces::TensorKind::kKey, 0, 1, dim, 0,
+                                              {begin, begin + int64_t{tokens} * dim}));
+  trace.tensors.push_back(
+      methods::MakeTensor(traces::TensorKind::kQuery, 0, 1, dim, tokens - 1,
+                          std::vector<float>(static_cast<size_t>(dim))));
+  return methods::ClusterKeys(methods::LayerTensors(trace, 0), 0, first, count, clusters,
+                              iterations);
+}
+
+struct KMeansCase {
+  int sequences, heads, tokens, dim, page, first, count, clusters, iterations;
+  bool hnd;
+};
+
+void ExpectPolicysClusters(const KMeansCase& c, const std::vector<float>& keys) {
+  SCOPED_TRACE(testing::Message() << c.count << " of " << c.tokens << " tokens, " << c.clusters
+                                  << " clusters, dim " << c.dim << ", " << c.iterations
+                                  << " iterations, hnd " << c.hnd);
+  const int rows = c.sequences * c.heads, stride = c.clusters + 3;
+  const Paged paged(keys, c.sequences, c.heads, c.tokens, c.dim, c.page, c.hnd);
+  const auto centroids = Poisoned<Bf16>(int64_t{rows} * stride * c.dim);
+  const auto offsets = Poisoned<int32_t>(int64_t{rows} * (stride + 1));
+  const auto members = Poisoned<int32_t>(int64_t{rows} * (c.count + 5));
+  const KMeansArgs args{.keys = paged.runs,
+                        .rows = rows,
+                        .first_token = c.first,
+                        .tokens = c.count,
+                        .clusters = c.clusters,
+                        .iterations = c.iterations,
+                        .centroids = centroids.get(),
+                        .centroid_stride = stride,
+                        .lists = {offsets.get(), members.get(), stride + 1, c.count + 5}};
+  const auto workspace = Poisoned<char>(KMeansWorkspace(args));
+  KMeans(args, workspace.get(), nullptr);
+  const auto mean = ToHost(centroids);
+  const auto offset = ToHost(offsets), member = ToHost(members);
+  for (int r = 0; r < rows; ++r) {
+    const auto want =
+        OnHost(keys, r, c.tokens, c.dim, c.first, c.count, c.clusters, c.iterations);
+    for (int i = 0; i <= c.clusters; ++i) {
+      ASSERT_EQ(offset[r * (stride + 1) + i], static_cast<int32_t>(want.offsets[i])) << "row " << r;
+    }
+    for (int i = 0; i < c.count; ++i) {
+      ASSERT_EQ(member[r * (c.count + 5) + i], static_cast<int32_t>(want.tokens[i]) + c.first);
+    }
+    for (int u = 0; u < c.clusters; ++u) {
+      const uint32_t size = want.offsets[u + 1] - want.offsets[u];
+      for (int i = 0; i < c.dim; ++i) {
+        double sum = 0;
+        for (uint32_t at = want.offsets[u]; at < want.offsets[u + 1]; ++at) {
+          const int64_t token = int64_t{r} * c.tokens + c.first + want.tokens[at];
+          sum += static_cast<double>(keys[token * c.dim + i]);
+        }
+        ExpectRounded(size > 0 ? sum / size : 0, mean[(r * stride + u) * c.dim + i], 10, u);
+      }
+    }
+  }
+}
+
+TEST_F(Clusters, AreThePolicys) {
+  for (const KMeansCase& c :
+       {KMeansCase{1, 2, 300, 128, 16, 0, 300, 19, 5, false},
+        KMeansCase{2, 3, 700, 64, 32, 13, 650, 41, 4, true},
+        KMeansCase{1, 1, 1030, 128, 1, 64, 900, 131, 6, false},
+        KMeansCase{1, 2, 260, 256, 16, 1, 257, 70, 3, false},
+        KMeansCase{1, 1, 40, 128, 8, 0, 40, 40, 2, true},
+        KMeansCase{1, 1, 2, 64, 4, 1, 1, 1, 1, false},
+        KMeansCase{2, 4, 5000, 128, 16, 64, 4700, 294, 5, false}}) {
+    ExpectPolicysClusters(c, Keys(c.sequences * c.heads, c.tokens, c.dim));
+  }
+}
+
+TEST_F(Clusters, OfEqualKeysAreOne) {
+  const KMeansCase c{1, 2, 500, 128, 16, 10, 480, 30, 3, false};
+  std::vector<float> keys(static_cast<size_t>(2 * 500 * 128), 1.5f);
+  ExpectPolicysClusters(c, keys);
+  std::fill(keys.begin(), keys.end(), 0.0f);
+  ExpectPolicysClusters(c, keys);
+}
+
+TEST_F(Clusters, RefuseMoreClustersThanKeys) {
+  KMeansArgs args;
+  args.keys.cache.head_dim = 128;
+  args.rows = args.iterations = 1;
+  args.tokens = 10;
+  args.clusters = 11;
+  EXPECT_THROW(KMeansWorkspace(args), Error);
+  args.clusters = 0;
+  EXPECT_THROW(KMeans(args, nullptr, nullptr), Error);
+}
+
+// ---- Selection under a budget
+
+struct Selected {
+  std::vector<int32_t> ids, id_count, token_count;
+  std::vector<int64_t> source;
+};
+
+struct SelectCase {
+  int sequences, heads, kv_heads, group, units, budget;
+};
+
+// Random sizes, empty units among them; members are shuffled tokens.
+struct Lists {
+  Lists(std::mt19937& random, int rows, int units) {
+    for (int r = 0; r < rows; ++r) {
+      offsets.push_back(0);
+      for (int u = 0; u < units; ++u) {
+        const int size = random() % 5 == 0 ? 0 : static_cast<int>(random() % 40);
+        offsets.push_back(offsets.back() + size);
+      }
+      most = std::max(most, offsets.back());
+    }
+    for (int r = 0; r < rows; ++r) {
+      std::vector<int32_t> tokens(static_cast<size_t>(most));
+      std::iota(tokens.begin(), tokens.end(), 0);
+      std::shuffle(tokens.begin(), tokens.end(), random);
+      members.insert(members.end(), tokens.begin(), tokens.end());
+    }
+  }
+  std::vector<int32_t> offsets, members;
+  int32_t most = 1;
+};
+
+Selected Select(const SelectCase& c, const std::vector<float>& scores, const Lists& lists,
+                float scale) {
+  const int rows = c.sequences * c.heads;
+  const auto d_scores = ToDevice(scores);
+  const auto offsets = ToDevice(lists.offsets), members = ToDevice(lists.members);
+  const auto ids = Poisoned<int32_t>(int64_t{rows} * c.budget);
+  const auto id_count = Poisoned<int32_t>(rows), token_count = Poisoned<int32_t>(rows);
+  const auto source = Poisoned<int64_t>(int64_t{rows} * c.budget);
+  const SelectUnitsArgs args{.scores = d_scores.get(),
+                             .rows = rows,
+                             .group = c.group,
+                             .units = c.units,
+                             .scale = scale,
+                             .lists = {offsets.get(), members.get(), c.units + 1, lists.most},
+                             .budget = c.budget,
+                             .heads = c.heads,
+                             .kv_heads = c.kv_heads,
+                             .pool_tokens = lists.most,
+                             .unit_ids = ids.get(),
+                             .unit_count = id_count.get(),
+                             .source = source.get(),
+                             .token_count = token_count.get()};
+  const auto workspace = Poisoned<char>(SelectUnitsWorkspace(args));
+  SelectUnits(args, workspace.get(), nullptr);
+  return {ToHost(ids), ToHost(id_count), ToHost(token_count), ToHost(source)};
+}
+
+// What the policy takes: pairs of unit and tokens, ascending.
+std::vector<methods::Taken> Wanted(const SelectCase& c, const std::vector<float>& scores,
+                                   const int32_t* offsets, int row, float scale) {
+  std::vector<int32_t> units;
+  std::vector<uint32_t> compact{0};
+  for (int u = 0; u < c.units; ++u) {
+    if (offsets[u] == offsets[u + 1]) continue;
+    units.push_back(u);
+    compact.push_back(compact.back() + static_cast<uint32_t>(offsets[u + 1] - offsets[u]));
+  }
+  std::vector<std::vector<float>> logits(static_cast<size_t>(c.group));
+  std::vector<const float*> rows;
+  for (int h = 0; h < c.group; ++h) {
+    for (int u : units) logits[h].push_back(scores[(int64_t{row} * c.group + h) * c.units + u]);
+    logits[h].resize(units.size() + methods::kPanel);
+    rows.push_back(logits[h].data());
+  }
+  std::vector<float> pooled;
+  methods::PoolScores(methods::Pooling::kSoftmaxMean, rows, std::ssize(units), scale, pooled);
+  std::vector<methods::Taken> taken = methods::BestWithin(pooled, compact, c.budget);
+  for (methods::Taken& t : taken) t.unit = static_cast<uint32_t>(units[t.unit]);
+  return taken;
+}
+
+TEST_F(Clusters, SelectionFillsTheBudgetAsThePolicyDoes) {
+  int64_t equal = 0, all = 0;
+  for (const SelectCase& c : {SelectCase{1, 2, 2, 4, 300, 700}, SelectCase{2, 3, 3, 1, 1024, 1728},
+                              SelectCase{1, 8, 2, 1, 2500, 900}, SelectCase{1, 1, 1, 7, 40, 10000},
+                              SelectCase{2, 2, 2, 16, 9000, 3000}, SelectCase{1, 1, 1, 4, 1, 3},
+                              SelectCase{1, 2, 2, 3, 5000, 1}}) {
+    SCOPED_TRACE(testing::Message() << c.units << " units, group " << c.group << ", budget "
+                                    << c.budget);
+    const int rows = c.sequences * c.heads, lists_a_row = c.heads / c.kv_heads;
+    const Lists lists(random_, rows / lists_a_row, c.units);
+    std::normal_distribution<float> normal(0, 8);
+    std::vector<float> scores(static_cast<size_t>(rows) * c.group * c.units);
+    for (float& s : scores) s = normal(random_);
+    const float scale = 0.3f;
+    const Selected got = Select(c, scores, lists, scale);
+    for (int r = 0; r < rows; ++r) {
+      const int list = r / lists_a_row;
+      const int32_t* offsets = lists.offsets.data() + list * (c.units + 1);
+      const auto want = Wanted(c, scores, offsets, r, scale);
+      int64_t at = 0, tokens = 0;
+      for (const methods::Taken& t : want) tokens += t.tokens;
+      ASSERT_EQ(got.token_count[r], tokens);
+      std::set<int32_t> mine;
+      for (int i = 0; i < got.id_count[r]; ++i) {
+        const int32_t id = got.ids[int64_t{r} * c.budget + i];
+        ASSERT_TRUE(id >= 0 && id < c.units);
+        ASSERT_TRUE(mine.insert(id).second);
+        ASSERT_EQ(*mine.rbegin(), id) << "not ascending";
+        // Its tokens, as many as fit, one after the other.
+        const int64_t size = offsets[id + 1] - offsets[id];
+        for (int64_t j = 0; j < size && at < tokens; ++j, ++at) {
+          const int64_t row = got.source[int64_t{r} * c.budget + at];
+          const int64_t sequence = r / c.heads, head = r % c.heads * c.kv_heads / c.heads;
+          const int64_t token = row / c.kv_heads - sequence * lists.most;
+          ASSERT_EQ(row % c.kv_heads, head);
+          if (token != lists.members[int64_t{list} * lists.most + offsets[id] + j]) {
+            // Only the unit at the budget's end is cut short; the next begins here.
+            ASSERT_GT(j, 0);
+            break;
+          }
+        }
+      }
+      ASSERT_EQ(at, tokens);
+      for (const methods::Taken& t : want) {
+        ++all;
+        equal += mine.contains(static_cast<int32_t>(t.unit)) ? 1 : 0;
+      }
+    }
+  }
+  std::printf("%ld of %ld selected units equal\n", static_cast<long>(equal),
+              static_cast<long>(all));
+  EXPECT_GE(static_cast<double>(equal), 0.999 * static_cast<double>(all));
+}
+
+TEST_F(Clusters, TiesGoToTheSmallerUnit) {
+  const SelectCase c{1, 1, 1, 2, 700, 500};
+  const Lists lists(random_, 1, c.units);
+  std::vector<float> scores;
+  for (int h = 0; h < 2; ++h) {
+    for (int u = 0; u < c.units; ++u) scores.push_back(static_cast<float>(u % 3));
+  }
+  const Selected got = Select(c, scores, lists, 1.0f);
+  int64_t left = c.budget;
+  std::vector<int32_t> want;
+  for (int value = 2; value >= 0; --value) {
+    for (int u = 0; u < c.units && left > 0; ++u) {
+      const int size = lists.offsets[u + 1] - lists.offsets[u];
+      if (u % 3 != value || size == 0) continue;
+      want.push_back(u);
+      left -= size;
+    }
+  }
+  std::sort(want.begin(), want.end());
+  ASSERT_EQ(got.id_count[0], static_cast<int32_t>(want.size()));
+  EXPECT_TRUE(std::equal(want.begin(), want.end(), got.ids.begin()));
+}
+
+// From keys to units: clusters, scores and selection on the device, and the policy's.
+TEST_F(Clusters, RetrieveWhatThePolicyRetrieves) {
+  constexpr int kHeads = 2, kGroup = 4, kDim = 128, kTokens = 6000, kClusters = 375, kBudget = 900;
+  const std::vector<float> keys = Keys(kHeads, kTokens, kDim);
+  const Paged paged(keys, 1, kHeads, kTokens, kDim, 16, false);
+  const auto centroids = Poisoned<Bf16>(int64_t{kHeads} * kClusters * kDim);
+  const auto offsets = Poisoned<int32_t>(kHeads * (kClusters + 1));
+  const auto members = Poisoned<int32_t>(int64_t{kHeads} * kTokens);
+  const UnitLists lists{offsets.get(), members.get(), kClusters + 1, kTokens};
+  const KMeansArgs cluster{.keys = paged.runs,
+                           .rows = kHeads,
+                           .tokens = kTokens,
+                           .clusters = kClusters,
+                           .iterations = 5,
+                           .centroids = centroids.get(),
+                           .centroid_stride = kClusters,
+                           .lists = lists};
+  const auto workspace = Poisoned<char>(KMeansWorkspace(cluster));
+  KMeans(cluster, workspace.get(), nullptr);
+  const std::vector<Bf16> means = ToHost(centroids);
+  const std::vector<int32_t> offset = ToHost(offsets);
+  const float scale = 1 / std::sqrt(static_cast<float>(kDim));
+  int64_t equal = 0, all = 0;
+  for (int query = 0; query < 20; ++query) {
+    const std::vector<Bf16> q = RandomBf16(random_, int64_t{kHeads} * kGroup * kDim, 2);
+    const auto d_q = ToDevice(q);
+    const auto scores = Poisoned<float>(int64_t{kHeads} * kGroup * kClusters);
+    Score(d_q.get(), centroids.get(), kHeads, kGroup, kDim, 1, 0, kClusters, kClusters,
+          Pooling::kNone, scale, scores.get(), nullptr, nullptr);
+    const auto ids = Poisoned<int32_t>(int64_t{kHeads} * kBudget);
+    const auto id_count = Poisoned<int32_t>(kHeads), token_count = Poisoned<int32_t>(kHeads);
+    const auto source = Poisoned<int64_t>(int64_t{kHeads} * kBudget);
+    const SelectUnitsArgs select{.scores = scores.get(),
+                                 .rows = kHeads,
+                                 .group = kGroup,
+                                 .units = kClusters,
+                                 .scale = scale,
+                                 .lists = lists,
+                                 .budget = kBudget,
+                                 .heads = kHeads,
+                                 .kv_heads = kHeads,
+                                 .pool_tokens = kTokens,
+                                 .unit_ids = ids.get(),
+                                 .unit_count = id_count.get(),
+                                 .source = source.get(),
+                                 .token_count = token_count.get()};
+    const auto more = Poisoned<char>(SelectUnitsWorkspace(select));
+    SelectUnits(select, more.get(), nullptr);
+    const auto got = ToHost(ids), count = ToHost(id_count);
+    std::vector<float> exact;
+    for (int r = 0; r < kHeads * kGroup; ++r) {
+      for (int u = 0; u < kClusters; ++u) {
+        double dot = 0;
+        for (int i = 0; i < kDim; ++i) {
+          dot += static_cast<double>(__bfloat162float(q[r * kDim + i])) *
+                 __bfloat162float(means[(r / kGroup * kClusters + u) * kDim + i]);
+        }
+        exact.push_back(static_cast<float>(dot));
+      }
+    }
+    const SelectCase c{1, kHeads, kHeads, kGroup, kClusters, kBudget};
+    for (int r = 0; r < kHeads; ++r) {
+      const std::set<int32_t> mine(got.begin() + r * kBudget,
+                                   got.begin() + r * kBudget + count[r]);
+      for (const methods::Taken& t :
+           Wanted(c, exact, offset.data() + r * (kClusters + 1), r, scale)) {
+        ++all;
+        equal += mine.contains(static_cast<int32_t>(t.unit)) ? 1 : 0;
+      }
+    }
+  }
+  std::printf("%ld of %ld retrieved units equal\n", static_cast<long>(equal),
+              static_cast<long>(all));
+  EXPECT_GE(static_cast<double>(equal), 0.999 * static_cast<double>(all));
+}
+
+}  // namespace
+}  // namespace stallcast::kernels

@@ -1,0 +1,214 @@
+// WG-KV's kernels against double precision.
+#include "kernels/wgkv.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/kernels/on_device.h"
+#include "traces/common/error.h"
+
+namespace stallcast::kernels {
+namespace {
+
+using WgKv = OnDevice;
+
+double At(const std::vector<__nv_bfloat16>& values, int64_t i) {
+  return __bfloat162float(values[static_cast<size_t>(i)]);
+}
+
+TEST_F(WgKv, GateIsThePapersMlp) {
+  for (const int dim : {64, 128}) {
+    for (const int tokens : {1, 3, 8, 9, 200}) {
+      const int heads = 3, hidden = 4 * dim;
+      const auto w1 = RandomBf16(random_, int64_t{heads} * hidden * 2 * dim, 0.1f);
+      const auto b1 = RandomBf16(random_, heads * hidden, 0.3f);
+      const auto w2 = RandomBf16(random_, heads * hidden, 0.1f);
+      const auto b2 = RandomBf16(random_, heads, 0.3f), norm = RandomBf16(random_, dim);
+      // Keys before RoPE in a fused projection, after it in a cache.
+      const auto before = RandomBf16(random_, int64_t{tokens} * heads * dim, 3);
+      const auto after = RandomBf16(random_, int64_t{tokens} * heads * 2 * dim, 3);
+      const auto d_w1 = ToDevice(w1), d_b1 = ToDevice(b1), d_w2 = ToDevice(w2), d_b2 = ToDevice(b2);
+      const auto d_norm = ToDevice(norm), d_before = ToDevice(before), d_after = ToDevice(after);
+      auto scores = Poisoned<float>(heads * (tokens + 5));
+      GateMlp({d_w1.get(), d_b1.get(), d_w2.get(), d_b2.get(), d_norm.get(), nullptr, heads, dim,
+               hidden},
+              {d_before.get(), dim, int64_t{heads} * dim, 0},
+              {d_after.get(), int64_t{tokens} * 2 * dim, 2 * dim, dim}, tokens, scores.get(),
+              tokens + 5, nullptr);
+      const auto got = ToHost(scores);
+      for (int h = 0; h < heads; ++h) {
+        for (int t = 0; t < tokens; t += 7) {
+          std::vector<double> input;
+          for (const bool rotated : {false, true}) {
+            double squares = 0;
+            const auto key = [&](int i) {
+              return rotated ? At(after, (int64_t{h} * tokens + t) * 2 * dim + i)
+                             : At(before, (int64_t{t} * heads + h) * dim + i);
+            };
+            for (int i = 0; i < dim; ++i) squares += key(i) * key(i);
+            for (int i = 0; i < dim; ++i) {
+              const double x =
+                  key(i) / std::sqrt(squares / dim + 1e-6) * (rotated ? 1 : At(norm, i));
+              input.push_back(__bfloat162float(__float2bfloat16(static_cast<float>(x))));
+            }
+          }
+          double sum = At(b2, h);
+          for (int j = 0; j < hidden; ++j) {
+            double x = At(b1, h * hidden + j);
+            for (int i = 0; i < 2 * dim; ++i) {
+              x += At(w1, (int64_t{h} * hidden + j) * 2 * dim + i) * input[static_cast<size_t>(i)];
+            }
+            sum += x * std::erfc(-x / std::sqrt(2.0)) / 2 * At(w2, h * hidden + j);
+          }
+          // An input next to a rounding edge may round the other way.
+          ASSERT_NEAR(got[h * (tokens + 5) + t], 1 / (1 + std::exp(-sum)), 2e-3)
+              << dim << " " << tokens << " " << h << " " << t;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(WgKv, AdmittedTokensGoToTheirPagesInOrder) {
+  constexpr int kPage = 16;
+  for (const int dim : {64, 128}) {
+    for (const int tokens : {1, 5, 1'024, 3'333}) {
+      const int rows = 5, max_pages = (tokens + 40) / kPage + 2;
+      const auto kv = RandomBf16(random_, int64_t{tokens} * rows * 2 * dim);
+      const auto d_kv = ToDevice(kv);
+      std::vector<float> scores;
+      for (int i = 0; i < rows * tokens; ++i) scores.push_back(static_cast<float>(random_() % 4));
+      for (int t = 0; t < tokens; ++t) scores[t] = 0, scores[tokens + t] = 9;  // none, all
+      std::vector<int32_t> table, lengths{0, 3, 16, 31, 33};
+      for (int i = 0; i < rows * max_pages; ++i) table.push_back(i);
+      std::shuffle(table.begin(), table.end(), random_);
+      const auto before = lengths;
+      const auto d_scores = ToDevice(scores);
+      const auto d_table = ToDevice(table);
+      auto d_lengths = ToDevice(lengths);
+      auto pages = Poisoned<__nv_bfloat16>(int64_t{rows} * max_pages * 2 * kPage * dim);
+      auto columns = Poisoned<int32_t>(int64_t{rows} * tokens);
+      auto admitted = Poisoned<uint8_t>(int64_t{rows} * tokens);
+      const Buffer<int32_t> workspace(AdmitWorkspace(rows, tokens));
+      const PagedKv cache = HndPages(pages.get(), kPage, 1, dim);
+      Admit({d_kv.get(), 2 * dim, int64_t{rows} * 2 * dim, dim}, d_scores.get(), tokens, rows,
+            tokens, 2.0f, cache, d_table.get(), max_pages, d_lengths.get(), columns.get(),
+            admitted.get(), workspace.get(), nullptr);
+      const auto got = ToHost(pages);
+      const auto got_lengths = ToHost(d_lengths), got_columns = ToHost(columns);
+      const auto got_admitted = ToHost(admitted);
+      for (int row = 0; row < rows; ++row) {
+        int count = 0;
+        for (int t = 0; t < tokens; ++t) {
+          const bool keep = scores[int64_t{row} * tokens + t] >= 2;
+          ASSERT_EQ(got_admitted[int64_t{row} * tokens + t], keep ? 1 : 0);
+          if (!keep) continue;
+          ASSERT_EQ(got_columns[int64_t{row} * tokens + count], t);
+          const int place = before[row] + count++;
+          const int64_t slot = table[row * max_pages + place / kPage];
+          for (int d = 0; d < 2 * dim; d += 13) {
+            const int64_t at = slot * cache.slot_stride + d / dim * cache.kv_stride +
+                               place % kPage * dim + d % dim;
+            ASSERT_EQ(Bits(got[at]), Bits(kv[(int64_t{t} * rows + row) * 2 * dim + d]));
+          }
+        }
+        ASSERT_EQ(got_lengths[row], before[row] + count);
+      }
+    }
+  }
+}
+
+struct SlashShape {
+  int sequences, tokens, window, kv_heads, group, density;  // of 8
+};
+
+TEST_F(WgKv, VerticalSlashAttentionSeesExactlyTheMask) {
+  constexpr int kDim = 128;
+  for (const SlashShape& s : {SlashShape{1, 1'000, 64, 2, 2, 2},
+                              {1, 700, 256, 1, 4, 2},
+                              {2, 333, 1, 1, 1, 4},
+                              {1, 130, 300, 1, 2, 0},
+                              {1, 1, 5, 1, 1, 8},
+                              {1, 515, 17, 2, 1, 0},
+                              {1, 640, 100, 1, 1, 8}}) {
+    SCOPED_TRACE(testing::Message() << s.tokens << " " << s.window << " " << s.density);
+    const int rows = s.sequences * s.kv_heads, heads = s.kv_heads * s.group;
+    const auto query = RandomBf16(random_, int64_t{s.sequences} * s.tokens * heads * kDim);
+    const auto kv = RandomBf16(random_, int64_t{rows} * s.tokens * 2 * kDim);
+    std::vector<uint8_t> admitted;
+    for (int i = 0; i < rows * s.tokens; ++i) {
+      admitted.push_back(static_cast<int>(random_() % 8) < s.density ? 1 : 0);
+    }
+    std::vector<int32_t> columns(admitted.size()), counts;
+    for (int row = 0; row < rows; ++row) {
+      int count = 0;
+      for (int t = 0; t < s.tokens; ++t) {
+        if (admitted[row * s.tokens + t] != 0) columns[row * s.tokens + count++] = t;
+      }
+      counts.push_back(count);
+    }
+    const auto d_query = ToDevice(query), d_kv = ToDevice(kv);
+    const auto d_admitted = ToDevice(admitted);
+    const auto d_columns = ToDevice(columns), d_counts = ToDevice(counts);
+    auto output = Poisoned<__nv_bfloat16>(d_query.size());
+    VerticalSlashAttention({.query = d_query.get(),
+                            .kv = {d_kv.get(), int64_t{s.tokens} * 2 * kDim, 2 * kDim, kDim},
+                            .columns = d_columns.get(),
+                            .column_counts = d_counts.get(),
+                            .admitted = d_admitted.get(),
+                            .output = output.get(),
+                            .sequences = s.sequences,
+                            .tokens = s.tokens,
+                            .window = s.window,
+                            .kv_heads = s.kv_heads,
+                            .group = s.group,
+                            .head_dim = kDim,
+                            .scale = 0.0883883f},
+                           nullptr);
+    const auto got = ToHost(output);
+    for (int sequence = 0; sequence < s.sequences; ++sequence) {
+      for (int head = 0; head < heads; ++head) {
+        const int row = sequence * s.kv_heads + head / s.group;
+        for (int i = 0; i < s.tokens; i += i % 128 == 125 ? 1 : 3) {
+          const int64_t at = ((int64_t{sequence} * s.tokens + i) * heads + head) * kDim;
+          std::vector<double> weights;
+          std::vector<int> seen;
+          double most = -1e300, sum = 0;
+          for (int j = 0; j <= i; ++j) {
+            if (i - j >= s.window && admitted[row * s.tokens + j] == 0) continue;
+            double dot = 0;
+            for (int d = 0; d < kDim; ++d) {
+              dot += At(query, at + d) * At(kv, (int64_t{row} * s.tokens + j) * 2 * kDim + d);
+            }
+            weights.push_back(dot * 0.0883883);
+            seen.push_back(j);
+            most = std::max(most, weights.back());
+          }
+          for (double& w : weights) sum += w = std::exp(w - most);
+          for (int d = 0; d < kDim; d += 5) {
+            double want = 0;
+            for (size_t n = 0; n < seen.size(); ++n) {
+              want += weights[n] / sum *
+                      At(kv, (int64_t{row} * s.tokens + seen[n]) * 2 * kDim + kDim + d);
+            }
+            // Weights are rounded to bf16 before they meet the values.
+            ASSERT_NEAR(__bfloat162float(got[at + d]), want, 0.01 + std::abs(want) / 100)
+                << i << " " << head << " " << d;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(WgKv, RefusesWhatItCannotDo) {
+  EXPECT_THROW(
+      GateMlp({.kv_heads = 1, .head_dim = 128, .hidden = 100}, {}, {}, 1, nullptr, 1, nullptr),
+      Error);
+  EXPECT_THROW(VerticalSlashAttention({.window = 256, .group = 1, .head_dim = 64}, nullptr), Error);
+}
+
+}  // namespace
+}  // namespace stallcast::kernels
