@@ -19,8 +19,6 @@ constexpr int kBinBits = 11;
 constexpr int kBins = 1 << kBinBits;
 static_assert(kBins == 2 * kThreads);
 constexpr int kMaxGroup = 16;
-constexpr int kUnitBits = 11;  // of the number of units in a sum that has their tokens above it
-constexpr int kMaxBudget = 1 << (32 - kUnitBits - 1);
 constexpr int kListed = 2048;  // chosen units whose places are kept in shared memory
 constexpr float kNever = -1e30f;
 
@@ -44,52 +42,27 @@ struct Shared {
   int32_t ids[kListed], starts[kListed];
 };
 
-// Heads that a thread reads at once.
-constexpr int kHeadsAtOnce = 4;
-
 // Log of the sum of exp(scale * score) of each head, over the units that have tokens.
 __device__ void LogSums(const SelectUnitsArgs& args, const float* scores, const int32_t* offsets,
                         Shared& shared) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  for (int first = 0; first < args.group; first += kHeadsAtOnce) {
-    Partial partial[kHeadsAtOnce];
-#pragma unroll
-    for (Partial& p : partial) p = {kNever, 0};
-#pragma unroll 2
+  for (int h = 0; h < args.group; ++h) {
+    const float* row = scores + int64_t{h} * args.units;
+    Partial partial{kNever, 0};
+#pragma unroll 4
     for (int u = static_cast<int>(threadIdx.x); u < args.units; u += kThreads) {
-      const bool holds = offsets[u] < offsets[u + 1];
-#pragma unroll
-      for (int i = 0; i < kHeadsAtOnce; ++i) {
-        // Heads past the last repeat it; what they give is not used.
-        const int h = min(first + i, args.group - 1);
-        const float score = __ldg(scores + int64_t{h} * args.units + u);
-        const float logit = holds ? score * args.scale : kNever;
-        const float max = fmaxf(partial[i].max, logit);
-        partial[i].sum = partial[i].sum * __expf(partial[i].max - max) + __expf(logit - max);
-        partial[i].max = max;
-      }
+      const float logit = offsets[u] < offsets[u + 1] ? __ldg(row + u) * args.scale : kNever;
+      const float max = fmaxf(partial.max, logit);
+      partial.sum = partial.sum * __expf(partial.max - max) + __expf(logit - max);
+      partial.max = max;
     }
-    float max[kHeadsAtOnce], sum[kHeadsAtOnce];
+    float max = partial.max;
 #pragma unroll
-    for (int i = 0; i < kHeadsAtOnce; ++i) max[i] = partial[i].max;
+    for (int o = 16; o > 0; o /= 2) max = fmaxf(max, __shfl_xor_sync(kAll, max, o));
+    float sum = partial.sum * __expf(partial.max - max);
 #pragma unroll
-    for (int o = 16; o > 0; o /= 2) {
-#pragma unroll
-      for (float& m : max) m = fmaxf(m, __shfl_xor_sync(kAll, m, o));
-    }
-#pragma unroll
-    for (int i = 0; i < kHeadsAtOnce; ++i) {
-      sum[i] = partial[i].sum * __expf(partial[i].max - max[i]);
-    }
-#pragma unroll
-    for (int o = 16; o > 0; o /= 2) {
-#pragma unroll
-      for (float& s : sum) s += __shfl_xor_sync(kAll, s, o);
-    }
-#pragma unroll
-    for (int i = 0; i < kHeadsAtOnce; ++i) {
-      if (lane == i && first + i < args.group) shared.of_warp[first + i][warp] = {max[i], sum[i]};
-    }
+    for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(kAll, sum, o);
+    if (lane == 0) shared.of_warp[h][warp] = {max, sum};
   }
   __syncthreads();
   if (warp < args.group) {
@@ -205,37 +178,43 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t threshold = fits ? 0 : Threshold(args, keys, offsets, shared);
   const uint32_t left = fits ? 0 : shared.left;
 
-  // In order of the ids, so many at once: those that are taken get the places after those before.
+  // Each thread has a run of units, so that one sum over the threads before gives its places.
+  const int run = (args.units + kThreads - 1) / kThreads;
+  const int begin = min(thread * run, args.units), end = min(begin + run, args.units);
+  uint32_t tied = 0, total;
+  for (int u = begin; u < end; ++u) {
+    if (keys[u] == threshold) tied += static_cast<uint32_t>(offsets[u + 1] - offsets[u]);
+  }
+  const uint32_t tied_before = BlockExclusiveSum(tied, shared.scratch[0], total);
+  const auto taken = [&](int u, uint32_t& ties) {
+    const auto size = static_cast<uint32_t>(offsets[u + 1] - offsets[u]);
+    if (keys[u] != threshold) return keys[u] > threshold ? size : 0u;
+    const uint32_t take = ties < left ? min(size, left - ties) : 0u;
+    ties += size;
+    return take;
+  };
+  uint32_t tokens = 0, units = 0, ties = tied_before;
+  for (int u = begin; u < end; ++u) {
+    const uint32_t take = taken(u, ties);
+    tokens += take;
+    units += take > 0 ? 1 : 0;
+  }
+  uint32_t all_tokens, all_units;
+  uint32_t at = BlockExclusiveSum(tokens, shared.scratch[1], all_tokens);
+  uint32_t unit_at = BlockExclusiveSum(units, shared.scratch[2], all_units);
   int32_t* ids = args.unit_ids + int64_t{row} * args.budget;
   int32_t* starts = all_starts + int64_t{row} * args.budget;
-  uint32_t all_tokens = 0, all_units = 0, all_ties = 0;
-  for (int first = 0; first < args.units; first += kThreads) {
-    const int u = first + thread;
-    const uint32_t key = u < args.units ? keys[u] : 0;
-    const uint32_t size = u < args.units ? static_cast<uint32_t>(offsets[u + 1] - offsets[u]) : 0;
-    uint32_t take = key > threshold ? size : 0;
-    const bool tie = key == threshold && size > 0 && left > 0;
-    if (__syncthreads_or(tie ? 1 : 0) != 0) {
-      uint32_t ties;
-      const uint32_t before = all_ties + BlockExclusiveSum(tie ? size : 0, shared.scratch[0], ties);
-      if (tie && before < left) take = min(size, left - before);
-      all_ties += ties;
+  ties = tied_before;
+  for (int u = begin; u < end; ++u) {
+    const uint32_t take = taken(u, ties);
+    if (take == 0) continue;
+    if (unit_at < kListed) {
+      shared.ids[unit_at] = u;
+      shared.starts[unit_at] = static_cast<int32_t>(at);
     }
-    uint32_t sums;
-    const uint32_t before = BlockExclusiveSum(take << kUnitBits | (take > 0 ? 1 : 0),
-                                              shared.scratch[first / kThreads % 2 + 1], sums);
-    if (take > 0) {
-      const uint32_t at = all_units + (before & ((1u << kUnitBits) - 1));
-      const auto start = static_cast<int32_t>(all_tokens + (before >> kUnitBits));
-      if (at < kListed) {
-        shared.ids[at] = u;
-        shared.starts[at] = start;
-      }
-      ids[at] = u;
-      starts[at] = start;
-    }
-    all_units += sums & ((1u << kUnitBits) - 1);
-    all_tokens += sums >> kUnitBits;
+    ids[unit_at] = u;
+    starts[unit_at++] = static_cast<int32_t>(at);
+    at += take;
   }
   if (thread == 0) {
     args.unit_count[row] = static_cast<int32_t>(all_units);
@@ -277,12 +256,10 @@ void SelectUnits(const SelectUnitsArgs& args, void* workspace, cudaStream_t stre
     throw Error("groups of " + std::to_string(args.group) + " query heads", "SelectUnits",
                 "use a model with 1 to " + std::to_string(kMaxGroup) + " query heads a KV head");
   }
-  if (args.kv_heads < 1 || args.heads % args.kv_heads != 0 || args.budget < 1 ||
-      args.budget > kMaxBudget) {
+  if (args.kv_heads < 1 || args.heads % args.kv_heads != 0 || args.budget < 1) {
     throw Error("a budget of " + std::to_string(args.budget) + " tokens for " +
                     std::to_string(args.heads) + " heads of " + std::to_string(args.kv_heads),
-                "SelectUnits",
-                "give a budget of at most 2^20 tokens and a multiple of the KV heads");
+                "SelectUnits", "give a budget and a multiple of the KV heads");
   }
   if (args.rows <= 0) return;
   auto* keys = static_cast<uint32_t*>(workspace);
