@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cuda_error.h"
+#include "kernels/device/tensor_core.cuh"
 #include "kernels/wgkv.h"
 #include "traces/common/error.h"
 
@@ -32,16 +33,6 @@ constexpr int kSharedBytes = kQueryBytes + 2 * kStageBytes + 1024;  // to align 
 template <int kRows>
 __device__ uint32_t At(int row, int piece) {
   return piece / 8 * (kRows * kRowBytes) + row * kRowBytes + ((piece % 8) ^ (row % 8)) * 16;
-}
-
-__device__ void CopyAsync(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-
-__device__ float Exp2(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
 }
 
 __device__ uint32_t Pack(float low, float high) {
@@ -125,27 +116,6 @@ __device__ void AddValues(float (&o)[64], const uint32_t (&weights)[4][4], uint3
 #else
 
 __device__ void FenceCopies() {}
-
-__device__ void LoadMatrices(uint32_t (&a)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(from)
-               : "memory");
-}
-
-__device__ void LoadTransposed(uint32_t (&a)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(from)
-               : "memory");
-}
-
-__device__ void MultiplyAdd(float* c, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 __device__ void Scores(float (&s)[32], uint32_t queries, uint32_t keys, int warp) {
   const int lane = static_cast<int>(threadIdx.x % 32);

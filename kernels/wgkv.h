@@ -51,4 +51,26 @@ struct VerticalSlashArgs {
 /// keys that no query of a tile sees are not read. head_dim 128.
 void VerticalSlashAttention(const VerticalSlashArgs& args, cudaStream_t stream);
 
+struct WindowScoreArgs {
+  const __nv_bfloat16* query = nullptr;  ///< [row][queries][group][head_dim]
+  PagedKv cache;                         ///< pages of one head
+  /// [row][stride]: the n-th key is token `place % page_tokens` of slot `place / page_tokens`, and
+  /// its position in the sequence, ascending; counts[row] of them.
+  const int32_t* places = nullptr;
+  const int32_t* positions = nullptr;
+  const int32_t* counts = nullptr;
+  float* scores = nullptr;     ///< [row][stride]
+  float* workspace = nullptr;  ///< WindowScoreWorkspace() floats
+  int32_t rows = 0, stride = 0, queries = 0, group = 0;
+  int32_t first_position = 0;  ///< of the first query; the others follow
+  int32_t smooth = 0;          ///< neighbours, itself included, over which scores are max-pooled
+  float scale = 0;
+};
+
+/// Importance of keys to the last queries (appendix K.1): softmax over the keys not later than a
+/// query, the largest of the group's heads, summed over queries, max-pooled. head_dim 128, groups
+/// of up to 64.
+void WindowScore(const WindowScoreArgs& args, cudaStream_t stream);
+int64_t WindowScoreWorkspace(const WindowScoreArgs& args);
+
 }  // namespace stallcast::kernels
