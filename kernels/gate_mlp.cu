@@ -17,8 +17,10 @@ constexpr int kThreads = 256;
 constexpr int kTokens = 128;  // of a CTA
 constexpr int kUnits = 64;    // of a tile
 constexpr int kFew = 8;       // tokens up to which a warp takes a unit
-constexpr int kFewThreads = 1024;
-constexpr int kTogether = 8;  // hidden units of a warp, in flight
+constexpr int kFewThreads = 256;
+constexpr int kTogether = 8;                          // hidden units of a warp, all in flight
+constexpr int kShare = kFewThreads / 32 * kTogether;  // of a CTA
+static_assert(kShare == kUnits);
 
 __device__ float WarpSum(float value) {
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAll, value, lanes);
@@ -165,15 +167,32 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A CTA has a share of the hidden units of one head and token. The last CTA of a head and token
+// adds the shares in order.
 template <int kDim>
 __global__ void __launch_bounds__(kFewThreads)
     GateFewKernel(const GateWeights weights, const TokenView before, const TokenView after,
-                  float* __restrict__ scores, int64_t score_stride) {
+                  float* __restrict__ scores, int64_t score_stride, float* partial,
+                  unsigned* arrived) {
   constexpr int kInputs = 2 * kDim, kEach = kDim / 32, kWide = kInputs / 32;
+  constexpr int kWarps = kFewThreads / 32;
   __shared__ __align__(16) __nv_bfloat162 input[kDim];
-  __shared__ float sums[kFewThreads / 32];
+  __shared__ float sums[kWarps];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const int head = static_cast<int>(blockIdx.x), token = static_cast<int>(blockIdx.y);
+  const int head = static_cast<int>(blockIdx.y), token = static_cast<int>(blockIdx.z);
+  const int shares = static_cast<int>(gridDim.x);
+  // Weights do not wait for the keys.
+  const int64_t first =
+      int64_t{head} * weights.hidden + static_cast<int>(blockIdx.x) * kShare + warp;
+  __nv_bfloat162 row[kTogether][kWide / 2];
+#pragma unroll
+  for (int u = 0; u < kTogether; ++u) {
+    const auto* from =
+        reinterpret_cast<const __nv_bfloat162*>(weights.w1 + (first + u * kWarps) * kInputs) +
+        lane * kWide / 2;
+#pragma unroll
+    for (int i = 0; i < kWide / 2; ++i) row[u][i] = from[i];
+  }
   if (warp < 2) {
     const TokenView& view = warp == 0 ? before : after;
     __nv_bfloat162 x[kEach / 2];
@@ -192,44 +211,48 @@ __global__ void __launch_bounds__(kFewThreads)
     own[i] = pair.x;
     own[i + 1] = pair.y;
   }
-  constexpr int kStep = kFewThreads / 32;
   float total = 0;
-  for (int first = warp; first < weights.hidden; first += kStep * kTogether) {
-    float dot[kTogether];
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
-      const int unit = min(first + u * kStep, weights.hidden - 1);
-      const auto* row = reinterpret_cast<const __nv_bfloat162*>(
-                            weights.w1 + (int64_t{head} * weights.hidden + unit) * kInputs) +
-                        lane * kWide / 2;
-      dot[u] = 0;
+  for (int u = 0; u < kTogether; ++u) {
+    float dot = 0;
 #pragma unroll
-      for (int i = 0; i < kWide / 2; ++i) {
-        const float2 w = __bfloat1622float2(row[i]);
-        dot[u] += w.x * own[2 * i] + w.y * own[2 * i + 1];
-      }
+    for (int i = 0; i < kWide / 2; ++i) {
+      const float2 w = __bfloat1622float2(row[u][i]);
+      dot += w.x * own[2 * i] + w.y * own[2 * i + 1];
     }
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
-      dot[u] = WarpSum(dot[u]);
-      if (first + u * kStep >= weights.hidden) break;
-      const int64_t at = int64_t{head} * weights.hidden + first + u * kStep;
-      total += Gelu(dot[u] + __bfloat162float(weights.b1[at])) * __bfloat162float(weights.w2[at]);
-    }
+    dot = WarpSum(dot);
+    const int64_t at = first + u * kWarps;
+    total += Gelu(dot + __bfloat162float(weights.b1[at])) * __bfloat162float(weights.w2[at]);
   }
   if (lane == 0) sums[warp] = total;
   __syncthreads();
-  if (warp != 0) return;
-  total = WarpSum(lane < kFewThreads / 32 ? sums[lane] : 0);
-  if (lane == 0) {
-    scores[head * score_stride + token] = Sigmoid(total + __bfloat162float(weights.b2[head]));
+  const int output = token * static_cast<int>(gridDim.y) + head;
+  if (threadIdx.x == 0) {
+    float share = 0;
+    for (int w = 0; w < kWarps; ++w) share += sums[w];
+    __stcg(partial + output * shares + blockIdx.x, share);
+    __threadfence();
+    // Back to zero with the last.
+    const bool last = atomicInc(arrived + output, static_cast<unsigned>(shares - 1)) ==
+                      static_cast<unsigned>(shares - 1);
+    if (last) {
+      __threadfence();
+      float sum = __bfloat162float(weights.b2[head]);
+      for (int s = 0; s < shares; ++s) sum += __ldcg(partial + output * shares + s);
+      scores[head * score_stride + token] = Sigmoid(sum);
+    }
   }
 }
 
 }  // namespace
 
+int64_t GateMlpWorkspace(const GateWeights& weights) {
+  return int64_t{kFew} * weights.kv_heads * (1 + weights.hidden / kShare);
+}
+
 void GateMlp(const GateWeights& weights, const TokenView& before_rope, const TokenView& after_rope,
-             int32_t tokens, float* scores, int64_t score_stride, cudaStream_t stream) {
+             int32_t tokens, float* scores, int64_t score_stride, float* workspace,
+             cudaStream_t stream) {
   if ((weights.head_dim != 64 && weights.head_dim != 128) || weights.hidden < kUnits ||
       weights.hidden % kUnits != 0) {
     throw Error("a gate of " + std::to_string(weights.hidden) + " units for heads of " +
@@ -240,8 +263,10 @@ void GateMlp(const GateWeights& weights, const TokenView& before_rope, const Tok
   const auto heads = static_cast<unsigned>(weights.kv_heads);
   if (tokens <= kFew) {
     const auto kernel = weights.head_dim == 128 ? GateFewKernel<128> : GateFewKernel<64>;
-    kernel<<<dim3(heads, static_cast<unsigned>(tokens)), kFewThreads, 0, stream>>>(
-        weights, before_rope, after_rope, scores, score_stride);
+    const auto shares = static_cast<unsigned>(weights.hidden / kShare);
+    auto* arrived = reinterpret_cast<unsigned*>(workspace);
+    kernel<<<dim3(shares, heads, static_cast<unsigned>(tokens)), kFewThreads, 0, stream>>>(
+        weights, before_rope, after_rope, scores, score_stride, workspace + kFew * heads, arrived);
   } else {
     const auto kernel = weights.head_dim == 128 ? GateKernel<128> : GateKernel<64>;
     const int bytes = (kTokens + 2 * kUnits) * 2 * weights.head_dim * 2;

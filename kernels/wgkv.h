@@ -19,9 +19,12 @@ struct GateWeights {
 
 /// scores[head][score_stride apart][token] = sigmoid(MLP of a token's keys before and after RoPE),
 /// each divided by its root mean square and rounded to bf16. Row h of the views is KV head h;
-/// values are not read. head_dim 64 or 128, hidden a multiple of 64.
+/// values are not read. head_dim 64 or 128, hidden a multiple of 64. `workspace`:
+/// GateMlpWorkspace() floats, zero before first use; a launch leaves it ready for the next.
+int64_t GateMlpWorkspace(const GateWeights& weights);
 void GateMlp(const GateWeights& weights, const TokenView& before_rope, const TokenView& after_rope,
-             int32_t tokens, float* scores, int64_t score_stride, cudaStream_t stream);
+             int32_t tokens, float* scores, int64_t score_stride, float* workspace,
+             cudaStream_t stream);
 
 /// Appends those of tokens [0, tokens) of each row whose score is at least `threshold`, in order,
 /// to the row's pages: row r's n-th token goes to slot table[r * max_pages + n / page_tokens] of

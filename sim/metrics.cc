@@ -279,7 +279,8 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
 SelectionMetrics Summarize(const traces::AccessLog& log) {
   SelectionMetrics metrics;
   int64_t selected = 0, recalled = 0, corrected = 0, cells = 0, compared = 0, masses = 0;
-  double similarity = 0, mass = 0;
+  int64_t keeping = 0, evicted = 0;
+  double similarity = 0, mass = 0, kept = 0;
   for (const traces::LayerAccess& layer : log.layers) {
     for (float m : layer.attention_mass) {
       if (std::isnan(m)) continue;
@@ -297,7 +298,12 @@ SelectionMetrics Summarize(const traces::AccessLog& log) {
     for (auto cell = layer.flags.begin(); cell != layer.flags.end(); cell += layer.heads) {
       corrected += std::any_of(cell, cell + layer.heads,
                                [](uint8_t flags) { return (flags & traces::kSelectedNow) != 0; });
+      evicted += (*cell & traces::kEvicted) != 0 ? 1 : 0;  // all heads of a layer at once
       ++cells;
+    }
+    for (size_t cell = 0; cell < layer.cached_tokens.size(); ++cell, ++keeping) {
+      const int64_t step = static_cast<int64_t>(cell) / layer.heads;
+      kept += layer.cached_tokens[cell] / static_cast<double>(log.prompt_tokens + step + 1);
     }
   }
   const auto share = [](double part, int64_t whole) {
@@ -308,6 +314,8 @@ SelectionMetrics Summarize(const traces::AccessLog& log) {
   metrics.correction_rate = share(static_cast<double>(corrected), cells);
   metrics.attention_mass = share(mass, masses);
   metrics.similarity = share(similarity, compared);
+  metrics.kept = share(kept, keeping);
+  metrics.eviction_rate = keeping > 0 ? share(static_cast<double>(evicted), cells) : share(0, 0);
   return metrics;
 }
 

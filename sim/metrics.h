@@ -62,6 +62,9 @@ struct SelectionMetrics {
   double attention_mass =
       0;                  ///< mean over all layers and steps, dense layers included; NaN: not known
   double similarity = 0;  ///< mean of what was compared; NaN: nothing was
+  double kept =
+      0;  ///< mean share of the context that the cache holds; NaN where nothing is dropped
+  double eviction_rate = 0;  ///< (step, layer) with an eviction; NaN likewise
 };
 SelectionMetrics Summarize(const traces::AccessLog& log);
 

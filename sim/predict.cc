@@ -198,7 +198,9 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     out.selection = {.hit_rate = std::numeric_limits<double>::quiet_NaN(),
                      .correction_rate = std::numeric_limits<double>::quiet_NaN(),
                      .attention_mass = 1,
-                     .similarity = std::numeric_limits<double>::quiet_NaN()};
+                     .similarity = std::numeric_limits<double>::quiet_NaN(),
+                     .kept = std::numeric_limits<double>::quiet_NaN(),
+                     .eviction_rate = std::numeric_limits<double>::quiet_NaN()};
   }
 
   out.weights = model.WeightBytes();

@@ -180,6 +180,10 @@ std::string Report(const MachinePredictions& machine, const std::string& trace) 
          fmt::format("{} % hits on the GPU, {} % of layers select before attention, similarity {}",
                      Percent(s.hit_rate), Percent(s.correction_rate), Fixed(s.similarity, 3)));
   }
+  if (!std::isnan(s.kept)) {
+    line("cache", fmt::format("{} % of the context is kept, {} % of layers evict in a step",
+                              Percent(s.kept), Percent(s.eviction_rate)));
+  }
   if (m.recall_bytes > 0) {
     line("recall",
          fmt::format("{} MB a step in {} pieces at {}",

@@ -54,11 +54,13 @@ void Gate(Stopwatch& watch, int tokens, double memory) {
   const auto after = Normal(int64_t{tokens} * kHeads * kDim, 1);
   Buffer<float> scores(int64_t{tokens} * kHeads);
   const TokenView a{before.get(), kDim, kHeads * kDim, 0}, b{after.get(), kDim, kHeads * kDim, 0};
+  const GateWeights weights{w1.get(), vector.get(), vector.get(), vector.get(), nullptr,
+                            nullptr,  kHeads,       kDim,         kHidden};
+  const auto workspace =
+      ToDevice(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
   const double seconds = watch.InGraph(
       [&](int) {
-        GateMlp({w1.get(), vector.get(), vector.get(), vector.get(), nullptr, nullptr, kHeads, kDim,
-                 kHidden},
-                a, b, tokens, scores.get(), tokens, watch.stream());
+        GateMlp(weights, a, b, tokens, scores.get(), tokens, workspace.get(), watch.stream());
       },
       tokens > 1'000 ? 2 : 16, 7);
   const std::string name = "gate MLP, " + std::to_string(tokens) + " tokens";

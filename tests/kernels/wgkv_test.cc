@@ -32,11 +32,15 @@ TEST_F(WgKv, GateIsThePapersMlp) {
       const auto d_w1 = ToDevice(w1), d_b1 = ToDevice(b1), d_w2 = ToDevice(w2), d_b2 = ToDevice(b2);
       const auto d_norm = ToDevice(norm), d_before = ToDevice(before), d_after = ToDevice(after);
       auto scores = Poisoned<float>(heads * (tokens + 5));
-      GateMlp({d_w1.get(), d_b1.get(), d_w2.get(), d_b2.get(), d_norm.get(), nullptr, heads, dim,
-               hidden},
-              {d_before.get(), dim, int64_t{heads} * dim, 0},
-              {d_after.get(), int64_t{tokens} * 2 * dim, 2 * dim, dim}, tokens, scores.get(),
-              tokens + 5, nullptr);
+      const GateWeights weights{d_w1.get(), d_b1.get(), d_w2.get(), d_b2.get(), d_norm.get(),
+                                nullptr,    heads,      dim,        hidden};
+      const auto workspace =
+          ToDevice(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
+      for (int launch = 0; launch < 2; ++launch) {  // the first leaves the workspace ready
+        GateMlp(weights, {d_before.get(), dim, int64_t{heads} * dim, 0},
+                {d_after.get(), int64_t{tokens} * 2 * dim, 2 * dim, dim}, tokens, scores.get(),
+                tokens + 5, workspace.get(), nullptr);
+      }
       const auto got = ToHost(scores);
       for (int h = 0; h < heads; ++h) {
         for (int t = 0; t < tokens; t += 7) {
@@ -274,9 +278,9 @@ TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
 }
 
 TEST_F(WgKv, RefusesWhatItCannotDo) {
-  EXPECT_THROW(
-      GateMlp({.kv_heads = 1, .head_dim = 128, .hidden = 100}, {}, {}, 1, nullptr, 1, nullptr),
-      Error);
+  EXPECT_THROW(GateMlp({.kv_heads = 1, .head_dim = 128, .hidden = 100}, {}, {}, 1, nullptr, 1,
+                       nullptr, nullptr),
+               Error);
   EXPECT_THROW(VerticalSlashAttention({.window = 256, .group = 1, .head_dim = 64}, nullptr), Error);
 }
 
