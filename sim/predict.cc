@@ -218,7 +218,9 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
                      .attention_mass = 1,
                      .output_error = 0,
                      .similarity = std::numeric_limits<double>::quiet_NaN(),
-                     .evictions = 0};
+                     .evictions = 0,
+                     .kept = std::numeric_limits<double>::quiet_NaN(),
+                     .eviction_rate = std::numeric_limits<double>::quiet_NaN()};
   }
 
   out.weights = model.WeightBytes();

@@ -121,10 +121,11 @@ class ParisKv : public OnDevice {
       ASSERT_TRUE(std::equal(want_scores.begin(), want_scores.end(),
                              got_scores.begin() + int64_t{row} * ScoreStride(s.tokens)));
       const auto best = methods::BestBuckets(want_scores, count);
+      const methods::Estimator estimator(book, turned.data());
       std::vector<std::pair<float, int>> order;
       for (int i = 0; i < count; ++i) {
         ASSERT_EQ(got_candidates[int64_t{row} * count + i], static_cast<int32_t>(best[i])) << i;
-        const float estimate = methods::Estimate(book, own, best[i], turned.data());
+        const float estimate = estimator(own, best[i]);
         ASSERT_NEAR(got_estimates[int64_t{row} * count + i], estimate, 1e-4) << i;
         order.push_back({-estimate, i});
       }

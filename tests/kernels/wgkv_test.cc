@@ -32,11 +32,15 @@ TEST_F(WgKv, GateIsThePapersMlp) {
       const auto d_w1 = ToDevice(w1), d_b1 = ToDevice(b1), d_w2 = ToDevice(w2), d_b2 = ToDevice(b2);
       const auto d_norm = ToDevice(norm), d_before = ToDevice(before), d_after = ToDevice(after);
       auto scores = Poisoned<float>(heads * (tokens + 5));
-      GateMlp({d_w1.get(), d_b1.get(), d_w2.get(), d_b2.get(), d_norm.get(), nullptr, heads, dim,
-               hidden},
-              {d_before.get(), dim, int64_t{heads} * dim, 0},
-              {d_after.get(), int64_t{tokens} * 2 * dim, 2 * dim, dim}, tokens, scores.get(),
-              tokens + 5, nullptr);
+      const GateWeights weights{d_w1.get(), d_b1.get(), d_w2.get(), d_b2.get(), d_norm.get(),
+                                nullptr,    heads,      dim,        hidden};
+      const auto workspace =
+          ToDevice(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
+      for (int launch = 0; launch < 2; ++launch) {  // the first leaves the workspace ready
+        GateMlp(weights, {d_before.get(), dim, int64_t{heads} * dim, 0},
+                {d_after.get(), int64_t{tokens} * 2 * dim, 2 * dim, dim}, tokens, scores.get(),
+                tokens + 5, workspace.get(), nullptr);
+      }
       const auto got = ToHost(scores);
       for (int h = 0; h < heads; ++h) {
         for (int t = 0; t < tokens; t += 7) {
@@ -203,10 +207,80 @@ TEST_F(WgKv, VerticalSlashAttentionSeesExactlyTheMask) {
   }
 }
 
+TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
+  constexpr int kDim = 128, kPage = 16, kRows = 2, kSlots = 40;
+  for (const int group : {1, 3, 4}) {
+    const int queries = 21, stride = 200, first = 500;
+    const std::vector<int32_t> counts{200, 77};
+    std::vector<int32_t> places, positions;
+    for (int row = 0; row < kRows; ++row) {
+      for (int n = 0; n < stride; ++n) {
+        places.push_back(static_cast<int32_t>(random_() % (kSlots * kPage)));
+        positions.push_back(first + queries + (n - counts[row]) * (n < counts[row] - 30 ? 3 : 1));
+      }
+    }
+    const auto query = RandomBf16(random_, int64_t{kRows} * queries * group * kDim);
+    const auto pages = RandomBf16(random_, int64_t{kSlots} * 2 * kPage * kDim);
+    auto d_pages = ToDevice(pages);
+    const auto d_query = ToDevice(query);
+    const auto d_places = ToDevice(places), d_positions = ToDevice(positions);
+    const auto d_counts = ToDevice(counts);
+    auto scores = Poisoned<float>(kRows * stride);
+    WindowScoreArgs args{.query = d_query.get(),
+                         .cache = HndPages(d_pages.get(), kPage, 1, kDim),
+                         .places = d_places.get(),
+                         .positions = d_positions.get(),
+                         .counts = d_counts.get(),
+                         .scores = scores.get(),
+                         .workspace = nullptr,
+                         .rows = kRows,
+                         .stride = stride,
+                         .queries = queries,
+                         .group = group,
+                         .first_position = first,
+                         .smooth = 5,
+                         .scale = 0.0883883f};
+    auto workspace = Poisoned<float>(WindowScoreWorkspace(args));
+    args.workspace = workspace.get();
+    WindowScore(args, nullptr);
+    const auto got = ToHost(scores);
+    for (int row = 0; row < kRows; ++row) {
+      std::vector<double> raw(static_cast<size_t>(counts[row]));
+      for (int q = 0; q < queries; ++q) {
+        std::vector<double> largest(raw.size());
+        for (int g = 0; g < group; ++g) {
+          std::vector<double> weights;
+          double sum = 0;
+          for (int n = 0; n < counts[row]; ++n) {
+            const int place = places[row * stride + n];
+            double dot = 0;
+            for (int d = 0; d < kDim; ++d) {
+              dot += At(query, ((int64_t{row} * queries + q) * group + g) * kDim + d) *
+                     At(pages, (int64_t{place / kPage} * 2 * kPage + place % kPage) * kDim + d);
+            }
+            const bool seen = positions[row * stride + n] <= first + q;
+            sum += weights.emplace_back(seen ? std::exp(dot * 0.0883883) : 0);
+          }
+          for (size_t n = 0; n < raw.size(); ++n) {
+            largest[n] = std::max(largest[n], weights[n] / sum);
+          }
+        }
+        for (size_t n = 0; n < raw.size(); ++n) raw[n] += largest[n];
+      }
+      for (int n = 0; n < counts[row]; ++n) {
+        const auto from = raw.begin() + std::max(0, n - 2);
+        const auto to = raw.begin() + std::min(counts[row], n + 3);
+        const double want = *std::max_element(from, to);
+        ASSERT_NEAR(got[row * stride + n], want, 1e-4 * (1 + want)) << group << " " << n;
+      }
+    }
+  }
+}
+
 TEST_F(WgKv, RefusesWhatItCannotDo) {
-  EXPECT_THROW(
-      GateMlp({.kv_heads = 1, .head_dim = 128, .hidden = 100}, {}, {}, 1, nullptr, 1, nullptr),
-      Error);
+  EXPECT_THROW(GateMlp({.kv_heads = 1, .head_dim = 128, .hidden = 100}, {}, {}, 1, nullptr, 1,
+                       nullptr, nullptr),
+               Error);
   EXPECT_THROW(VerticalSlashAttention({.window = 256, .group = 1, .head_dim = 64}, nullptr), Error);
 }
 

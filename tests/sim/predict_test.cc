@@ -80,6 +80,26 @@ TEST_F(Predictions, FullCacheKeepsAllAttention) {
   EXPECT_EQ(Predictor(path()).Predict(request).selection.attention_mass, 1);
 }
 
+TEST_F(Predictions, AdmissionAndEvictionShowInWhatIsKept) {
+  PredictRequest request;
+  request.method = "wgkv";
+  request.params = {{"window", "32"}, {"sparsity", "0.5"}};
+  const SelectionMetrics admitted = Predictor(path()).Predict(request).selection;
+  // Half of 171 to 240 tokens, and the window, of 204 to 273.
+  EXPECT_NEAR(admitted.kept, 0.57, 0.04);
+  EXPECT_EQ(admitted.eviction_rate, 0);
+  EXPECT_TRUE(std::isnan(admitted.hit_rate)) << "nothing is selected";
+  request.params["evict"] = "snapkv";
+  request.params["capacity"] = "80";
+  const SelectionMetrics evicted = Predictor(path()).Predict(request).selection;
+  EXPECT_LT(evicted.kept, 80.0 / 204);
+  EXPECT_GT(evicted.eviction_rate, 0.01);
+  EXPECT_LT(evicted.eviction_rate, 0.5);
+  request.method = "full";
+  request.params = {};
+  EXPECT_TRUE(std::isnan(Predictor(path()).Predict(request).selection.kept));
+}
+
 TEST_F(Predictions, TheCacheSparesTheReplay) {
   int replays = 0;
   PredictorOptions options;

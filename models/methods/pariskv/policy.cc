@@ -71,9 +71,10 @@ class Retrieval {
     std::vector<uint8_t> scores(static_cast<size_t>(tokens_));
     CollisionScores(book_, codes, table, scores);
     const std::vector<uint32_t> candidates = BestBuckets(scores, Candidates(params_, tokens_));
+    const Estimator estimate(book_, rotated.data());
     std::vector<float> estimates(candidates.size());
     for (size_t i = 0; i < candidates.size(); ++i) {
-      estimates[i] = Estimate(book_, codes, candidates[i], rotated.data());
+      estimates[i] = estimate(codes, candidates[i]);
     }
     std::vector<uint32_t> best = Best(estimates, 0, params_.topk);
     for (uint32_t& at : best) at = candidates[at] + static_cast<uint32_t>(params_.sink);

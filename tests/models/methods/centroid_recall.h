@@ -194,10 +194,9 @@ inline Found Of(const Keys& keys, const Setup& setup, int64_t best) {
     const std::vector<uint32_t> wanted = Best(products, 0, best);
     const std::vector<uint32_t> candidates = BestBuckets(
         votes, static_cast<int64_t>(std::ceil(setup.beta * static_cast<double>(tokens))));
+    const Estimator estimate(book, rotated.data());
     std::vector<float> estimates;
-    for (const uint32_t t : candidates) {
-      estimates.push_back(Estimate(book, codes, t, rotated.data()));
-    }
+    for (const uint32_t t : candidates) estimates.push_back(estimate(codes, t));
     std::vector<uint32_t> chosen = Best(estimates, 0, best);
     for (uint32_t& at : chosen) at = candidates[at];
     found.coarse += detail::Share(BestBuckets(votes, best), wanted);

@@ -139,7 +139,8 @@ TEST(ParisKvCodes, AlignmentMakesAKeysOwnDirectionExact) {
       codes.Append(key.data());
       std::vector<float> rotated(key.size());
       book.Rotate(key.data(), rotated.data());
-      EXPECT_NEAR(Estimate(book, codes, token, rotated.data()), Dot(key, key), Dot(key, key) / 256);
+      EXPECT_NEAR(Estimator(book, rotated.data())(codes, token), Dot(key, key),
+                  Dot(key, key) / 256);
     }
   }
 }
@@ -156,7 +157,7 @@ TEST(ParisKvCodes, EstimatesAreUnbiasedAndClose) {
     codes.Append(key.data());
     std::vector<float> rotated(128);
     book.Rotate(query.data(), rotated.data());
-    const double relative = (Estimate(book, codes, token, rotated.data()) - Dot(key, query)) /
+    const double relative = (Estimator(book, rotated.data())(codes, token) - Dot(key, query)) /
                             std::sqrt(Dot(key, key) * Dot(query, query));
     error += relative / kPairs;
     squares += relative * relative / kPairs;
@@ -170,7 +171,7 @@ TEST(ParisKvCodes, ZeroKeysAndQueriesAreHarmless) {
   const std::vector<float> zero(64, 0.0f);
   KeyCodes codes(book);
   codes.Append(zero.data());
-  EXPECT_EQ(Estimate(book, codes, 0, zero.data()), 0);
+  EXPECT_EQ(Estimator(book, zero.data())(codes, 0), 0);
   const std::vector<int32_t> counts = ClusterCounts(book, codes, 1);
   // All patterns tie, so the smallest number comes first; the only key is in the last one.
   const std::vector<uint8_t> table = CollisionTable(book, zero.data(), counts, 1, 1);

@@ -196,6 +196,17 @@ TEST_F(WgKv, TheMlpIsThePapersFormula) {
   EXPECT_LT(passed, sure * 19 / 20);
 }
 
+TEST_F(WgKv, ALogIsKeyedByTheWeightsContent) {
+  const ParamValues values{{"gate", "mlp"}, {"gate_file", file_.string()}};
+  Write(RandomWeights(2, 16, 3));
+  const auto key = [&] { return MakeMethod("wgkv", values).method->Params(true); };
+  const auto first = key();
+  Write(RandomWeights(2, 16, 4));
+  EXPECT_NE(key(), first);
+  Write(RandomWeights(2, 16, 3));
+  EXPECT_EQ(key(), first);
+}
+
 TEST_F(WgKv, HeadsAttendTheirRowOfTheMask) {
   for (const auto gate : {WgKvParams::Gate::kRandom, WgKvParams::Gate::kOracle}) {
     for (const int64_t prompt : {10, 203}) {
