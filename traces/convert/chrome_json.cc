@@ -59,6 +59,22 @@ std::string Arguments(const Timeline& timeline, size_t row) {
   return arguments;
 }
 
+// What viewers show, and behind it what importing the file again needs.
+std::string ProcessArguments(const Timeline& timeline) {
+  std::string notes;
+  for (const std::string& note : timeline.notes)
+    notes += (notes.empty() ? "" : ", ") + Quoted(note);
+  return fmt::format(R"("name": {}, "origin": "{}", "title": {}, "notes": [{}])",
+                     Quoted(GroupName(timeline)), Name(timeline.origin), Quoted(timeline.title),
+                     notes);
+}
+
+std::string ThreadArguments(const Timeline& timeline, const Track& track) {
+  const TimelineLane& lane = timeline.lanes[track.lane];
+  return fmt::format(R"("name": {}, "lane": {}, "kind": "{}", "compute": {})",
+                     Quoted(TrackName(timeline, track)), track.lane, Name(lane.kind), lane.compute);
+}
+
 // Process `pid`; `flow_id` counts on over the file.
 void WriteTimeline(const Timeline& timeline, size_t pid, uint64_t* flow_id, Events* events) {
   const Layout layout = LayOut(timeline);
@@ -67,10 +83,10 @@ void WriteTimeline(const Timeline& timeline, size_t pid, uint64_t* flow_id, Even
     return fmt::format(R"("pid": {}, "tid": {}, "ts": {})", pid, layout.track_of_row[row] + 1,
                        Microseconds(timeline.start[row], origin));
   };
-  events->Add(Metadata("process_name", pid, 0, "\"name\": " + Quoted(GroupName(timeline))));
+  events->Add(Metadata("process_name", pid, 0, ProcessArguments(timeline)));
   for (size_t track = 0; track < layout.tracks.size(); ++track) {
-    events->Add(Metadata("thread_name", pid, track + 1,
-                         "\"name\": " + Quoted(TrackName(timeline, layout.tracks[track]))));
+    events->Add(
+        Metadata("thread_name", pid, track + 1, ThreadArguments(timeline, layout.tracks[track])));
     events->Add(
         Metadata("thread_sort_index", pid, track + 1, fmt::format("\"sort_index\": {}", track)));
   }
@@ -82,13 +98,15 @@ void WriteTimeline(const Timeline& timeline, size_t pid, uint64_t* flow_id, Even
         names[timeline.name[row]], Name(timeline.role[row]), place(row),
         Microseconds(timeline.duration[row], Picoseconds(0)), Arguments(timeline, row)));
   }
+  const auto add_flow_end = [&](std::string_view phase, size_t row) {
+    events->Add(fmt::format(
+        R"({{"ph": {}, "name": "wait", "cat": "wait", "id": {}, {}, "args": {{"op": {}}}}})", phase,
+        *flow_id, place(row), timeline.op[row]));
+  };
   for (const RowFlow& flow : FlowsBetweenRows(timeline)) {
     ++*flow_id;
-    events->Add(fmt::format(R"({{"ph": "s", "name": "wait", "cat": "wait", "id": {}, {}}})",
-                            *flow_id, place(static_cast<size_t>(flow.from))));
-    events->Add(
-        fmt::format(R"({{"ph": "f", "bp": "e", "name": "wait", "cat": "wait", "id": {}, {}}})",
-                    *flow_id, place(static_cast<size_t>(flow.to))));
+    add_flow_end(R"("s")", static_cast<size_t>(flow.from));
+    add_flow_end(R"("f", "bp": "e")", static_cast<size_t>(flow.to));
   }
 }
 

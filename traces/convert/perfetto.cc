@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 
@@ -102,7 +103,7 @@ class TimelineExport {
     descriptor->set_child_ordering(perfetto::TrackDescriptor::EXPLICIT);
     descriptor->set_sibling_merge_behavior(perfetto::TrackDescriptor::NONE);
     std::string notes;
-    for (const std::string& note : timeline_.notes) notes += (notes.empty() ? "" : "; ") + note;
+    for (const std::string& note : timeline_.notes) notes += (notes.empty() ? "" : "\n") + note;
     descriptor->set_description(notes);
     packets_->Add(group);
     for (size_t track = 0; track < layout_.tracks.size(); ++track) {
@@ -111,6 +112,9 @@ class TimelineExport {
       descriptor->set_uuid(TrackId(track));
       descriptor->set_parent_uuid(GroupId());
       descriptor->set_name(TrackName(timeline_, layout_.tracks[track]));
+      const TimelineLane& lane = timeline_.lanes[layout_.tracks[track].lane];
+      descriptor->set_description(fmt::format("lane {}: {}{}", layout_.tracks[track].lane,
+                                              Name(lane.kind), lane.compute ? ", compute" : ""));
       descriptor->set_sibling_order_rank(static_cast<int32_t>(track));
       descriptor->set_sibling_merge_behavior(perfetto::TrackDescriptor::NONE);
       packets_->Add(packet);

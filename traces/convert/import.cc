@@ -1,0 +1,140 @@
+#include "traces/convert/import.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "traces/common/error.h"
+#include "traces/convert/importers.h"
+#include "traces/convert/input.h"
+#include "traces/format/source.h"
+
+namespace stallcast::traces {
+namespace {
+
+constexpr int64_t kPeek = 256;
+
+// The first bytes, decompressed.
+std::string Beginning(const format::Source& source) {
+  std::string begin(kPeek, '\0');
+  begin.resize(convert::OpenInput(source)->Read(begin));
+  return begin;
+}
+
+// A packet: field 1, of a length.
+bool BeginsAsPerfetto(std::string_view begin) { return begin.starts_with('\x0a'); }
+
+FileFormat Recognise(const format::Source& source, const std::string& name) {
+  using namespace std::string_view_literals;
+  const std::string bytes = Beginning(source);
+  std::string_view begin = bytes;
+  if (begin.starts_with("SQLite format 3\0"sv)) return FileFormat::kNsightSqlite;
+  if (BeginsAsPerfetto(begin)) {
+    // A line feed, too, may begin JSON: a packet's second byte is its length, its third a tag.
+    const size_t first = begin.find_first_not_of(" \t\r\n");
+    const bool json =
+        first != std::string_view::npos && (begin[first] == '{' || begin[first] == '[');
+    if (!json) return FileFormat::kPerfetto;
+  }
+  if (begin.starts_with("\xef\xbb\xbf")) begin.remove_prefix(3);
+  begin.remove_prefix(std::min(begin.find_first_not_of(" \t\r\n"), begin.size()));
+  if (begin.starts_with('{') || begin.starts_with('[')) return FileFormat::kChromeJson;
+  if (name.ends_with(".nsys-rep") || name.ends_with(".qdrep")) {
+    throw Error("is a report of Nsight Systems that only its own programs read", name,
+                "export it: nsys export --type sqlite");
+  }
+  return FileFormat::kTrace;
+}
+
+ImportedTrace Import(const format::Source& source, const std::string& name,
+                     const ImportOptions& options,
+                     const std::function<Trace(ReadReport*)>& read_trace,
+                     const std::function<convert::Database()>& open_database) {
+  ImportedTrace imported;
+  imported.format = Recognise(source, name);
+  switch (imported.format) {
+    case FileFormat::kTrace:
+      imported.trace = read_trace(&imported.report);
+      return imported;
+    case FileFormat::kChromeJson:
+      convert::ImportChromeJson(convert::OpenInput(source).get(), name, options, &imported.trace,
+                                &imported.report);
+      break;
+    case FileFormat::kPerfetto:
+      convert::ImportPerfetto(convert::OpenInput(source).get(), name, options, &imported.trace,
+                              &imported.report);
+      break;
+    case FileFormat::kNsightSqlite: {
+      convert::Database database = open_database();
+      convert::ImportNsight(&database, name, options, &imported.trace, &imported.report);
+      break;
+    }
+  }
+  for (Timeline& timeline : imported.trace.timelines) {
+    // What is wrong with the file qualifies what is drawn from it.
+    const std::vector<std::string>& problems = imported.report.problems;
+    timeline.notes.insert(timeline.notes.end(), problems.begin(), problems.end());
+  }
+  if (options.strict && !imported.report.problems.empty()) {
+    throw Error(fmt::format("{}", fmt::join(imported.report.problems, "; ")), name,
+                "leave out --strict to use what is intact");
+  }
+  return imported;
+}
+
+}  // namespace
+
+std::string_view Name(FileFormat format) {
+  switch (format) {
+    case FileFormat::kTrace:
+      return "stallcast trace";
+    case FileFormat::kChromeJson:
+      return "Chrome JSON";
+    case FileFormat::kPerfetto:
+      return "Perfetto";
+    case FileFormat::kNsightSqlite:
+      return "Nsight Systems SQLite";
+  }
+  return "unknown";
+}
+
+ImportedTrace Import(const std::filesystem::path& path, const ImportOptions& options) {
+  const std::unique_ptr<format::Source> source = format::OpenFile(path);
+  return Import(
+      *source, path.string(), options,
+      [&](ReadReport* report) { return ReadTrace(path, options, report); },
+      [&] { return convert::Database(path); });
+}
+
+ImportedTrace Import(std::span<const std::byte> file, const std::string& name,
+                     const ImportOptions& options) {
+  const std::unique_ptr<format::Source> source = format::InMemory(file);
+  return Import(
+      *source, name, options,
+      [&](ReadReport* report) { return ReadTrace(file, name, options, report); },
+      [&] { return convert::Database(file, name); });
+}
+
+namespace convert {
+
+std::string StreamName(int64_t device, int64_t stream) {
+  return fmt::format("GPU {} stream {}", device, stream);
+}
+
+int64_t StreamOrder(int64_t device, int64_t stream) {
+  constexpr int64_t kBehindThreads = int64_t{1} << 62;
+  constexpr int64_t kMost = (int64_t{1} << 20) - 1;
+  return kBehindThreads + (std::clamp<int64_t>(device, 0, kMost) << 20) +
+         std::clamp<int64_t>(stream, 0, kMost);
+}
+
+std::string Counted(int64_t count, const std::string& what) {
+  const bool hiss = what.ends_with('h') || what.ends_with('s');
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : hiss ? "es" : "s");
+}
+
+}  // namespace convert
+}  // namespace stallcast::traces

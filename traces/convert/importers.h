@@ -1,0 +1,28 @@
+// The importers behind Import(), one a format. Each adds timelines and what the file says of its
+// machine and software to `trace`, and what is wrong to `report`; each throws Error where the file
+// holds nothing of its format.
+#pragma once
+
+#include <string>
+
+#include "traces/convert/database.h"
+#include "traces/convert/import.h"
+#include "traces/convert/input.h"
+
+namespace stallcast::traces::convert {
+
+void ImportChromeJson(Input* input, const std::string& name, const ImportOptions& options,
+                      Trace* trace, ReadReport* report);
+void ImportPerfetto(Input* input, const std::string& name, const ImportOptions& options,
+                    Trace* trace, ReadReport* report);
+void ImportNsight(Database* database, const std::string& name, const ImportOptions& options,
+                  Trace* trace, ReadReport* report);
+
+/// "GPU 0 stream 7", and the place of such lanes behind those of threads.
+std::string StreamName(int64_t device, int64_t stream);
+int64_t StreamOrder(int64_t device, int64_t stream);
+
+/// "1 event", "12 events".
+std::string Counted(int64_t count, const std::string& what);
+
+}  // namespace stallcast::traces::convert

@@ -1,0 +1,52 @@
+// Ranges that are named like steps or layers, and which of them a time lies in.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "traces/common/units.h"
+
+namespace stallcast::traces::convert {
+
+struct NumberedName {
+  std::string_view family;  ///< what stands before the number
+  int32_t number = 0;
+};
+
+/// "ProfilerStep#12", "step 12", "decode/iter_12", "sample_0 step=12 rank=0": the first whole word
+/// `step`, `iteration` or `iter` with a number behind it.
+std::optional<NumberedName> StepName(std::string_view name);
+/// "layer 3", "model.layers.3.mlp", "block_3".
+std::optional<NumberedName> LayerName(std::string_view name);
+/// A name that begins with `family`, which is all of it or is followed by a number.
+std::optional<NumberedName> FamilyName(std::string_view name, std::string_view family);
+
+/// Ranges on one axis, nested or apart; where they overlap, the one that began last counts.
+class NumberedRanges {
+ public:
+  void Add(Picoseconds begin, Picoseconds end, int32_t number) {
+    ranges_.push_back({begin, end, number});
+  }
+  bool empty() const { return ranges_.empty(); }
+  /// Call once, after the last Add() and before At().
+  void Arrange();
+  /// -1 outside of all.
+  int32_t At(Picoseconds time) const;
+
+ private:
+  struct Range {
+    Picoseconds begin, end;
+    int32_t number;
+  };
+  struct Change {
+    Picoseconds from;
+    int32_t number;
+  };
+  std::vector<Range> ranges_;
+  std::vector<Change> changes_;
+};
+
+}  // namespace stallcast::traces::convert
