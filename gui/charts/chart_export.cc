@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "gui/charts/chart_export.h"
 
+#include <fmt/format.h>
+
 #include <QBuffer>
 #include <QFileInfo>
 #include <QImage>
@@ -22,7 +24,8 @@ constexpr int kPointsPerInch = 72;
 void Write(const QString& path, const QByteArray& bytes) {
   QSaveFile file(path);
   if (!file.open(QIODevice::WriteOnly) || file.write(bytes) != bytes.size() || !file.commit()) {
-    throw Error("cannot be written: " + file.errorString().toStdString(), path.toStdString(),
+    throw Error(fmt::format("cannot be written: {}", file.errorString().toStdString()),
+                path.toStdString(),
                 "choose another place");
   }
 }
@@ -69,7 +72,7 @@ void SaveChart(const Chart& chart, const QString& path, QSizeF size, const Chart
     QPainter painter(&writer);
     paint(painter);
   } else {
-    throw UsageError("unknown ending '" + ending.toStdString() + "'", path.toStdString(),
+    throw UsageError(fmt::format("unknown ending `{}`", ending.toStdString()), path.toStdString(),
                      "use .png, .svg, .pdf or .csv");
   }
   Write(path, buffer.data());

@@ -17,28 +17,28 @@ namespace stallcast::gui {
 /// One value of a request. All texts are as on the command line.
 struct Control {
   enum class Kind : uint8_t { kNumber, kChoice, kFlag };
-  std::string path;  ///< "method", "batch", "param.budget", "machine.link.h2d"
-  QString group;     ///< heading that it stands under
-  QString label;
-  QString unit;  ///< empty where the value carries its own
-  QString help, source;
+  std::string path = {};  ///< "method", "batch", "param.budget", "machine.link.h2d"
+  QString group = {};     ///< heading that it stands under
+  QString label = {};
+  QString unit = {};  ///< empty where the value carries its own
+  QString help = {}, source = {};
   Kind kind = Kind::kNumber;
-  QStringList choices;       ///< of kChoice, as written
-  QStringList choice_names;  ///< the same for people; empty: as written
-  QString default_value;
+  QStringList choices = {};       ///< of kChoice, as written
+  QStringList choice_names = {};  ///< the same for people; empty: as written
+  QString default_value = {};
 
   // Of kNumber.
-  std::function<double(const std::string&)> parse;   ///< throws Error
-  std::function<std::string(double)> format;
+  std::function<double(const std::string&)> parse = {};  ///< throws Error
+  std::function<std::string(double)> format = {};
   bool integer = false;
   double low = 0, high = 0;  ///< that a slider reaches; more may be typed
   bool logarithmic = false;
 
   /// What the request says; nothing where it leaves the default.
-  std::function<std::optional<std::string>(const sim::PredictRequest&)> read;
+  std::function<std::optional<std::string>(const sim::PredictRequest&)> read = {};
   /// Checks the text and writes it; nothing: back to the default. Throws Error, and then the request
   /// is as before.
-  std::function<void(sim::PredictRequest&, const std::optional<std::string>&)> write;
+  std::function<void(sim::PredictRequest&, const std::optional<std::string>&)> write = {};
 
   /// The value in force, as text.
   QString Value(const sim::PredictRequest& request) const;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "gui/whatif/request_json.h"
 
+#include <fmt/format.h>
+
 #include <QJsonArray>
 #include <cmath>
 #include <limits>
@@ -13,7 +15,8 @@ namespace {
 QString From(const std::string& text) { return QString::fromStdString(text); }
 
 Error Wrong(const QString& key, const char* want) {
-  return {"'" + key.toStdString() + "' is not " + want, "session", "save the session again"};
+  return {fmt::format("'{}' is not {}", key.toStdString(), want), "session",
+          "save the session again"};
 }
 
 std::string Text(const QJsonValue& value, const QString& key) {
