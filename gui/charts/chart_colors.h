@@ -2,20 +2,20 @@
 // What the program's charts are coloured with.
 #pragma once
 
-#include <QColor>
-#include <functional>
-
 #include "gui/charts/chart_painter.h"
-#include "traces/timeline.h"
+#include "gui/timeline/theme.h"
 
 namespace stallcast::gui {
 
 struct ChartColors {
   bool dark = false;
-  std::function<QColor(traces::Role)> role;  ///< as in the timeline
 
+  QColor Of(traces::Role role) const { return theme().roles[static_cast<size_t>(role)]; }
   QColor Series(size_t index) const { return SeriesColor(index, dark); }
-  QColor muted() const { return dark ? QColor(0x8a, 0x8f, 0x98) : QColor(0x9a, 0x9f, 0xa8); }
+  QColor muted() const { return Mix(theme().muted, theme().panel, 0.35); }
+
+ private:
+  const Theme& theme() const { return dark ? Theme::Dark() : Theme::Light(); }
 };
 
 }  // namespace stallcast::gui

@@ -4,15 +4,10 @@
 #include <QPainter>
 #include <array>
 
+#include "gui/timeline/theme.h"
+
 namespace stallcast::gui {
 namespace {
-
-QColor Mixed(const QColor& a, const QColor& b, double share) {
-  const auto mix = [&](int x, int y) {
-    return static_cast<int>(x + (y - x) * share + 0.5);
-  };
-  return {mix(a.red(), b.red()), mix(a.green(), b.green()), mix(a.blue(), b.blue())};
-}
 
 constexpr double kAreaOpacity = 0.28;
 constexpr double kDotRadius = 4;
@@ -21,7 +16,7 @@ constexpr double kDotRadius = 4;
 
 ChartTheme ChartTheme::From(const QPalette& palette) {
   const QColor base = palette.color(QPalette::Base), text = palette.color(QPalette::Text);
-  return {base, text, Mixed(text, base, 0.3), Mixed(text, base, 0.86)};
+  return {base, text, Mix(text, base, 0.3), Mix(text, base, 0.86)};
 }
 
 QColor SeriesColor(size_t index, bool dark) {

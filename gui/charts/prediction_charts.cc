@@ -104,9 +104,9 @@ Chart RoleChart(const std::vector<NamedPrediction>& runs, const ChartColors& col
         [&](const sim::Metrics& m) { return Milliseconds(m.roles[index].exposed); });
     const auto busy =
         values([&](const sim::Metrics& m) { return Milliseconds(m.roles[index].busy); });
-    if (some(exposed)) chart.series.push_back({{}, colors.role(role), BarMark{exposed, 0}});
+    if (some(exposed)) chart.series.push_back({{}, colors.Of(role), BarMark{exposed, 0}});
     if (!some(exposed) && !some(busy)) continue;
-    chart.series.push_back({name, colors.role(role), BarMark{busy, 1}});
+    chart.series.push_back({name, colors.Of(role), BarMark{busy, 1}});
   }
   return chart;
 }

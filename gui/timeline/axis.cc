@@ -100,6 +100,14 @@ Picoseconds AxisMap::ToAxis(Picoseconds clock) const {
   return after->axis + (clock - after->clock);
 }
 
+Picoseconds AxisMap::EndToAxis(Picoseconds clock) const {
+  if (anchors_.empty()) return clock;
+  auto at = std::lower_bound(anchors_.begin(), anchors_.end(), clock,
+                             [](const Anchor& a, Picoseconds t) { return a.clock < t; });
+  if (at != anchors_.begin()) --at;
+  return at->axis + (clock - at->clock);
+}
+
 Picoseconds AxisMap::FromAxis(Picoseconds axis) const {
   if (anchors_.empty()) return axis;
   auto after = std::upper_bound(anchors_.begin(), anchors_.end(), axis,

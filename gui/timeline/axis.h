@@ -35,6 +35,8 @@ class AxisMap {
   explicit AxisMap(std::vector<Anchor> anchors) : anchors_(std::move(anchors)) {}
 
   Picoseconds ToAxis(Picoseconds clock) const;
+  /// Of the end of something: at an anchor, the end of the time before it, not after the slack.
+  Picoseconds EndToAxis(Picoseconds clock) const;
   /// Slack gives the clock at its end.
   Picoseconds FromAxis(Picoseconds axis) const;
   const std::vector<Anchor>& anchors() const { return anchors_; }

@@ -31,7 +31,7 @@ struct OpFacts {
   double rate() const {  ///< bytes per second; 0 where nothing moves
     return duration.count() > 0 ? static_cast<double>(bytes) / Seconds(duration) : 0;
   }
-  std::vector<std::string> waits;  ///< what it waited for, by name, at most a few
+  std::vector<std::string> waits;  ///< what it waited for, by name; the last to end comes first
 };
 
 struct OpDetails {
@@ -56,5 +56,19 @@ struct AreaSums {
 };
 
 OpDetails Describe(const TimelinePair& pair, OpRef op);
+
+/// The place of a wait's two ends: the row that ended last of what was waited for, and the row that
+/// waited.
+struct Wait {
+  int64_t from = 0, to = 0;
+};
+/// What the row's op waited for / what waited for it, by its runs (its call, where it has no run).
+std::vector<Wait> WaitsInto(const TimelineModel& model, int64_t row);
+std::vector<Wait> WaitsFrom(const TimelineModel& model, int64_t row);
+
+/// What an area touches: tracks of each side.
+using AreaTracks = std::array<std::vector<int32_t>, 2>;
+AreaSums SumArea(const TimelinePair& pair, const Alignment& alignment, AxisRange range,
+                 const AreaTracks& tracks);
 
 }  // namespace stallcast::gui

@@ -179,7 +179,8 @@ std::shared_ptr<const TimelineModel> TimelineModel::Build(
     }
   }
 
-  model->ops_ = OpIndex(t, t.flows.empty() ? waits : std::span(std::as_const(t.flows)));
+  model->ops_ =
+      OpIndex(t, t.flows.empty() ? waits : std::span<const traces::TimelineFlow>(t.flows));
   t.flows = {};
   model->FindSteps();
 

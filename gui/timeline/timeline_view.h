@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gui/timeline/axis.h"
+#include "gui/timeline/color_by.h"
 #include "gui/timeline/op_details.h"
 #include "gui/timeline/timeline_model.h"
 #include "gui/timeline/timeline_pair.h"
@@ -20,11 +21,9 @@ class QAction;
 
 namespace stallcast::gui {
 
-/// What the ops' colours say.
-enum class ColorBy : uint8_t { kRole, kResidual };
-
 /// Shows one or two timelines. Commands are actions, for menus, toolbars and the palette; keys work
-/// while the view has the focus. Time on the axis is in picoseconds of AxisTime (see TimelinePair).
+/// while the view has the focus. Time on the
+/// axis is that of alignment(), not of a side's clock.
 class TimelineView : public QWidget {
   Q_OBJECT
 
@@ -57,7 +56,7 @@ class TimelineView : public QWidget {
     QList<QAction*> actions;  ///< null: a separator
   };
   const QList<Menu>& Commands() const;
-  /// Zoom, filter, pins and colours, each undoable.
+  /// Zoom, filter, pins, colors and alignment, each undoable.
   QUndoStack* undo_stack();
 
   /// What is on the screen.
@@ -80,7 +79,7 @@ class TimelineView : public QWidget {
   std::optional<OpRef> selected() const;
   std::optional<AreaSums> area() const;  ///< of the selected area
 
-  /// Range, filter, pins, colours, scroll positions. Restoring ignores what does not fit.
+  /// Range, filter, pins, colors, alignment. Restoring ignores what does not fit.
   QJsonObject SaveState() const;
   void RestoreState(const QJsonObject& state);
 
@@ -99,7 +98,6 @@ class TimelineView : public QWidget {
   void Painted(qint64 nanoseconds);   ///< how long a frame took: geometry and painting
 
  protected:
-  bool event(QEvent* event) override;
   void paintEvent(QPaintEvent* event) override;
   void resizeEvent(QResizeEvent* event) override;
   void changeEvent(QEvent* event) override;
@@ -111,7 +109,7 @@ class TimelineView : public QWidget {
   void wheelEvent(QWheelEvent* event) override;
 
  private:
-  struct Impl;
+  class Impl;
   std::unique_ptr<Impl> impl_;
 };
 

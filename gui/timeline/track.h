@@ -48,6 +48,8 @@ class Track {
   Picoseconds end(int64_t row) const { return start(row) + duration(row); }
   traces::Role role(int64_t row) const { return role_[static_cast<size_t>(row)]; }
 
+  /// Roles that occur.
+  std::span<const traces::Role> roles() const { return index_->roles_; }
   /// Rows that start before `time`.
   int64_t Before(Picoseconds time) const;
   /// Durations of rows [first, last) by role.
