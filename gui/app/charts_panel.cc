@@ -245,11 +245,13 @@ void ChartsPanel::ProposeValues() {
     if (axis.integer) value = std::round(value);
     try {
       const std::string text = axis.format(value);
-      axis.parse(text);
+      sim::PredictRequest request = request_;
+      axis.write(request, text);
+      methods::MakeMethod(request.method, request.params);
       const QString plain = QString::fromStdString(text).remove(' ');
       if (!values.contains(plain) && value > 0) values << plain;
     } catch (const Error&) {
-      // Out of the range that is allowed.
+      // Out of the range that is allowed, alone or beside the other parameters.
     }
   }
   values_->setText(values.join(','));

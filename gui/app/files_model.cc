@@ -16,6 +16,8 @@ QString From(std::string_view text) {
 
 QString Count(int64_t n) { return QLocale(QLocale::English).toString(static_cast<qlonglong>(n)); }
 
+QString Layers(size_t n) { return n == 1 ? QStringLiteral("1 layer") : QStringLiteral("%1 layers").arg(n); }
+
 // The inner number of an index: 0 for files, else the file's number + 1.
 constexpr quintptr kTop = 0;
 
@@ -127,9 +129,8 @@ QString FilesModel::Text(const Item& item) const {
     case Kind::kTensors: {
       std::set<int> layers;
       for (const traces::TensorSpec& spec : file.report.tensors) layers.insert(spec.layer);
-      return QStringLiteral("tensors: %1, %2 layers, %3 + %4 tokens")
-          .arg(From(file.info.model().name()))
-          .arg(layers.size())
+      return QStringLiteral("tensors: %1, %2, %3 + %4 tokens")
+          .arg(From(file.info.model().name()), Layers(layers.size()))
           .arg(Count(file.info.prompt_tokens()), Count(file.info.decode_steps()));
     }
     case Kind::kTimeline: {
@@ -140,9 +141,8 @@ QString FilesModel::Text(const Item& item) const {
     }
     case Kind::kLog: {
       const traces::AccessLog& log = *file.logs[item.index];
-      return QStringLiteral("access log: %1, %2 layers, %3 steps")
-          .arg(From(log.method))
-          .arg(log.layers.size())
+      return QStringLiteral("access log: %1, %2, %3 steps")
+          .arg(From(log.method), Layers(log.layers.size()))
           .arg(log.steps);
     }
     case Kind::kProblem:

@@ -53,6 +53,7 @@ std::optional<ChartsPanel::Kind> ParseChart(const std::string& name) {
 void SetEnvironment(const Options& options) {
   if (!options.screenshot.empty() && !std::getenv("QT_QPA_PLATFORM")) {
     setenv("QT_QPA_PLATFORM", "offscreen", 1);
+    setenv("QT_LOGGING_RULES", "qt.qpa.*=false;*.warning=false", 0);
   }
   if (options.scale > 0) setenv("QT_SCALE_FACTOR", fmt::format("{}", options.scale).c_str(), 1);
 }

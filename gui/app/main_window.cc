@@ -112,13 +112,16 @@ void MainWindow::BuildDocks() {
   files_view_->setModel(files_);
   files_view_->setHeaderHidden(true);
   files_view_->setUniformRowHeights(true);
+  files_view_->setTextElideMode(Qt::ElideNone);
+  files_view_->header()->setSectionResizeMode(QHeaderView::ResizeToContents);
+  files_view_->header()->setStretchLastSection(false);
   files_dock_ = dock("files", QStringLiteral("Files"), files_view_, Qt::RightDockWidgetArea);
 
   setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
   setCorner(Qt::BottomRightCorner, Qt::BottomDockWidgetArea);
   const int letter = fontMetrics().horizontalAdvance('0');
   resizeDocks({whatif_dock_, details_dock_}, {letter * 44, letter * 38}, Qt::Horizontal);
-  resizeDocks({charts_dock_}, {fontMetrics().height() * 19}, Qt::Vertical);
+  resizeDocks({charts_dock_}, {fontMetrics().height() * 23}, Qt::Vertical);
   resizeDocks({details_dock_, files_dock_}, {3, 2}, Qt::Vertical);
 }
 

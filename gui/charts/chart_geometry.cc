@@ -125,24 +125,21 @@ class Frame {
     return widest;
   }
 
-  static Range Rounded(const ChartAxis& axis, Range range, bool cells) {
-    return axis.categories.isEmpty() && !cells ? RoundRange(axis.scale, range, axis.from_zero)
-                                               : range;
+  static Range Rounded(const ChartAxis& axis, Range range) {
+    const bool as_it_is = !axis.categories.isEmpty() || (axis.tight && range.span() > 0);
+    return as_it_is ? range : RoundRange(axis.scale, range, axis.from_zero);
   }
 
   void Axes(double top) {
-    const bool cells = std::any_of(
-        chart_.series.begin(), chart_.series.end(),
-        [](const ChartSeries& s) { return std::holds_alternative<CellMark>(s.mark); });
     const ChartExtent extent = Extent(chart_);
-    const Range x_range = Rounded(chart_.x, extent.x, cells);
-    const Range y_range = Rounded(chart_.y, extent.y, cells);
+    const Range x_range = Rounded(chart_.x, extent.x);
+    const Range y_range = Rounded(chart_.y, extent.y);
     const double line = text_.height();
 
     const double bottom = out_.size.height() - kMargin - line - kGap / 2 -
                           (chart_.x.title.isEmpty() ? 0 : line);
     const double height = std::max(1.0, bottom - top);
-    const std::vector<Label> y_labels = Labels(chart_.y, y_range, static_cast<int>(height / (2 * line)));
+    const std::vector<Label> y_labels = Labels(chart_.y, y_range, static_cast<int>(height / (1.6 * line)));
     const double y_width =
         std::min(Widest(y_labels), kMostLabelShare * out_.size.width());
     const double left = kMargin + y_width + kGap;

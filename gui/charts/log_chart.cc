@@ -43,8 +43,8 @@ bool Has(std::span<const uint32_t> ids, uint32_t id) {
 Chart UnitMap(const traces::AccessLog& log, int layer, int head, const ChartColors& colors) {
   Chart chart;
   const QString unit = QString::fromStdString(log.unit.empty() ? "unit" : log.unit);
-  chart.x = {.title = QStringLiteral("step"), .integers = true};
-  chart.y = {.title = unit, .integers = true};
+  chart.x = {.title = QStringLiteral("step"), .integers = true, .tight = true};
+  chart.y = {.title = unit, .integers = true, .tight = true};
   if (layer < 0 || layer >= std::ssize(log.layers)) {
     chart.title = QStringLiteral("Units over steps");
     chart.empty = QStringLiteral("No access log");

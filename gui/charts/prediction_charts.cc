@@ -38,8 +38,8 @@ QString WithUnit(const SweptAxis& axis) {
 Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& colors) {
   Chart chart;
   chart.title = QStringLiteral("Step time over steps");
-  chart.x = {.title = QStringLiteral("step"), .integers = true};
-  chart.y = {.title = QStringLiteral("step time (ms)"), .from_zero = true};
+  chart.x = {.title = QStringLiteral("step"), .integers = true, .tight = true};
+  chart.y = {.title = QStringLiteral("step time (ms)")};
   chart.empty = QStringLiteral("No steps yet");
   for (size_t r = 0; r < runs.size(); ++r) {
     const StepTimes& run = runs[r];
@@ -51,7 +51,7 @@ Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& color
       band.low.push_back(Milliseconds(run.spread[i].p10));
       band.high.push_back(Milliseconds(run.spread[i].p90));
     }
-    chart.series.push_back({run.name + QStringLiteral(" P10-P90"), colors.Series(r), band});
+    chart.series.push_back({{}, colors.Series(r), band});
   }
   for (size_t r = 0; r < runs.size(); ++r) {
     const StepTimes& run = runs[r];

@@ -18,14 +18,16 @@ double RoundStep(double least) {
   return decade * 10;
 }
 
+// The finest round step that leaves at most `most` ticks.
 std::vector<double> LinearTicks(Range range, int most, bool integers) {
-  double step = RoundStep(range.span() / std::max(1, most - 1));
-  if (integers) step = std::max(1.0, std::round(step));
-  std::vector<double> ticks;
   const double slack = range.span() * 1e-9;
-  for (double i = std::ceil((range.low - slack) / step); i * step <= range.high + slack; ++i) {
-    ticks.push_back(i * step);
-  }
+  double step = RoundStep(range.span() / most);
+  if (integers) step = std::max(1.0, std::round(step));
+  const auto first = [&] { return std::ceil((range.low - slack) / step); };
+  const auto last = [&] { return std::floor((range.high + slack) / step); };
+  while (last() - first() + 1 > most) step = RoundStep(step * 1.5);
+  std::vector<double> ticks;
+  for (double i = first(); i <= last(); ++i) ticks.push_back(i * step);
   return ticks;
 }
 

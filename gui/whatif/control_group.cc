@@ -24,7 +24,7 @@ ControlGroup::ControlGroup(const QString& title, bool open, QWidget* parent)
   body_ = new QWidget(this);
   auto* rows = new QVBoxLayout(body_);
   rows->setContentsMargins(10, 2, 2, 6);
-  rows->setSpacing(8);
+  rows->setSpacing(5);
   auto* column = new QVBoxLayout(this);
   column->setContentsMargins(0, 0, 0, 0);
   column->setSpacing(0);

@@ -78,7 +78,9 @@ void SummaryCard::Show(const sim::Prediction& prediction, const sim::Prediction*
   if (prediction.prefill) {
     facts << QStringLiteral("prefill %1 s").arg(Short(Seconds(*prediction.prefill)));
   }
-  facts_->setText(facts.join(QStringLiteral(" · ")));
+  // Lines break between facts only.
+  for (QString& fact : facts) fact.replace(' ', QChar::Nbsp);
+  facts_->setText(facts.join(QStringLiteral("\u00a0· ")));
 }
 
 }  // namespace stallcast::gui
