@@ -33,7 +33,18 @@ class Columns {
   /// or in its first column, width() + kWide when right of it. An end at an anchor is before the
   /// slack.
   int32_t End(Picoseconds end) const;
-  bool Wide(Picoseconds start, Picoseconds end) const { return End(end) - Begin(start) >= kWide; }
+  /// Whether a row that begins in column `begin` is at least kWide wide: End(end) - begin >= kWide.
+  bool Wide(int32_t begin, Picoseconds end) const {
+    const int32_t column = begin + kWide;
+    if (column <= 0) return true;
+    if (column > width()) return clock_.back() < end;
+    const Picoseconds edge = ClockAt(column);
+    return edge < end || (edge == end && !slack_[static_cast<size_t>(column)]);
+  }
+  /// Begin(), quick when that is column `near`.
+  int32_t Begin(Picoseconds start, int32_t near) const {
+    return ClockAt(near) <= start && start < ClockAt(near + 1) ? near : Begin(start);
+  }
 
  private:
   std::vector<Picoseconds> axis_, clock_;

@@ -17,28 +17,41 @@ constexpr int kHatchPeriod = 4;
 // Alpha of a bar by how busy its columns are.
 constexpr std::array kDensity = {0.0, 0.40, 0.60, 0.80, 1.0};
 
-void FillPixels(QImage& image, const Box& wanted, QRgb color) {
-  const Box box = Intersection(wanted, {0, 0, image.width(), image.height()});
-  if (box.empty()) return;
-  for (int y = box.y0; y < box.y1; ++y) {
-    auto* line = reinterpret_cast<QRgb*>(image.scanLine(y));
-    std::fill(line + box.x0, line + box.x1, color);
-  }
-}
+// The pixels of an image.
+class Canvas {
+ public:
+  explicit Canvas(QImage& image)
+      : pixels_(reinterpret_cast<QRgb*>(image.bits())),
+        stride_(image.bytesPerLine() / static_cast<qsizetype>(sizeof(QRgb))),
+        all_{0, 0, image.width(), image.height()} {}
 
-// Diagonals of `color` over what is there.
-void HatchPixels(QImage& image, const Box& wanted, QRgb color, int period, int thickness) {
-  const Box box = Intersection(wanted, {0, 0, image.width(), image.height()});
-  if (box.empty()) return;
-  for (int y = box.y0; y < box.y1; ++y) {
-    auto* line = reinterpret_cast<QRgb*>(image.scanLine(y));
-    for (int x = box.x0 + (period - (box.x0 + y) % period) % period - period; x < box.x1;
-         x += period) {
-      const int end = std::min(x + thickness, box.x1);
-      for (int i = std::max(x, box.x0); i < end; ++i) line[i] = color;
+  void Fill(const Box& wanted, QRgb color) {
+    const Box box = Intersection(wanted, all_);
+    if (box.empty()) return;
+    for (int y = box.y0; y < box.y1; ++y) std::fill(At(box.x0, y), At(box.x1, y), color);
+  }
+
+  // Diagonals over what is there.
+  void Hatch(const Box& wanted, QRgb color, int period, int thickness) {
+    const Box box = Intersection(wanted, all_);
+    if (box.empty()) return;
+    for (int y = box.y0; y < box.y1; ++y) {
+      QRgb* line = At(0, y);
+      for (int x = box.x0 + (period - (box.x0 + y) % period) % period - period; x < box.x1;
+           x += period) {
+        const int end = std::min(x + thickness, box.x1);
+        for (int i = std::max(x, box.x0); i < end; ++i) line[i] = color;
+      }
     }
   }
-}
+
+ private:
+  QRgb* At(int x, int y) { return pixels_ + y * stride_ + x; }
+
+  QRgb* pixels_;
+  qsizetype stride_;
+  Box all_;
+};
 
 void DrawArrow(QPainter& painter, const Arrow& arrow, double scale) {
   const QPointF from(arrow.x0 + 0.5, arrow.y0 + 0.5), to(arrow.x1 + 0.5, arrow.y1 + 0.5);
@@ -83,6 +96,7 @@ int Fonts::Width(const QString& text, TextStyle style) const {
 int Fonts::Height(TextStyle style) const { return heights_[static_cast<size_t>(style)]; }
 
 void FramePainter::Bars(const Frame& frame, QImage& image) const {
+  Canvas canvas(image);
   const int period = static_cast<int>(std::lround(kHatchPeriod * scale_));
   const int thickness = Thickness();
   for (const BarShape& bar : frame.bars) {
@@ -92,20 +106,20 @@ void FramePainter::Bars(const Frame& frame, QImage& image) const {
     if (bar.kind == BarShape::Kind::kGhost) density *= 0.65;
     if (bar.dimmed) density *= 0.18;
     const QColor color = Mix(theme_.lane, ink, density);
-    FillPixels(image, bar.box, color.rgb());
+    canvas.Fill(bar.box, color.rgb());
     if (bar.merged) {
-      HatchPixels(image, bar.box, Mix(color, theme_.window, bar.dimmed ? 0.25 : 0.5).rgb(), period,
-                  thickness);
+      canvas.Hatch(bar.box, Mix(color, theme_.window, bar.dimmed ? 0.25 : 0.5).rgb(), period,
+                   thickness);
     } else if (bar.box.width() > 3 * thickness && bar.kind != BarShape::Kind::kMinimap) {
       // Neighbors of one color stay apart.
       const Box edge{bar.box.x0, bar.box.y0, bar.box.x0 + thickness, bar.box.y1};
-      FillPixels(image, edge, Mix(color, theme_.window, 0.55).rgb());
+      canvas.Fill(edge, Mix(color, theme_.window, 0.55).rgb());
     }
     if (bar.kind == BarShape::Kind::kExposed) {
       // Waiting is drawn with a rule on its upper edge, computing as a block.
       Box rule = bar.box;
       rule.y1 = std::min(rule.y1, rule.y0 + 2 * thickness);
-      FillPixels(image, rule, Mix(theme_.lane, ink, kDensity[bar.quarters]).rgb());
+      canvas.Fill(rule, Mix(theme_.lane, ink, kDensity[bar.quarters]).rgb());
     }
   }
 }
@@ -134,13 +148,14 @@ void FramePainter::Labels(const Frame& frame, QPainter& painter) const {
 int FramePainter::Thickness() const { return std::max(1, static_cast<int>(std::lround(scale_))); }
 
 void FramePainter::Fills(const Frame& frame, QImage& image) const {
+  Canvas canvas(image);
   const int period = static_cast<int>(std::lround(2 * kHatchPeriod * scale_));
   for (const Fill& fill : frame.fills) {
     const QRgb color = theme_.Of(fill.ink).rgb();
     if (fill.hatched) {
-      HatchPixels(image, fill.box, color, period, Thickness());
+      canvas.Hatch(fill.box, color, period, Thickness());
     } else {
-      FillPixels(image, fill.box, color);
+      canvas.Fill(fill.box, color);
     }
   }
 }

@@ -13,7 +13,7 @@ using traces::LaneKind;
 // Logical pixels.
 constexpr int kMinimapRow = 13, kMinimapMargin = 4;
 constexpr int kRuler = 40, kLegend = 24, kCaption = 22, kLaneGap = 7, kMargin = 6;
-constexpr int kLeastRow = 18, kMostRow = 30;
+constexpr int kLeastRow = 18, kMostRow = 36;
 // Heights of rows, as shares of that of a lane's first track.
 constexpr double kOtherTrack = 0.8, kExposedRow = 0.8, kGhostRow = 0.35;
 

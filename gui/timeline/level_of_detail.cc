@@ -43,19 +43,22 @@ std::vector<Bar> BarsOf(const Track& track, const Columns& columns) {
   int64_t row = track.Before(columns.ClockAt(0));
   if (row > 0 && track.end(row - 1) > columns.ClockAt(0)) --row;
   int32_t column = 0;  // all before it is drawn
+  int64_t stride = 0;  // rows in the last column
   while (row < end && column < width) {
-    const int32_t begin = columns.Begin(track.start(row));
+    const int32_t begin = columns.Begin(track.start(row), column);
     const int32_t x0 = std::max(begin, column);
-    const int32_t row_end = columns.End(track.end(row));
-    if (row_end - begin >= Columns::kWide) {
-      const int32_t x1 = std::min(row_end, width);
+    if (columns.Wide(begin, track.end(row))) {
+      const int32_t x1 = std::min(columns.End(track.end(row)), width);
       if (x0 < x1) bars.push_back({x0, x1, row, row + 1, track.role(row), 4});
       column = std::max(column, x1);
       ++row;
       continue;
     }
-    int64_t last = track.Before(columns.ClockAt(x0 + 1));
-    if (last - row > 1 && columns.Wide(track.start(last - 1), track.end(last - 1))) --last;
+    int64_t last = track.Before(columns.ClockAt(x0 + 1), row, stride);
+    stride = last - row;
+    if (stride > 1 && columns.Wide(columns.Begin(track.start(last - 1), x0), track.end(last - 1))) {
+      --last;
+    }
     const Bar bar = ColumnBar(track, columns, x0, row, last);
     if (!bars.empty() && Joins(bars.back(), bar)) {
       bars.back().x1 = bar.x1;

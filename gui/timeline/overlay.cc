@@ -113,23 +113,28 @@ class Overlay {
     return box;
   }
 
-  // Where a row starts or ends, on the middle of its track; nothing when that is not on the screen.
-  std::optional<std::pair<int, int>> Place(Side side, int64_t row, bool at_end) const {
-    const TimelineModel& model = *scene_.pair->model(side);
-    const LaneRow* at = layout().RowOf(side, model.TrackOf(row));
+  // Where a row is at a time, on the middle of its track; nothing when that is not on the screen.
+  std::optional<std::pair<int, int>> Place(Side side, int64_t row, Picoseconds axis) const {
+    const LaneRow* at = layout().RowOf(side, scene_.pair->model(side)->TrackOf(row));
     if (at == nullptr || at->shown.empty()) return std::nullopt;
-    const AxisMap& map = scene_.map(side);
-    const Picoseconds axis = at_end ? map.EndToAxis(model.End(row)) : map.ToAxis(model.Start(row));
     const int x = ColumnOf(axis, scene_.visible, layout());
     return std::pair(std::clamp(x, layout().chart_x0, layout().chart_x1 - 1),
                      (at->shown.y0 + at->shown.y1) / 2);
   }
 
+  // From the end of what was waited for to where the wait was over: the start of what waited, or,
+  // when that began to wait before (the host in a synchronization), the same moment.
   void AddArrow(Side side, Wait wait, Ink ink) {
-    const auto from = Place(side, wait.from, true), to = Place(side, wait.to, false);
-    if (!from || !to) return;
-    if (from->first == to->first && from->second == to->second) return;
-    out_.arrows.push_back({from->first, from->second, to->first, to->second, ink});
+    const TimelineModel& model = *scene_.pair->model(side);
+    const AxisMap& map = scene_.map(side);
+    const Picoseconds end = map.EndToAxis(model.End(wait.from));
+    const Picoseconds start = map.ToAxis(model.Start(wait.to));
+    const Picoseconds over = std::clamp(end, start, map.EndToAxis(model.End(wait.to)));
+    const auto from = Place(side, wait.from, std::min(end, over)), to = Place(side, wait.to, over);
+    if (!from || !to || *from == *to) return;
+    const bool outside =
+        from->first == to->first && (end < scene_.visible.begin || start >= scene_.visible.end);
+    if (!outside) out_.arrows.push_back({from->first, from->second, to->first, to->second, ink});
   }
 
   void Waits(OpRef op) {

@@ -16,7 +16,7 @@ using traces::Role;
 using Kind = Ink::Kind;
 
 // Logical pixels.
-constexpr int kLeastLabel = 30, kTickSpacing = 90, kStepLabel = 34, kPadding = 4;
+constexpr int kLeastLabel = 30, kTickSpacing = 90, kLeastTicks = 60, kStepLabel = 34, kPadding = 4;
 
 class Drawing {
  public:
@@ -336,7 +336,7 @@ class Drawing {
       if (begin >= upper.x0 && every == 1) {
         out().lines.push_back({begin, ruler.y0, begin, ruler.y1, {Kind::kGrid}});
       }
-      if (x1 - x0 >= 2 * Px(kTickSpacing)) {
+      if (x1 - x0 >= Px(kLeastTicks)) {
         Ticks(s->axis.begin, std::max(s->axis.begin, in_.visible.begin),
               std::min(s->axis.end, in_.visible.end), lower);
       }

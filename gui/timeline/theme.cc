@@ -25,7 +25,7 @@ const Theme& Theme::Light() {
     t.band = "#f8f9fb";
     t.panel = "#eceef1";
     t.grid = "#d3d7dd";
-    t.slack = "#dadee4";
+    t.slack = "#c9ced6";
     t.text = "#1b1f24";
     t.muted = "#59616b";
     t.accent = "#000000";
@@ -33,8 +33,8 @@ const Theme& Theme::Light() {
     t.area = QColor(60, 110, 200, 45);
     t.no_twin = "#b4b9c0";
     // other, projection, attention, mlp, index, selection, recall, layout, offload, sync, host
-    t.roles = {"#9aab94", "#75ccfa", "#0b1241", "#367de0", "#ab7fac", "#850890",
-               "#b74e08", "#fa9862", "#e8c908", "#54485e", "#14522a"};
+    t.roles = {"#14522a", "#75ccfa", "#0b1241", "#367de0", "#ab7fac", "#850890",
+               "#b74e08", "#fa9862", "#e8c908", "#54485e", "#9aab94"};
     t.residuals = {"#1f4e9e", "#4f83c9", "#8db4e3", "#c6dbf1", "#e3e3e3",
                    "#f7dcb5", "#f0b36a", "#d97f2b", "#a84e08"};
     return t;
@@ -50,15 +50,15 @@ const Theme& Theme::Dark() {
     t.band = "#212327";
     t.panel = "#2d3035";
     t.grid = "#41454c";
-    t.slack = "#3b3f46";
+    t.slack = "#4a4f57";
     t.text = "#eceef1";
     t.muted = "#a5adb8";
     t.accent = "#ffffff";
     t.hover = "#c3cad4";
     t.area = QColor(120, 165, 255, 55);
     t.no_twin = "#6b7078";
-    t.roles = {"#a66859", "#dff7fa", "#0844cb", "#0893fa", "#d9b3f7", "#68087a",
-               "#a80b08", "#f1814c", "#ecbc08", "#876c93", "#66eca2"};
+    t.roles = {"#65e78d", "#b4d6cb", "#373fd2", "#3391fa", "#dfb4fa", "#800887",
+               "#a00808", "#e47b3c", "#f8b809", "#997159", "#85859a"};
     t.residuals = {"#8fc0ff", "#5f97e0", "#4a72a8", "#3f5370", "#4d5157",
                    "#6a5439", "#976a31", "#cc8a35", "#ffb44a"};
     return t;

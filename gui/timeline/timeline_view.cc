@@ -100,15 +100,15 @@ void TimelineView::Impl::SetPair(std::shared_ptr<const TimelinePair> next) {
   }
   std::optional<OpDetails> details;
   if (selected_) details = Describe(*pair_, *selected_);
-  emit view_->OpSelected(details);
-  emit view_->OpHovered(std::nullopt);
-  emit view_->RangeChanged(state_.visible);
+  Q_EMIT view_->OpSelected(details);
+  Q_EMIT view_->OpHovered(std::nullopt);
+  Q_EMIT view_->RangeChanged(state_.visible);
 }
 
 void TimelineView::Impl::SetGhost(Model former) {
   ghost_ = std::move(former);
   Realign();
-  emit view_->RangeChanged(state_.visible);
+  Q_EMIT view_->RangeChanged(state_.visible);
 }
 
 // Lays the sides out again and keeps what is on the screen where it is, by step and time in it.
@@ -178,16 +178,16 @@ void TimelineView::Impl::Apply(const ViewState& next) {
       Say(tr("%1 predicted and %2 measured ops found")
               .arg(CountText(masks_[0].total()), CountText(masks_[1].total())));
     }
-    emit view_->FilterChanged(state_.filter);
+    Q_EMIT view_->FilterChanged(state_.filter);
   }
-  if (state_.color != before.color) emit view_->ColorByChanged(state_.color);
+  if (state_.color != before.color) Q_EMIT view_->ColorByChanged(state_.color);
   if (state_.visible != before.visible) {
     UpdateArea();
-    emit view_->RangeChanged(state_.visible);
+    Q_EMIT view_->RangeChanged(state_.visible);
     const int step = CurrentStep();
     if (step != last_step_) {
       last_step_ = step;
-      emit view_->StepChanged(step);
+      Q_EMIT view_->StepChanged(step);
     }
   }
   Invalidate();
@@ -305,7 +305,7 @@ void TimelineView::Impl::Select(std::optional<OpRef> op, bool scroll) {
   if (changed) {
     std::optional<OpDetails> details;
     if (op) details = Describe(*pair_, *op);
-    emit view_->OpSelected(details);
+    Q_EMIT view_->OpSelected(details);
   }
   view_->update();
 }
@@ -349,9 +349,9 @@ void TimelineView::Impl::SetHover(Hit hit) {
   if (hit == hover_) return;
   hover_ = hit;
   if (hit.kind == Hit::Kind::kOp) {
-    emit view_->OpHovered(Describe(*pair_, {hit.side, hit.first}));
+    Q_EMIT view_->OpHovered(Describe(*pair_, {hit.side, hit.first}));
   } else {
-    emit view_->OpHovered(std::nullopt);
+    Q_EMIT view_->OpHovered(std::nullopt);
   }
 }
 
@@ -360,7 +360,7 @@ void TimelineView::Impl::ClearArea() {
   area_box_.reset();
   area_tracks_ = {};
   sums_.reset();
-  if (had) emit view_->AreaSelected(std::nullopt);
+  if (had) Q_EMIT view_->AreaSelected(std::nullopt);
 }
 
 // The area was dragged: what it touches is summed, and it sticks to time and lanes from now on.
@@ -383,7 +383,7 @@ void TimelineView::Impl::FinishArea() {
                         AxisAt(box.x1, state_.visible, layout_)};
   sums_ = SumArea(*pair_, alignment_, range, tracks);
   UpdateArea();
-  emit view_->AreaSelected(sums_);
+  Q_EMIT view_->AreaSelected(sums_);
 }
 
 void TimelineView::Impl::UpdateArea() {
@@ -505,7 +505,7 @@ void TimelineView::Impl::Paint(QPaintEvent*) {
     painter.fillRect(0, 0, base_.width(), static_cast<int>(kSearchHeight * scale()), theme.panel);
   }
   painter.end();
-  emit view_->Painted(timer.nsecsElapsed());
+  Q_EMIT view_->Painted(timer.nsecsElapsed());
 }
 
 // --- Mouse
@@ -728,7 +728,7 @@ int32_t TimelineView::CurrentStep() const { return impl_->CurrentStep(); }
 
 void TimelineView::SetColorBy(ColorBy color) {
   if (color == ColorBy::kResidual && (!pair() || !pair()->both())) {
-    emit Message(tr("Residuals need a predicted and a measured side"));
+    Q_EMIT Message(tr("Residuals need a predicted and a measured side"));
     return;
   }
   ViewState next = impl_->state();

@@ -86,7 +86,7 @@ class TimelineView : public QWidget {
   QSize sizeHint() const override;
   QSize minimumSizeHint() const override;
 
- signals:
+ Q_SIGNALS:
   void OpHovered(std::optional<stallcast::gui::OpDetails> op);
   void OpSelected(std::optional<stallcast::gui::OpDetails> op);
   void AreaSelected(std::optional<stallcast::gui::AreaSums> area);

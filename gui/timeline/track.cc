@@ -53,6 +53,25 @@ int64_t Track::Before(Picoseconds time) const {
   return last_before(start_, first * kFine, std::min((first + 1) * kFine, size()));
 }
 
+int64_t Track::Before(Picoseconds time, int64_t from, int64_t stride) const {
+  const std::vector<Picoseconds>& fine = index_->fine_;
+  // Doubling steps over the fine starts, then a search among the blocks stepped over.
+  int64_t first = from / kFine, last = first + 1;
+  for (int64_t step = std::max<int64_t>(1, stride / kFine / 4);
+       last < std::ssize(fine) && fine[static_cast<size_t>(last)] < time; step *= 2) {
+    first = last;
+    last += step;
+  }
+  last = std::min(last, std::ssize(fine));
+  const auto block =
+      std::lower_bound(fine.begin() + first + (first < last ? 1 : 0), fine.begin() + last, time) -
+      fine.begin();
+  const int64_t low = std::max(from, (block - 1) * kFine);
+  return std::lower_bound(start_.begin() + low, start_.begin() + std::min(block * kFine, size()),
+                          time) -
+         start_.begin();
+}
+
 void Track::Add(int64_t row, int64_t sign, RoleSums& sums) const {
   const size_t roles = index_->roles_.size();
   const auto block = static_cast<size_t>(std::min(row / kFine, std::ssize(index_->fine_) - 1));

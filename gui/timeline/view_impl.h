@@ -111,7 +111,7 @@ class TimelineView::Impl {
   void OpOnTrack(int direction);
   void ScrollTo(OpRef op);
   void Reveal(OpRef op);
-  void Say(const QString& text) { emit view_->Message(text); }
+  void Say(const QString& text) { Q_EMIT view_->Message(text); }
 
   ViewState state_;
   std::array<FilterMask, 2> masks_;
