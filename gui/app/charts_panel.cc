@@ -267,6 +267,18 @@ void ChartsPanel::SetRuns(std::vector<Run> runs, std::vector<StepTimes> measured
 void ChartsPanel::SetLog(std::shared_ptr<const traces::AccessLog> log) {
   if (log == log_) return;
   log_ = std::move(log);
+  if (log_) {
+    // A layer that attends everything has no units: begin with one that selects.
+    const auto selects = [](const traces::LayerAccess& layer) { return !layer.dense; };
+    const auto shown = static_cast<size_t>(layer_->value());
+    if (shown >= log_->layers.size() || !selects(log_->layers[shown])) {
+      const auto first = std::find_if(log_->layers.begin(), log_->layers.end(), selects);
+      const QSignalBlocker quiet(layer_);
+      layer_->setMaximum(static_cast<int>(log_->layers.size()));
+      layer_->setValue(
+          first == log_->layers.end() ? 0 : static_cast<int>(first - log_->layers.begin()));
+    }
+  }
   ShowControls();
   if (kind() == Kind::kUnits) Refresh();
 }

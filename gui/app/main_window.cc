@@ -29,6 +29,7 @@ namespace {
 // A pause this long ends a move of the controls; what was there before is then the former position.
 constexpr int kMoveMilliseconds = 2000;
 constexpr int32_t kFirstSteps = 64;
+constexpr int kNarrow = 130;  // letters: a window with less has no room for a third column
 
 // Where the shipped traces lie: beside the sources that the program was built from, or beside it.
 QString Sample(const QString& name) {
@@ -64,7 +65,6 @@ MainWindow::MainWindow(QWidget* parent) : QMainWindow(parent) {
   BuildCommands();
   Connect();
   ShowTitle();
-  first_layout_ = saveState();
   timeline_->setFocus();
 }
 
@@ -119,9 +119,6 @@ void MainWindow::BuildDocks() {
 
   setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
   setCorner(Qt::BottomRightCorner, Qt::BottomDockWidgetArea);
-  const int letter = fontMetrics().horizontalAdvance('0');
-  resizeDocks({whatif_dock_, details_dock_}, {letter * 44, letter * 38}, Qt::Horizontal);
-  resizeDocks({charts_dock_}, {fontMetrics().height() * 23}, Qt::Vertical);
   resizeDocks({details_dock_, files_dock_}, {3, 2}, Qt::Vertical);
 }
 
@@ -159,6 +156,22 @@ void MainWindow::Connect() {
   connect(timeline_, &TimelineView::Message, this, say);
   connect(charts_, &ChartsPanel::Message, this, say);
   connect(files_view_, &QTreeView::activated, this, &MainWindow::Activate);
+}
+
+void MainWindow::showEvent(QShowEvent* event) {
+  QMainWindow::showEvent(event);
+  if (laid_out_) return;
+  laid_out_ = true;
+  const int letter = fontMetrics().horizontalAdvance('0');
+  if (width() < letter * kNarrow) {
+    tabifyDockWidget(charts_dock_, details_dock_);
+    tabifyDockWidget(charts_dock_, files_dock_);
+    charts_dock_->raise();
+  }
+  resizeDocks({whatif_dock_, details_dock_}, {letter * 40, letter * 38}, Qt::Horizontal);
+  const int wanted = fontMetrics().height() * 22;
+  resizeDocks({charts_dock_}, {std::min(wanted, height() * 2 / 5)}, Qt::Vertical);
+  first_layout_ = saveState();
 }
 
 void MainWindow::Open(const QStringList& paths) {

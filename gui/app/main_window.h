@@ -72,6 +72,7 @@ class MainWindow : public QMainWindow {
   QSize sizeHint() const override;
 
  protected:
+  void showEvent(QShowEvent* event) override;
   void dragEnterEvent(QDragEnterEvent* event) override;
   void dropEvent(QDropEvent* event) override;
 
@@ -139,6 +140,7 @@ class MainWindow : public QMainWindow {
   QDockWidget* details_dock_ = nullptr;
   QDockWidget* files_dock_ = nullptr;
   QByteArray first_layout_;
+  bool laid_out_ = false;
 
   FileOpener opener_;
   PredictionWorker worker_;

@@ -41,7 +41,10 @@ void MainWindow::RestoreSession(const QString& path) {
   if (restoring_->appearance == Name(Appearance::kDark)) SetAppearance(Appearance::kDark);
   if (restoring_->appearance == Name(Appearance::kLight)) SetAppearance(Appearance::kLight);
   if (!restoring_->geometry.isEmpty()) restoreGeometry(restoring_->geometry);
-  if (!restoring_->docks.isEmpty()) restoreState(restoring_->docks);
+  if (!restoring_->docks.isEmpty()) {
+    laid_out_ = true;
+    restoreState(restoring_->docks);
+  }
   if (const auto kind = ChartsPanel::KindOf(restoring_->chart)) charts_->SetKind(*kind);
   try {
     whatif_->SetRequest(restoring_->request);

@@ -43,8 +43,8 @@ struct BarMark {
 
 struct DotMark {
   std::vector<QPointF> points;
-  QStringList labels;      ///< one a point; shown on hovering
-  std::vector<bool> hits;  ///< one a point: on the front, say; drawn filled, others hollow
+  QStringList labels = {};      ///< one a point; shown on hovering
+  std::vector<bool> hits = {};  ///< one a point: on the front, say; drawn filled, others hollow
 };
 
 /// Cells of a map: `length` columns from `column` on, in `row`; each one unit wide and high.

@@ -44,7 +44,7 @@ struct SweepPoint {
 /// What a sweep goes over.
 struct SweptAxis {
   QString title;  ///< without unit: "budget"
-  QString unit;   ///< "tokens", "GB/s", ...
+  QString unit = {};  ///< "tokens", "GB/s", ...
   double scale = 1;  ///< from the base unit to `unit`
   bool binary = false;  ///< token counts and the like, labelled at powers of two
 };

@@ -110,7 +110,7 @@ void WhatIfPanel::Apply(const std::string& path, const std::optional<std::string
       changed->control().write(next, text);
     }
   } catch (const Error& error) {
-    ShowError(error);
+    changed->SetError(Told(error));
     return;
   }
   SetRequest(next);
