@@ -258,9 +258,9 @@ void ChartsPanel::ProposeValues() {
   values_->setCursorPosition(0);
 }
 
-void ChartsPanel::SetRuns(std::vector<Run> runs, std::vector<StepTimes> measured) {
+void ChartsPanel::SetRuns(std::vector<Run> runs, std::vector<StepTimes> others) {
   runs_ = std::move(runs);
-  measured_ = std::move(measured);
+  others_ = std::move(others);
   if (kind() == Kind::kSteps || kind() == Kind::kRoles) Refresh();
 }
 
@@ -449,7 +449,7 @@ Chart ChartsPanel::Make() const {
         const sim::Prediction& p = run.result->prediction;
         all.push_back({run.name, p.metrics.step_times, p.sampled_steps, p.metrics.ceiling, 0});
       }
-      all.insert(all.end(), measured_.begin(), measured_.end());
+      all.insert(all.end(), others_.begin(), others_.end());
       return StepTimeChart(all, colors);
     }
     case Kind::kRoles: {

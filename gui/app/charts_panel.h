@@ -42,12 +42,12 @@ class ChartsPanel : public QWidget {
   Kind kind() const;
   /// What sweeps start from.
   void SetBase(std::shared_ptr<sim::Predictor> predictor, const sim::PredictRequest& request);
-  /// Runs on the step-time and the role chart, the one at hand first. The results are kept.
+  /// Runs on the step-time and the role chart, the one at hand first; and steps of timelines.
   struct Run {
     QString name;
     SharedResult result;
   };
-  void SetRuns(std::vector<Run> runs, std::vector<StepTimes> measured);
+  void SetRuns(std::vector<Run> runs, std::vector<StepTimes> others);
   void SetLog(std::shared_ptr<const traces::AccessLog> log);
   /// Both sides of the timeline; null: nothing to compare.
   void SetSides(std::shared_ptr<const TimelineModel> predicted,
@@ -87,7 +87,7 @@ class ChartsPanel : public QWidget {
   std::shared_ptr<sim::Predictor> predictor_;
   sim::PredictRequest request_;
   std::vector<Run> runs_;
-  std::vector<StepTimes> measured_;
+  std::vector<StepTimes> others_;
   std::shared_ptr<const traces::AccessLog> log_;
   std::shared_ptr<const TimelineModel> predicted_model_, measured_model_;
   std::optional<sim::Comparison> comparison_;

@@ -135,9 +135,10 @@ QString FilesModel::Text(const Item& item) const {
     }
     case Kind::kTimeline: {
       const TimelineModel& model = *file.timelines[item.index];
-      return QStringLiteral("%1: %2 ops, %3")
-          .arg(From(traces::Name(model.timeline().origin)), Count(model.rows()),
-               From(model.timeline().title));
+      QString text = QStringLiteral("%1: %2 ops")
+                         .arg(From(traces::Name(model.timeline().origin)), Count(model.rows()));
+      if (!model.timeline().title.empty()) text += ", " + From(model.timeline().title);
+      return text;
     }
     case Kind::kLog: {
       const traces::AccessLog& log = *file.logs[item.index];

@@ -372,7 +372,7 @@ void MainWindow::ShowGhost() {
 }
 
 void MainWindow::ShowSummary() {
-  if (!result_) return;
+  if (!result_) return summary_->ShowNothing();
   const SharedResult& a = comparison_->pinned(Pin::kA);
   const SharedResult& reference = a ? a : former_;
   summary_->Show(result_->prediction, reference ? &reference->prediction : nullptr,
@@ -407,21 +407,24 @@ void MainWindow::ShowTruth() {
 
 void MainWindow::ShowRuns() {
   std::vector<ChartsPanel::Run> runs;
-  if (result_) runs.push_back({QStringLiteral("now"), result_});
+  if (result_ && !predicted_) runs.push_back({QStringLiteral("now"), result_});
   for (const Pin pin : {Pin::kA, Pin::kB}) {
     if (const SharedResult& pinned = comparison_->pinned(pin)) {
       runs.push_back({QStringLiteral("pin %1").arg(Name(pin)), pinned});
     }
   }
-  std::vector<StepTimes> measured;
-  if (measured_) {
-    const Model model = files_->Timeline(*measured_);
-    StepTimes times{.name = QStringLiteral("measured"), .times = {}};
+  std::vector<StepTimes> from_files;
+  const auto add = [&](const char* name, const std::optional<FilesModel::Item>& item) {
+    if (!item) return;
+    const Model model = files_->Timeline(*item);
+    StepTimes times{.name = QLatin1String(name), .times = {}};
     for (const TimelineModel::Step& step : model->steps()) times.times.push_back(Span(step));
     if (!model->steps().empty()) times.first_step = model->steps().front().step;
-    measured.push_back(std::move(times));
-  }
-  charts_->SetRuns(std::move(runs), std::move(measured));
+    from_files.push_back(std::move(times));
+  };
+  add("predicted", predicted_);
+  add("measured", measured_);
+  charts_->SetRuns(std::move(runs), std::move(from_files));
 }
 
 void MainWindow::ShowTitle() {

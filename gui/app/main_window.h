@@ -35,6 +35,8 @@ class WhatIfPanel;
 
 /// What the ghost on the timeline shows.
 enum class Ghost : uint8_t { kNone, kFormer, kPinA, kPinB };
+/// Object name of the command that chooses it.
+QString Name(Ghost ghost);
 
 class MainWindow : public QMainWindow {
   Q_OBJECT

@@ -60,6 +60,7 @@ void SaveSession(const Session& session, const QString& path) {
       {"measured", PlaceJson(session.measured)},
       {"request", ToJson(session.request)},
       {"pins", pins},
+      {"ghost", session.ghost},
       {"chart", session.chart},
       {"appearance", session.appearance},
       {"timeline", session.timeline},
@@ -106,6 +107,7 @@ Session LoadSession(const QString& path) {
       session.pins[static_cast<size_t>(pin)] = RequestFromJson(request.toObject());
     }
   }
+  session.ghost = json["ghost"].toString();
   session.chart = json["chart"].toString();
   session.appearance = json["appearance"].toString();
   session.timeline = json["timeline"].toObject();

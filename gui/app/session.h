@@ -25,6 +25,7 @@ struct Session {
   std::optional<Place> predicted, measured;  ///< none: the live prediction; nothing
   sim::PredictRequest request;
   std::array<std::optional<sim::PredictRequest>, kPins> pins;
+  QString ghost;  ///< what the ghost shows: a name of the window's
   QString chart;
   QString appearance;
   QJsonObject timeline;  ///< TimelineView::SaveState()

@@ -45,6 +45,20 @@ QString Readable() {
 
 }  // namespace
 
+QString Name(Ghost ghost) {
+  switch (ghost) {
+    case Ghost::kNone:
+      return QStringLiteral("ghost_none");
+    case Ghost::kFormer:
+      return QStringLiteral("ghost_former");
+    case Ghost::kPinA:
+      return QStringLiteral("ghost_A");
+    case Ghost::kPinB:
+      return QStringLiteral("ghost_B");
+  }
+  return {};
+}
+
 void MainWindow::BuildCommands() {
   commands_ = new Commands(this);
   BuildFileCommands();
@@ -124,22 +138,21 @@ void MainWindow::BuildWhatIfCommands() {
   }
   commands_->AddSeparator(kWhatIf);
   auto* ghosts = new QActionGroup(this);
-  const auto ghost = [&](const char* name, const QString& text, Qt::Key key, const QString& tip,
-                         Ghost value) {
-    QAction* action = commands_->Add(kWhatIf, QLatin1String(name), text,
+  const auto ghost = [&](const QString& text, Qt::Key key, const QString& tip, Ghost value) {
+    QAction* action = commands_->Add(kWhatIf, Name(value), text,
                                      QKeySequence(Qt::CTRL | Qt::ALT | key), tip,
                                      [this, value] { SetGhost(value); });
     action->setCheckable(true);
     action->setChecked(value == ghost_);
     ghosts->addAction(action);
   };
-  ghost("ghost_former", QStringLiteral("Ghost: F&ormer Position"), Qt::Key_F,
+  ghost(QStringLiteral("Ghost: F&ormer Position"), Qt::Key_F,
         QStringLiteral("Shows where the ops were before the controls moved"), Ghost::kFormer);
-  ghost("ghost_A", QStringLiteral("Ghost: Pin A"), Qt::Key_1,
+  ghost(QStringLiteral("Ghost: Pin A"), Qt::Key_1,
         QStringLiteral("Shows the ops of pin A beside those of now"), Ghost::kPinA);
-  ghost("ghost_B", QStringLiteral("Ghost: Pin B"), Qt::Key_2,
+  ghost(QStringLiteral("Ghost: Pin B"), Qt::Key_2,
         QStringLiteral("Shows the ops of pin B beside those of now"), Ghost::kPinB);
-  ghost("ghost_none", QStringLiteral("No &Ghost"), Qt::Key_0,
+  ghost(QStringLiteral("No &Ghost"), Qt::Key_0,
         QStringLiteral("Shows this prediction alone"), Ghost::kNone);
 
   for (const ChartsPanel::Kind kind : ChartsPanel::Kinds()) {
@@ -273,6 +286,7 @@ void MainWindow::CloseFiles() {
   comparison_->SetNow(nullptr);
   for (const Pin pin : {Pin::kA, Pin::kB}) comparison_->SetPin(pin, nullptr);
   charts_->SetBase(nullptr, whatif_->request());
+  ShowSummary();
   ShowSides();
 }
 

@@ -2,6 +2,7 @@
 // Saving the window as a session, and making it again.
 #include <QFileInfo>
 
+#include "gui/app/commands.h"
 #include "gui/app/main_window.h"
 #include "gui/app/message_bar.h"
 #include "gui/timeline/timeline_view.h"
@@ -26,6 +27,7 @@ void MainWindow::SaveSessionTo(const QString& path) const {
       session.pins[static_cast<size_t>(pin)] = pinned->request;
     }
   }
+  session.ghost = Name(ghost_);
   session.chart = ChartsPanel::Name(charts_->kind());
   session.appearance = Name(appearance_);
   session.timeline = timeline_->SaveState();
@@ -50,6 +52,9 @@ void MainWindow::RestoreSession(const QString& path) {
     whatif_->SetRequest(restoring_->request);
   } catch (const Error& error) {
     messages_->Tell(QString::fromStdString(error.what()));
+  }
+  if (restoring_->ghost.startsWith(QStringLiteral("ghost_"))) {
+    if (QAction* ghost = commands_->Find(restoring_->ghost)) ghost->trigger();
   }
   Remember(path);
   for (const QString& file : restoring_->files) opener_.Open(file);

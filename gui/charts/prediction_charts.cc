@@ -40,7 +40,7 @@ Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& color
   chart.title = QStringLiteral("Step time over steps");
   chart.x = {.title = QStringLiteral("step"), .integers = true, .tight = true};
   chart.y = {.title = QStringLiteral("step time (ms)")};
-  chart.empty = QStringLiteral("No steps yet");
+  chart.empty = QStringLiteral("No steps to show");
   for (size_t r = 0; r < runs.size(); ++r) {
     const StepTimes& run = runs[r];
     if (run.spread.size() != run.times.size() || run.times.empty()) continue;

@@ -40,6 +40,13 @@ SummaryCard::SummaryCard(QWidget* parent) : QWidget(parent) {
   column->setSpacing(2);
   column->addLayout(line);
   column->addWidget(facts_);
+  ShowNothing();
+}
+
+void SummaryCard::ShowNothing() {
+  step_->setText(QStringLiteral("No prediction"));
+  change_->clear();
+  facts_->setText(QStringLiteral("Open a .kvt trace with queries and keys to predict from it."));
 }
 
 void SummaryCard::ShowBusy(bool busy) { step_->setEnabled(!busy); }
@@ -71,7 +78,7 @@ void SummaryCard::Show(const sim::Prediction& prediction, const sim::Prediction*
                .arg(static_cast<double>(prediction.gpu_memory) / (1 << 30), 0, 'f', 1)
                .arg(prediction.fits ? QString() : QStringLiteral(": does not fit"));
   if (prediction.sampled) {
-    facts << QStringLiteral("mean step P10-P90 %1-%2 ms")
+    facts << QStringLiteral("mean step P10 %1, P90 %2 ms")
                  .arg(Short(Milliseconds(prediction.sampled->p10)),
                       Short(Milliseconds(prediction.sampled->p90)));
   }

@@ -20,6 +20,8 @@ class SummaryCard : public QWidget {
   /// `reference` (a pin, or what was there before) may be null.
   void Show(const sim::Prediction& prediction, const sim::Prediction* reference,
             const QString& reference_name);
+  /// There is no trace to predict from.
+  void ShowNothing();
   void ShowBusy(bool busy);
 
  private:

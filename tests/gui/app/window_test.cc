@@ -373,6 +373,7 @@ TEST_F(WindowView, SessionComesBack) {
     window_->SetRequest(request);
   }));
   window_->ShowChart(ChartsPanel::Kind::kUnits);
+  QTest::keyClick(window_.get(), Qt::Key_2, Qt::ControlModifier | Qt::AltModifier);  // its ghost
   window_->timeline().ShowStep(3);
   const AxisRange visible = window_->timeline().visible();
   const double step = Step();
@@ -386,6 +387,7 @@ TEST_F(WindowView, SessionComesBack) {
   EXPECT_EQ(window_->whatif().request().batch, 2);
   EXPECT_EQ(window_->whatif().request().params.at("budget"), "1536");
   EXPECT_EQ(window_->charts().kind(), ChartsPanel::Kind::kUnits);
+  EXPECT_TRUE(window_->commands().Find(Name(Ghost::kPinB))->isChecked());
   ASSERT_NE(window_->comparison().pinned(Pin::kB), nullptr);
   EXPECT_EQ(window_->comparison().pinned(Pin::kB)->request.batch, 1);
   EXPECT_EQ(window_->comparison().pinned(Pin::kA), nullptr);
