@@ -18,7 +18,13 @@ struct Gap {
   int64_t row = -1, transfer = -1;
 };
 
-bool IsTransfer(Role role) { return role == Role::kRecall || role == Role::kOffload; }
+// A chain of causes that goes on without going back in time is a circle.
+constexpr int kMostIdle = 64;
+
+// On a stream: sync is the copy of a flag or a token that the host waits for.
+bool IsTransfer(Role role) {
+  return role == Role::kRecall || role == Role::kOffload || role == Role::kSync;
+}
 
 // What ended before a row could start.
 struct Cause {
@@ -38,7 +44,9 @@ class Walk {
     const auto until = [&](Picoseconds time, Role role, int64_t cause) {
       const Picoseconds stop = std::max(time, gap.from);
       if (stop >= at) return;
-      if (found.size() > first && found.back().role == role && found.back().cause == cause) {
+      // The host's calls one after the other are one wait: for the host.
+      if (found.size() > first && found.back().role == role &&
+          (found.back().cause == cause || role == Role::kHost)) {
         found.back().start = stop;
         found.back().duration += at - stop;
       } else {
@@ -47,13 +55,17 @@ class Walk {
       at = stop;
     };
     int64_t row = gap.row, last = -1;
-    bool known = false;
-    while (at > gap.from) {
+    if (!HasCauses(row)) {
+      last = LastElsewhere(gap);
+      until(gap.from, last < 0 ? Role::kOther : RoleOf(last), last);
+    }
+    Picoseconds before = at;
+    for (int idle = 0; at > gap.from && idle < kMostIdle; ++idle) {
+      if (at < before) idle = 0;
+      before = at;
       const Cause cause = CauseOf(row);
-      if (cause.kind == Cause::Kind::kNone || !Earlier(cause.row, row)) break;
+      if (cause.kind == Cause::Kind::kNone) break;
       last = cause.row;
-      const bool host = model_.IsCall(cause.row);
-      known |= cause.kind != Cause::Kind::kLane || host;
       switch (cause.kind) {
         case Cause::Kind::kWait:
           until(cause.end, model_.IsCall(row) ? Role::kSync : RoleOf(cause.row), cause.row);
@@ -67,22 +79,19 @@ class Walk {
       until(BeginOfWork(cause.row), RoleOf(cause.row), cause.row);
       row = cause.row;
     }
-    if (at > gap.from && !known) {
-      last = LastElsewhere(gap);
-      until(gap.from, last < 0 ? Role::kOther : RoleOf(last), last);
-    }
     until(gap.from, Role::kHost, last);
   }
 
  private:
-  Role RoleOf(int64_t row) const { return model_.timeline().role[static_cast<size_t>(row)]; }
-
-  // A chain of causes goes back in time, so that it ends.
-  bool Earlier(int64_t a, int64_t b) const {
-    return model_.Start(a) < model_.Start(b) ||
-           (model_.Start(a) == model_.Start(b) &&
-            (model_.End(a) < model_.End(b) || (model_.End(a) == model_.End(b) && a < b)));
+  // Whether the timeline would tell what the row waited for, had it waited.
+  bool HasCauses(int64_t row) const {
+    if (model_.ops().flows() > 0) return true;
+    const auto i = static_cast<size_t>(row);
+    const auto rows = model_.ops().RowsOf(model_.timeline().op[i]);
+    return std::any_of(rows.begin(), rows.end(), [&](uint32_t r) { return model_.IsCall(r); });
   }
+
+  Role RoleOf(int64_t row) const { return model_.timeline().role[static_cast<size_t>(row)]; }
 
   // Host work begins when what it waited for has ended.
   Picoseconds BeginOfWork(int64_t row) const {
@@ -137,7 +146,24 @@ class Walk {
     }
     const ModelTrack& track = model_.tracks()[static_cast<size_t>(model_.TrackOf(row))];
     if (row > track.first_row) consider(Cause::Kind::kLane, row - 1);
+    const int64_t before = TransferBefore(row);
+    if (before >= 0 && model_.End(before) > latest.end) consider(Cause::Kind::kWait, before);
     return latest;
+  }
+
+  // The transfer of another lane that ended in the moment in which this one began: they share a
+  // copy engine.
+  int64_t TransferBefore(int64_t row) const {
+    if (!IsTransfer(RoleOf(row)) || model_.IsCall(row)) return -1;
+    for (size_t k = 0; k < model_.tracks().size(); ++k) {
+      const ModelTrack& at = model_.tracks()[k];
+      if (at.lane == model_.timeline().lane[static_cast<size_t>(row)]) continue;
+      const int64_t other =
+          at.first_row + model_.Ops(static_cast<int32_t>(k)).Before(model_.Start(row)) - 1;
+      if (other < at.first_row || !IsTransfer(RoleOf(other)) || model_.IsCall(other)) continue;
+      if (model_.End(other) == model_.Start(row)) return other;
+    }
+    return -1;
   }
 
   // The row of another lane that ended last in the gap, or was still running at its end.

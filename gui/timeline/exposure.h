@@ -15,7 +15,8 @@ class TimelineModel;
 struct Exposure {
   Picoseconds start{0}, duration{0};
   traces::Role role = traces::Role::kOther;  ///< what it waited for
-  int64_t cause = -1;  ///< row under way meanwhile, or last ended; -1: not known
+  /// Row under way meanwhile, or last ended (of several host calls the last); -1: not known.
+  int64_t cause = -1;
 };
 
 /// From the start of each op back along what it waited for (flows, its call, what was before it on

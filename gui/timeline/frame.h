@@ -68,7 +68,7 @@ struct Fill {
 };
 
 struct BarShape {
-  enum class Kind : uint8_t { kOp, kExposed, kGhost, kMinimap };
+  enum class Kind : uint8_t { kOp, kExposed, kGhost, kMinimap, kSample };
   Box box;
   Ink ink;
   Kind kind = Kind::kOp;

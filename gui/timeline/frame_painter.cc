@@ -110,7 +110,8 @@ void FramePainter::Bars(const Frame& frame, QImage& image) const {
     if (bar.merged) {
       canvas.Hatch(bar.box, Mix(color, theme_.window, bar.dimmed ? 0.25 : 0.5).rgb(), period,
                    thickness);
-    } else if (bar.box.width() > 3 * thickness && bar.kind != BarShape::Kind::kMinimap) {
+    } else if (bar.box.width() > 3 * thickness && bar.kind != BarShape::Kind::kMinimap &&
+               bar.kind != BarShape::Kind::kSample) {
       // Neighbors of one color stay apart.
       const Box edge{bar.box.x0, bar.box.y0, bar.box.x0 + thickness, bar.box.y1};
       canvas.Fill(edge, Mix(color, theme_.window, 0.55).rgb());

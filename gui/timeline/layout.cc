@@ -12,10 +12,10 @@ using traces::LaneKind;
 
 // Logical pixels.
 constexpr int kMinimapRow = 13, kMinimapMargin = 4;
-constexpr int kRuler = 40, kLegend = 24, kCaption = 22, kLaneGap = 7, kMargin = 6;
+constexpr int kRuler = 40, kLegend = 24, kCaption = 22, kLaneGap = 7, kMargin = 8;
 constexpr int kLeastRow = 18, kMostRow = 36;
 // Heights of rows, as shares of that of a lane's first track.
-constexpr double kOtherTrack = 0.8, kExposedRow = 0.8, kGhostRow = 0.35;
+constexpr double kOtherTrack = 0.8, kExposedRow = 0.8, kGhostRow = 0.45;
 
 int Rank(LaneKind kind, bool compute) {
   if (compute) return 0;
@@ -129,6 +129,7 @@ Layout Arrange(const LayoutInput& input) {
     return static_cast<int>(std::lround(logical * input.scale));
   };
   Layout layout;
+  layout.scroll = input.scroll;
   const int width = input.width, height = input.height;
   layout.chart_x0 = std::min(input.header_width, width / 2);
   layout.chart_x1 = std::max(layout.chart_x0 + 1, width - px(kMargin));

@@ -54,7 +54,7 @@ struct Layout {
   int chart_x0 = 0, chart_x1 = 0;
   int row_height = 0;
   std::vector<LaneBox> lanes;
-  std::array<int, 2> scroll_limit{};
+  std::array<int, 2> scroll{}, scroll_limit{};
 
   int chart_width() const { return chart_x1 - chart_x0; }
   Box Chart(const Box& box) const { return {chart_x0, box.y0, chart_x1, box.y1}; }

@@ -168,7 +168,25 @@ class Drawing {
       }
     });
     for (const LaneBox& lane : layout_.lanes) Header(lane);
+    for (Side side : kSides) ScrollMark(side);
     for (const Job& job : jobs) Row(job);
+  }
+
+  // Right of the chart: which part of a side's lanes is in view, when not all are.
+  void ScrollMark(Side side) {
+    const Box& region = layout_.region[Index(side)];
+    const int limit = layout_.scroll_limit[Index(side)];
+    if (limit == 0) return;
+    const bool upwards = side == Side::kPredicted && in_.pair->both();
+    const int height = region.height();
+    const int64_t whole = int64_t{height} + limit;
+    const int scroll = layout_.scroll[Index(side)];
+    const int hidden = upwards ? limit - scroll : scroll;  // above what is in view
+    const Box track{layout_.chart_x1 + Px(1), region.y0, layout_.legend.x1 - Px(1), region.y1};
+    out().fills.push_back({track, {Kind::kLane}});
+    const int y0 = region.y0 + static_cast<int>(int64_t{hidden} * height / whole);
+    const int y1 = y0 + std::max(Px(4), static_cast<int>(int64_t{height} * height / whole));
+    out().fills.push_back({{track.x0, y0, track.x1, std::min(y1, region.y1)}, {Kind::kMuted}});
   }
 
   static size_t Index(Side side) { return static_cast<size_t>(side); }
@@ -186,7 +204,12 @@ class Drawing {
       // A row cut by scrolling has no room for a text.
       if (row.shown != row.box) continue;
       const Box box{Px(8), row.box.y0, layout_.chart_x0 - Px(6), row.box.y1};
-      if (row.kind == LaneRow::Kind::kExposed) {
+      if (row.kind == LaneRow::Kind::kGhost) {
+        if (box.height() >= in_.measure->Height(TextStyle::kSmall)) {
+          AddLabel(box, QStringLiteral("before"), TextStyle::kSmall, {Kind::kMuted},
+                   Label::Align::kRight);
+        }
+      } else if (row.kind == LaneRow::Kind::kExposed) {
         AddLabel(box, QStringLiteral("waits for"), TextStyle::kSmall, {Kind::kMuted},
                  Label::Align::kRight);
       } else if (row.kind == LaneRow::Kind::kOps && !named) {
@@ -307,12 +330,12 @@ class Drawing {
     const auto& stretches = in_.alignment->stretches;
     const bool by_range = in_.alignment->by == Alignment::By::kRange;
     AddLabel({Px(8), upper.y0, layout_.chart_x0 - Px(6), upper.y1},
-             stretches.empty() ? QStringLiteral("Time")
-             : by_range        ? QStringLiteral("Aligned by range")
-                               : QStringLiteral("Aligned by step"),
+             stretches.empty() ? QStringLiteral("time")
+             : by_range        ? QStringLiteral("by range")
+                               : QStringLiteral("by step"),
              TextStyle::kSmall, {Kind::kMuted});
     AddLabel({Px(8), lower.y0, layout_.chart_x0 - Px(6), lower.y1},
-             QStringLiteral("%1 shown").arg(TimeText(in_.visible.length())), TextStyle::kSmall,
+             TimeText(in_.visible.length()) + QStringLiteral(" wide"), TextStyle::kSmall,
              {Kind::kMuted});
     if (stretches.empty()) {
       Ticks(Picoseconds{0}, in_.visible.begin, in_.visible.end, lower);
@@ -379,6 +402,32 @@ class Drawing {
     }
   }
 
+  // With words where there is room for them.
+  template <class Item>
+  void ResidualLegend(const Box& box, Item&& item) {
+    for (const bool words : {true, false}) {
+      std::vector<std::pair<QString, Ink>> entries;
+      for (uint8_t s = 0; s < kShades; ++s) {
+        const int distance = std::abs(s - kShades / 2);
+        const double limit = 100 * ShadeLimit(kShades / 2 + std::max(0, distance - 1));
+        QString text =
+            (s < kShades / 2 ? QStringLiteral("−%1 %") : QStringLiteral("+%1 %")).arg(limit);
+        if (distance == 0) text = QStringLiteral("within %1 %").arg(limit);
+        if (words && s == 0) text = QStringLiteral("predicted too short: ") + text;
+        if (words && s == kShades - 1) text += QStringLiteral(" and more: too long");
+        entries.push_back({text, {Kind::kResidual, s}});
+      }
+      entries.push_back({QStringLiteral("no twin"), {Kind::kNoTwin}});
+      int width = 0;
+      for (const auto& [text, ink] : entries) {
+        width += in_.measure->Width(text, TextStyle::kSmall) + Px(29);
+      }
+      if (words && width > box.width()) continue;
+      for (const auto& [text, ink] : entries) item(text, ink);
+      return;
+    }
+  }
+
   void Legend() {
     const Box& box = layout_.legend;
     out().fills.push_back({{box.x0, box.y0, layout_.legend.x1, box.y1}, {Kind::kPanel}});
@@ -398,33 +447,21 @@ class Drawing {
       x = whole.x1 + Px(12);
       return whole;
     };
-    const auto bar = [&](Ink ink, BarShape::Kind kind, bool merged) {
-      return [this, ink, kind, merged](Box b) {
-        out().bars.push_back({b, ink, kind, Side::kPredicted, 4, merged, false, 0, 0});
+    const auto bar = [&](Ink ink, bool merged) {
+      return [this, ink, merged](Box b) {
+        out().bars.push_back(
+            {b, ink, BarShape::Kind::kSample, Side::kPredicted, 4, merged, false, 0, 0});
       };
     };
     if (in_.color == ColorBy::kResidual && in_.pair->both()) {
-      item(QStringLiteral("no twin"), bar({Kind::kNoTwin}, BarShape::Kind::kMinimap, false));
-      for (uint8_t s = 0; s < kShades; ++s) {
-        const int distance = std::abs(s - kShades / 2);
-        const QString sign = s < kShades / 2 ? QStringLiteral("−") : QStringLiteral("+");
-        QString text = QStringLiteral("within %1 %").arg(100 * ShadeLimit(kShades / 2));
-        if (distance > 0) {
-          text =
-              QStringLiteral("%1%2 %").arg(sign).arg(100 * ShadeLimit(kShades / 2 + distance - 1));
-        }
-        if (s == 0) text = QStringLiteral("predicted too short: ") + text;
-        if (s == kShades - 1) text += QStringLiteral(" and more: predicted too long");
-        item(text, bar({Kind::kResidual, s}, BarShape::Kind::kMinimap, false));
-      }
+      ResidualLegend(box, [&](const QString& text, Ink ink) { item(text, bar(ink, false)); });
     } else {
       for (Role role : RolesOf(*in_.pair)) {
-        const Box whole = item(Text(std::string(Name(role))),
-                               bar(Ink::Role(role), BarShape::Kind::kMinimap, false));
+        const Box whole = item(Text(std::string(Name(role))), bar(Ink::Role(role), false));
         if (!whole.empty()) scene_.legend.push_back({whole, role});
       }
     }
-    item(QStringLiteral("several ops"), bar({Kind::kNoTwin}, BarShape::Kind::kOp, true));
+    item(QStringLiteral("several ops"), bar({Kind::kNoTwin}, true));
     if (slack_from_ < slack_to_ && in_.pair->both()) {
       item(QStringLiteral("step over on this side"), [&](Box b) {
         out().fills.push_back({b, {Kind::kSlack}, true});

@@ -279,7 +279,9 @@ std::span<const uint32_t> TimelineModel::RowsLike(int64_t row) const {
 TimelineModel::Span TimelineModel::SpanOf(int64_t row) const {
   Span span{Start(row), End(row), row};
   for (uint32_t r : RowsLike(row)) {
-    if (Start(r) < span.start) span = {Start(r), span.end, r};
+    if (std::pair(Start(r), int64_t{r}) < std::pair(span.start, span.first_row)) {
+      span = {Start(r), span.end, r};
+    }
     span.end = std::max(span.end, End(r));
   }
   return span;

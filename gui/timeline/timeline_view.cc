@@ -111,30 +111,21 @@ void TimelineView::Impl::SetGhost(Model former) {
   Q_EMIT view_->RangeChanged(state_.visible);
 }
 
-// Lays the sides out again and keeps what is on the screen where it is, by step and time in it.
+// Lays the sides out again and keeps the step in the middle of the screen where it is.
 void TimelineView::Impl::Realign() {
   const Alignment before = std::move(alignment_);
   alignment_ =
       pair_ ? Align(pair_->model(Side::kPredicted).get(), pair_->model(Side::kMeasured).get(),
                     ghost_.get(), state_.align_by.toStdString())
             : Alignment{};
-  const auto moved = [&](Picoseconds axis) {
-    const Alignment::Stretch* from = before.At(axis);
-    if (from == nullptr || alignment_.stretches.empty()) return axis;
-    for (const Alignment::Stretch& to : alignment_.stretches) {
-      if (to.step == from->step) {
-        return to.axis.begin + std::min(axis - from->axis.begin, to.axis.length());
-      }
-    }
-    return axis;
-  };
-  if (before.whole.length().count() > 0) {
-    if (state_.visible == before.whole) {
-      state_.visible = alignment_.whole;
-    } else {
-      const Picoseconds length = state_.visible.length();
-      const Picoseconds begin = moved(state_.visible.begin);
-      state_.visible = {begin, begin + length};
+  const AxisRange seen = state_.visible;
+  if (before.whole.length().count() > 0 && seen == before.whole) {
+    state_.visible = alignment_.whole;
+  } else if (const auto* middle = before.At(seen.begin + seen.length() / 2)) {
+    for (const Alignment::Stretch& stretch : alignment_.stretches) {
+      if (stretch.step != middle->step) continue;
+      const Picoseconds begin = stretch.axis.begin + (seen.begin - middle->axis.begin);
+      state_.visible = {begin, begin + seen.length()};
     }
   }
   state_.visible = Fit(state_.visible);
@@ -249,6 +240,7 @@ void TimelineView::Impl::TogglePin(LaneKey key) {
 }
 
 void TimelineView::Impl::OpenSearch() {
+  search_->setText(state_.filter);
   search_->show();
   PlaceSearch();
   search_->setFocus();

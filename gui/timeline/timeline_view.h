@@ -34,9 +34,9 @@ class TimelineView : public QWidget {
   ~TimelineView() override;
 
   /// Shows these sides; either may be null. Matches them here; large ones are better matched in a
-  /// worker (TimelinePair::Make) and given to SetPair. What is on the screen stays where it is, by
-  /// step and time in it, when a side is replaced (a slider moved); the first sides are shown
-  /// whole.
+  /// worker (TimelinePair::Make) and given to SetPair. The step in the
+  /// middle of the screen stays where it is when a side is replaced (a slider moved); the first
+  /// sides are shown whole.
   void SetSides(sim::Predicted<Model> predicted, sim::Measured<Model> measured);
   void SetPair(std::shared_ptr<const TimelinePair> pair);
   const std::shared_ptr<const TimelinePair>& pair() const;
