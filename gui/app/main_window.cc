@@ -36,6 +36,14 @@ QString Sample(const QString& name) {
   return QStringLiteral(STALLCAST_SAMPLES "/") + name;
 }
 
+// The timeline of the quick prediction with the figures of the refined one.
+SharedResult Refine(const PredictionResult& quick, const PredictionResult& refined) {
+  auto whole = std::make_shared<PredictionResult>(refined);
+  whole->model = quick.model;
+  whole->took = quick.took;
+  return whole;
+}
+
 Picoseconds Span(const TimelineModel::Step& step) { return step.end - step.begin; }
 
 }  // namespace
@@ -144,6 +152,10 @@ void MainWindow::Connect() {
     PredictionWorker& worker = pin_workers_[static_cast<size_t>(i)];
     connect(&worker, &PredictionWorker::Predicted, this,
             [this, pin](const SharedResult& result) { OnPinned(pin, result); });
+    connect(&worker, &PredictionWorker::Refined, this, [this, pin](const SharedResult& refined) {
+      const SharedResult& pinned = comparison_->pinned(pin);
+      if (pinned) OnPinned(pin, Refine(*pinned, *refined));
+    });
     connect(&worker, &PredictionWorker::Failed, this, [this, pin](const Error& error) {
       messages_->Tell(QStringLiteral("Pin %1: %2").arg(Name(pin)).arg(error.what()));
     });
@@ -168,7 +180,7 @@ void MainWindow::showEvent(QShowEvent* event) {
     tabifyDockWidget(charts_dock_, files_dock_);
     charts_dock_->raise();
   }
-  resizeDocks({whatif_dock_, details_dock_}, {letter * 40, letter * 38}, Qt::Horizontal);
+  resizeDocks({whatif_dock_, details_dock_}, {letter * 44, letter * 38}, Qt::Horizontal);
   const int wanted = fontMetrics().height() * 22;
   resizeDocks({charts_dock_}, {std::min(wanted, height() * 2 / 5)}, Qt::Vertical);
   first_layout_ = saveState();
@@ -294,16 +306,14 @@ void MainWindow::OnPredicted(const SharedResult& result) {
   comparison_->SetNow(result_);
   charts_->SetBase(worker_.predictor(), result_->request);
   ShowSides();
+  RestoreView();
   ShowSummary();
   status_->setText(QStringLiteral("predicted in %1 ms")
                        .arg(std::chrono::duration<double, std::milli>(result_->took).count(), 0, 'f', 0));
 }
 
 void MainWindow::OnRefined(const SharedResult& refined) {
-  auto whole = std::make_shared<PredictionResult>(*refined);
-  whole->model = result_->model;
-  whole->took = result_->took;
-  result_ = whole;
+  result_ = Refine(*result_, *refined);
   refining_ = false;
   comparison_->SetNow(result_);
   ShowSummary();
@@ -313,6 +323,7 @@ void MainWindow::OnRefined(const SharedResult& refined) {
 
 void MainWindow::OnFailed(const Error& error) {
   refining_ = false;
+  RestoreView();
   whatif_->ShowError(error);
   ShowDock(whatif_dock_);
 }

@@ -99,6 +99,7 @@ class MainWindow : public QMainWindow {
   void UseTrace(const SharedFile& file);
   void ShowTimelineOf(size_t file, size_t index);
   void ShowSides();
+  void RestoreView();
   void ShowGhost();
   void ShowSummary();
   void ShowTruth();
@@ -159,6 +160,7 @@ class MainWindow : public QMainWindow {
   std::optional<FilesModel::Item> log_;        // mapped instead of the live prediction's
   Appearance appearance_ = Appearance::kLight;
   std::optional<Session> restoring_;           // waits for its files
+  std::optional<QJsonObject> restoring_view_;  // waits for the prediction that it is a view of
 };
 
 }  // namespace stallcast::gui

@@ -85,8 +85,15 @@ void MainWindow::FinishRestore() {
       ShowTimelineOf(*file, static_cast<size_t>(place->timeline));
     }
   }
-  timeline_->RestoreState(session.timeline);
   ShowSides();
+  restoring_view_ = session.timeline;
+  if (predicted_ || !trace_) RestoreView();
+}
+
+void MainWindow::RestoreView() {
+  if (const auto view = std::exchange(restoring_view_, std::nullopt)) {
+    timeline_->RestoreState(*view);
+  }
 }
 
 }  // namespace stallcast::gui

@@ -396,6 +396,17 @@ TEST_F(WindowView, SessionComesBack) {
               Seconds(visible.length()) * 0.02);
 }
 
+TEST_F(WindowView, SessionOfAPredictionAloneComesBackToItsView) {
+  OpenSmall();
+  window_->timeline().ShowStep(3);
+  const AxisRange visible = window_->timeline().visible();
+  window_->SaveSessionTo(Path("run.stallcast"));
+  Start();
+  window_->Open({Path("run.stallcast")});
+  ASSERT_TRUE(Idle());
+  EXPECT_EQ(window_->timeline().visible(), visible);
+}
+
 TEST_F(WindowView, BadFilesAreToldAndTheProgramGoesOn) {
   const auto write = [&](const char* name, const QByteArray& bytes) {
     QFile file(Path(name));
