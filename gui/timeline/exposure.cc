@@ -9,7 +9,6 @@
 namespace stallcast::gui {
 namespace {
 
-using traces::LaneKind;
 using traces::Role;
 
 // A gap of the compute lane, [from, to), before `row`; or a transfer on it, when `row` is -1.

@@ -43,7 +43,10 @@ class Overlay {
     MinimapWindow();
     Area();
     if (in_.all_waits) AllWaits();
-    if (in_.selected) Highlight(*in_.selected, {Kind::kAccent}, 2);
+    if (in_.selected) {
+      Highlight(*in_.selected, {Kind::kAccent}, 2);
+      MarkTwinOutside(*in_.selected);
+    }
     if (in_.hover.kind == Hit::Kind::kOp) {
       const OpRef hovered{in_.hover.side, in_.hover.first};
       if (hovered != in_.selected) Highlight(hovered, {Kind::kHover}, 1);
@@ -95,6 +98,23 @@ class Overlay {
     out_.lines.push_back({b.x0, layout().ruler.y1, b.x0, b.y0, ink});
     out_.lines.push_back({a.x0, layout().ruler.y0, b.x0, layout().ruler.y0, ink});
     out_.lines.push_back({b.x0, layout().ruler.y0, b.x0, layout().ruler.y1, ink});
+  }
+
+  // Where to find the twin when it is left or right of what is shown.
+  void MarkTwinOutside(OpRef op) {
+    const std::optional<OpRef> twin = scene_.pair->Twin(op);
+    if (!twin) return;
+    const Picoseconds at = Start(*twin);
+    const bool left = at < scene_.visible.begin;
+    if (!left && at < scene_.visible.end) return;
+    const QString away = TimeText(std::chrono::abs(at - Start(op)));
+    Card card;
+    card.Add(left ? QStringLiteral("◂ twin, %1 earlier").arg(away)
+                  : QStringLiteral("twin, %1 later ▸").arg(away));
+    const Layout& l = layout();
+    const int y = twin->side == Side::kPredicted ? l.ruler.y0 - Px(44) : l.ruler.y1 + Px(14);
+    // The right edge of the chart is past what fits: Draw() takes it back.
+    Draw(card, left ? l.chart_x0 + Px(4) : l.chart_x1, y, l.chart_x1 - Px(4));
   }
 
   // Outlines all rows of the op; returns the box of the first.

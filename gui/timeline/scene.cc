@@ -301,7 +301,7 @@ class Drawing {
 
   QString StepText(const Alignment::Stretch& stretch, int level) const {
     const bool range = in_.alignment->by == Alignment::By::kRange;
-    const QString number = QString::number(stretch.step);
+    QString number = QString::number(stretch.step);
     QString text = (range ? QStringLiteral("range ") : QStringLiteral("step ")) + number;
     if (level == 0) return number;
     if (level == 1) return text;

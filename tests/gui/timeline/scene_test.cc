@@ -292,5 +292,64 @@ TEST(Overlay, HoveringLightsBothTwinsAndTheirFacts) {
   EXPECT_GT(tried, 20);
 }
 
+TEST(Overlay, ATwinOutsideIsPointedAt) {
+  Drawn d = Two(12);
+  int outside = 0;
+  for (int64_t row = 0; row < d.predicted->rows(); row += 37) {
+    const OpRef op{Side::kPredicted, row};
+    const auto twin = d.pair->Twin(op);
+    if (!twin) continue;
+    const Picoseconds at = d.alignment.predicted.ToAxis(d.predicted->Start(row));
+    d.Draw(1400, 3000, 1, {at - Picoseconds{2000}, at + Picoseconds{3000}});
+    OverlayInput in;
+    in.scene = &d.input;
+    in.base = &d.scene.frame;
+    in.selected = op;
+    const Frame overlay = DrawOverlay(in);
+    const Picoseconds other = d.alignment.measured.ToAxis(d.measured->Start(twin->row));
+    const bool visible = other >= d.input.visible.begin && other < d.input.visible.end;
+    outside += !visible;
+    ASSERT_EQ(overlay.panels.size(), visible ? 0u : 1u);
+    if (visible) continue;
+    const bool left = other < d.input.visible.begin;
+    EXPECT_EQ(overlay.panels[0].box.x0 < 700, left);
+    EXPECT_TRUE(overlay.labels[0].text.contains(left ? QString("earlier") : QString("later")));
+  }
+  EXPECT_GT(outside, 5);
+}
+
+TEST(Overlay, WaitsAreArrowsFromEndToStart) {
+  Timeline t = EmptyTimeline();
+  Add(t, {.lane = 2,
+          .op = 0,
+          .step = 0,
+          .role = traces::Role::kRecall,
+          .name = 1,
+          .start = 0,
+          .duration = 10'000});
+  Add(t, {.lane = 1, .op = 1, .step = 0, .start = 12'000, .duration = 8'000});
+  t.flows = {{0, 1}};
+  Drawn d;
+  d.predicted = TimelineModel::Build(t);
+  d.pair = TimelinePair::Make({d.predicted}, {nullptr});
+  d.alignment = Align(d.predicted.get(), nullptr, nullptr);
+  d.Draw(1000, 600, 1, d.alignment.whole);
+  const int64_t copy = d.predicted->timeline().lane[0] == 2 ? 0 : 1;
+  for (const OpRef op : {OpRef{Side::kPredicted, copy}, OpRef{Side::kPredicted, 1 - copy}}) {
+    OverlayInput in;
+    in.scene = &d.input;
+    in.base = &d.scene.frame;
+    in.selected = op;
+    const Frame overlay = DrawOverlay(in);
+    ASSERT_EQ(overlay.arrows.size(), 1u);
+    const Box from = *BoxOf(d.input, {Side::kPredicted, copy});
+    const Box to = *BoxOf(d.input, {Side::kPredicted, 1 - copy});
+    EXPECT_EQ(overlay.arrows[0].x0, from.x1);
+    EXPECT_EQ(overlay.arrows[0].x1, to.x0);
+    EXPECT_TRUE(from.Contains(from.x0, overlay.arrows[0].y0));
+    EXPECT_TRUE(to.Contains(to.x0, overlay.arrows[0].y1));
+  }
+}
+
 }  // namespace
 }  // namespace stallcast::gui
