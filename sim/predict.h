@@ -37,9 +37,9 @@ struct Prediction {
   std::map<std::string, std::string> params;  ///< all, canonical
   Metrics metrics;
   SelectionMetrics selection;
-  std::optional<Quantiles> sampled;    ///< of the mean step
+  std::optional<Quantiles> sampled;      ///< of the mean step
   std::vector<Quantiles> sampled_steps;  ///< of each step; empty without samples
-  std::optional<Picoseconds> prefill;  ///< time to the first decode step
+  std::optional<Picoseconds> prefill;    ///< time to the first decode step
   methods::Footprint footprint;
   Bytes weights = 0;
   Bytes gpu_memory = 0;         ///< weights + footprint

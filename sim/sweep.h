@@ -22,8 +22,8 @@ struct PointResult {
 
 /// Predicts points over all cores, after the replays that they need. Each result is handed to
 /// `done` as soon as it is there, from any thread, one call at a time. Where `wanted` is given, a
-/// point is left out when it returns false just before its turn. Once `stop` is requested no further
-/// point is begun, and those under way give no result.
+/// point is left out when it returns false just before its turn. Once `stop` is requested no
+/// further point is begun, and those under way give no result.
 void PredictAll(Predictor& predictor, std::span<const GridPoint> points,
                 const std::function<void(PointResult&&)>& done,
                 const std::function<bool(size_t point)>& wanted = {},

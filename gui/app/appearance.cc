@@ -60,7 +60,8 @@ void Apply(Appearance appearance) {
           "border-radius: 3px; font-weight: bold; }"
           "QToolButton[weight=\"limit\"] { background: %2; color: %4; border: 0; padding: 2px 8px; "
           "border-radius: 3px; }"
-          "QToolButton[weight=\"choice\"] { background: %3; color: %4; border: 0; padding: 2px 8px; "
+          "QToolButton[weight=\"choice\"] { background: %3; color: %4; border: 0; padding: 2px "
+          "8px; "
           "border-radius: 3px; }"
           "QWidget[role=\"message\"] { background: %5; }"
           "QWidget[role=\"message\"] QLabel { color: %6; }"
@@ -69,8 +70,6 @@ void Apply(Appearance appearance) {
                signs.on_message, signs.error));
 }
 
-bool IsDark(const QPalette& palette) {
-  return palette.color(QPalette::Window).lightness() < 128;
-}
+bool IsDark(const QPalette& palette) { return palette.color(QPalette::Window).lightness() < 128; }
 
 }  // namespace stallcast::gui

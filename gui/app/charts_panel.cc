@@ -190,9 +190,7 @@ ChartsPanel::~ChartsPanel() = default;
 void ChartsPanel::SetKind(Kind kind) { kind_->setCurrentIndex(static_cast<int>(kind)); }
 Kind ChartsPanel::kind() const { return static_cast<Kind>(kind_->currentIndex()); }
 
-bool ChartsPanel::busy() const {
-  return sweep_.running() || method_sweep_.running() || comparing_;
-}
+bool ChartsPanel::busy() const { return sweep_.running() || method_sweep_.running() || comparing_; }
 
 bool ChartsPanel::wants_sweep() const {
   if (kind() == Kind::kRoles) return method_sweep_.results().points.empty();
@@ -458,8 +456,8 @@ Chart ChartsPanel::Make() const {
       const SweepResults& methods = method_sweep_.results();
       for (size_t i = 0; i < methods.points.size(); ++i) {
         if (!methods.predictions[i]) continue;
-        all.push_back({QString::fromStdString(methods.points[i].request.method),
-                       &*methods.predictions[i]});
+        all.push_back(
+            {QString::fromStdString(methods.points[i].request.method), &*methods.predictions[i]});
       }
       return RoleChart(all, colors);
     }
@@ -498,9 +496,8 @@ void ChartsPanel::changeEvent(QEvent* event) {
 }
 
 void ChartsPanel::Save() {
-  const QString path =
-      QFileDialog::getSaveFileName(this, QStringLiteral("Save Chart"),
-                                   Name(kind()) + QStringLiteral(".png"), ChartFileFilter());
+  const QString path = QFileDialog::getSaveFileName(
+      this, QStringLiteral("Save Chart"), Name(kind()) + QStringLiteral(".png"), ChartFileFilter());
   if (path.isEmpty()) return;
   try {
     view_->Save(path);

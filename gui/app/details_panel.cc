@@ -14,8 +14,8 @@ QString From(std::string_view text) {
 }
 
 QString Time(Picoseconds t) {
-  const QString size =
-      From(FormatQuantity(std::abs(Seconds(t)), Dimension::kTime));
+  QString size = From(FormatQuantity(std::abs(Seconds(t)), Dimension::kTime));
+  if (size.endsWith(QStringLiteral(" us"))) size.replace(size.size() - 2, 1, QChar(0xb5));
   return t.count() < 0 ? QStringLiteral("-") + size : size;
 }
 
@@ -45,9 +45,8 @@ QString OpHtml(const OpDetails& details) {
   const OpFacts& op = details.op;
   std::vector<const OpFacts*> sides = {&op};
   if (details.twin) sides.push_back(&*details.twin);
-  std::sort(sides.begin(), sides.end(), [](const OpFacts* a, const OpFacts* b) {
-    return a->ref.side < b->ref.side;
-  });
+  std::sort(sides.begin(), sides.end(),
+            [](const OpFacts* a, const OpFacts* b) { return a->ref.side < b->ref.side; });
   const auto cells = [&](auto text) {
     QStringList all;
     for (const OpFacts* side : sides) all << text(*side);
@@ -72,9 +71,9 @@ QString OpHtml(const OpDetails& details) {
   if (op.layer >= 0) facts << QStringLiteral("layer %1").arg(op.layer);
   if (op.op >= 0) facts << QStringLiteral("op %1").arg(op.op);
   if (op.rows > 1) facts << QStringLiteral("%1 rows").arg(op.rows);
-  QString html = QStringLiteral("<p><b>%1</b><br>%2</p>%3")
-                     .arg(From(op.name).toHtmlEscaped(), facts.join(QStringLiteral(" · ")),
-                          table.Html());
+  QString html =
+      QStringLiteral("<p><b>%1</b><br>%2</p>%3")
+          .arg(From(op.name).toHtmlEscaped(), facts.join(QStringLiteral(" · ")), table.Html());
   if (details.residual) {
     html += QStringLiteral("<p>residual <b>%1</b> (%2%3 % of measured)</p>")
                 .arg(Time(*details.residual),

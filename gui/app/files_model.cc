@@ -16,7 +16,9 @@ QString From(std::string_view text) {
 
 QString Count(int64_t n) { return QLocale(QLocale::English).toString(static_cast<qlonglong>(n)); }
 
-QString Layers(size_t n) { return n == 1 ? QStringLiteral("1 layer") : QStringLiteral("%1 layers").arg(n); }
+QString Layers(size_t n) {
+  return n == 1 ? QStringLiteral("1 layer") : QStringLiteral("%1 layers").arg(n);
+}
 
 // The inner number of an index: 0 for files, else the file's number + 1.
 constexpr quintptr kTop = 0;

@@ -67,7 +67,8 @@ int Run(const Options& options, int argc, char** argv) {
   QApplication::setOrganizationName(QStringLiteral("stallcast"));
   QApplication::setApplicationVersion(QStringLiteral(STALLCAST_VERSION));
 
-  const bool dark = options.theme.empty() ? IsDark(QApplication::palette()) : options.theme == "dark";
+  const bool dark =
+      options.theme.empty() ? IsDark(QApplication::palette()) : options.theme == "dark";
   const Appearance appearance = dark ? Appearance::kDark : Appearance::kLight;
   Apply(appearance);
   MainWindow window;

@@ -32,9 +32,7 @@ constexpr int32_t kFirstSteps = 64;
 constexpr int kNarrow = 130;  // letters: a window with less has no room for a third column
 
 // Where the shipped traces lie: beside the sources that the program was built from, or beside it.
-QString Sample(const QString& name) {
-  return QStringLiteral(STALLCAST_SAMPLES "/") + name;
-}
+QString Sample(const QString& name) { return QStringLiteral(STALLCAST_SAMPLES "/") + name; }
 
 // The timeline of the quick prediction with the figures of the refined one.
 SharedResult Refine(const PredictionResult& quick, const PredictionResult& refined) {
@@ -308,8 +306,9 @@ void MainWindow::OnPredicted(const SharedResult& result) {
   ShowSides();
   RestoreView();
   ShowSummary();
-  status_->setText(QStringLiteral("predicted in %1 ms")
-                       .arg(std::chrono::duration<double, std::milli>(result_->took).count(), 0, 'f', 0));
+  status_->setText(
+      QStringLiteral("predicted in %1 ms")
+          .arg(std::chrono::duration<double, std::milli>(result_->took).count(), 0, 'f', 0));
 }
 
 void MainWindow::OnRefined(const SharedResult& refined) {
@@ -340,8 +339,9 @@ void MainWindow::ShowSides() {
   for (auto* item : {&predicted_, &measured_}) {
     if (*item && !files_->Timeline(**item)) item->reset();
   }
-  const Model predicted =
-      predicted_ ? files_->Timeline(*predicted_) : result_ ? result_->model : nullptr;
+  const Model predicted = predicted_ ? files_->Timeline(*predicted_)
+                          : result_  ? result_->model
+                                     : nullptr;
   const Model measured = measured_ ? files_->Timeline(*measured_) : nullptr;
   timeline_->SetSides({predicted}, {measured});
   charts_->SetSides(predicted, measured);
@@ -441,7 +441,8 @@ void MainWindow::ShowRuns() {
 void MainWindow::ShowTitle() {
   QStringList parts;
   if (predicted_ || (!trace_ && measured_)) {
-    parts << QFileInfo(files_->files()[(predicted_ ? predicted_ : measured_)->file]->path).fileName();
+    parts
+        << QFileInfo(files_->files()[(predicted_ ? predicted_ : measured_)->file]->path).fileName();
   } else if (trace_) {
     parts << QFileInfo(trace_->path).fileName() << Describe(whatif_->request());
   }

@@ -149,15 +149,15 @@ class MainWindow : public QMainWindow {
   PredictionWorker worker_;
   std::array<PredictionWorker, kPins> pin_workers_;
 
-  SharedFile trace_;             // predicted from
-  SharedResult result_;          // the live prediction
-  SharedResult former_;          // what it was before the controls began to move
-  bool refining_ = false;        // the quantiles are still to come
-  QTimer moving_;                // runs while controls move
+  SharedFile trace_;       // predicted from
+  SharedResult result_;    // the live prediction
+  SharedResult former_;    // what it was before the controls began to move
+  bool refining_ = false;  // the quantiles are still to come
+  QTimer moving_;          // runs while controls move
   Ghost ghost_ = Ghost::kFormer;
   std::optional<FilesModel::Item> predicted_;  // shown instead of the live prediction
   std::optional<FilesModel::Item> measured_;
-  std::optional<FilesModel::Item> log_;        // mapped instead of the live prediction's
+  std::optional<FilesModel::Item> log_;  // mapped instead of the live prediction's
   Appearance appearance_ = Appearance::kLight;
   std::optional<Session> restoring_;           // waits for its files
   std::optional<QJsonObject> restoring_view_;  // waits for the prediction that it is a view of

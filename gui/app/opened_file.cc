@@ -33,9 +33,8 @@ SharedFile Read(const QString& path, const std::function<void(double)>& progress
 
 bool OpenedFile::replayable() const {
   const auto has = [&](traces::TensorKind kind, int layer) {
-    return std::any_of(report.tensors.begin(), report.tensors.end(), [&](const auto& spec) {
-      return spec.kind == kind && spec.layer == layer;
-    });
+    return std::any_of(report.tensors.begin(), report.tensors.end(),
+                       [&](const auto& spec) { return spec.kind == kind && spec.layer == layer; });
   };
   return std::any_of(report.tensors.begin(), report.tensors.end(), [&](const auto& spec) {
     return spec.kind == traces::TensorKind::kQuery && has(traces::TensorKind::kKey, spec.layer);

@@ -80,7 +80,8 @@ Session LoadSession(const QString& path) {
   if (!file.open(QIODevice::ReadOnly)) {
     throw Error("cannot open the session", where, "check the name and permissions");
   }
-  if (file.size() > kMostBytes) throw Error("too large for a session", where, "choose another file");
+  if (file.size() > kMostBytes)
+    throw Error("too large for a session", where, "choose another file");
   const QJsonDocument document = QJsonDocument::fromJson(file.readAll());
   const QJsonObject json = document.object();
   if (json[kVersionKey].toInt() < 1) {

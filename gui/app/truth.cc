@@ -12,11 +12,10 @@ struct Kind {
   const char* name;
   Weight weight;
 };
-constexpr Kind kKinds[] = {{"projected", Weight::kLimit},    {"synthetic", Weight::kLimit},
-                           {"derived", Weight::kLimit},      {"extrapolated", Weight::kLimit},
-                           {"overridden", Weight::kChoice},  {"dropped", Weight::kLoss},
-                           {"zero stamps", Weight::kLoss},   {"truncated", Weight::kLoss},
-                           {"damaged", Weight::kLoss}};
+constexpr Kind kKinds[] = {
+    {"projected", Weight::kLimit},    {"synthetic", Weight::kLimit},   {"derived", Weight::kLimit},
+    {"extrapolated", Weight::kLimit}, {"overridden", Weight::kChoice}, {"dropped", Weight::kLoss},
+    {"zero stamps", Weight::kLoss},   {"truncated", Weight::kLoss},    {"damaged", Weight::kLoss}};
 
 }  // namespace
 
@@ -24,8 +23,8 @@ void Truths::Add(const QString& name, Weight weight, const QString& line) {
   for (const Truth& truth : truths_) {
     if (truth.lines.contains(line)) return;
   }
-  auto found = std::find_if(truths_.begin(), truths_.end(),
-                            [&](const Truth& t) { return t.name == name; });
+  auto found =
+      std::find_if(truths_.begin(), truths_.end(), [&](const Truth& t) { return t.name == name; });
   if (found == truths_.end()) {
     truths_.push_back({name, weight, {}});
     found = truths_.end() - 1;

@@ -14,9 +14,9 @@ namespace stallcast::gui {
 /// One kind of qualification and every line that says it.
 struct Truth {
   enum class Weight : uint8_t {
-    kLoss,     ///< the data are incomplete: dropped, truncated, zero stamps, damaged
-    kLimit,    ///< the data stand for something else: projected, synthetic, derived, extrapolated
-    kChoice,   ///< the user changed something: overridden
+    kLoss,    ///< the data are incomplete: dropped, truncated, zero stamps, damaged
+    kLimit,   ///< the data stand for something else: projected, synthetic, derived, extrapolated
+    kChoice,  ///< the user changed something: overridden
   };
   QString name;
   Weight weight = Weight::kLimit;

@@ -78,10 +78,11 @@ void MainWindow::BuildCommands() {
 }
 
 void MainWindow::BuildFileCommands() {
-  commands_->Add(kFile, "open", QStringLiteral("&Open…"), QKeySequence::Open,
-                 QStringLiteral("Opens tensors, access logs, timelines, Perfetto, Chrome and Kineto "
-                                "traces, Nsight exports, sessions"),
-                 [this] { AskForFiles(); });
+  commands_->Add(
+      kFile, "open", QStringLiteral("&Open…"), QKeySequence::Open,
+      QStringLiteral("Opens tensors, access logs, timelines, Perfetto, Chrome and Kineto "
+                     "traces, Nsight exports, sessions"),
+      [this] { AskForFiles(); });
   commands_->Add(kFile, "open_recent", QStringLiteral("Open &Recent…"),
                  QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_O),
                  QStringLiteral("Lists the files opened last"), [this] { ShowRecent(); });
@@ -90,8 +91,8 @@ void MainWindow::BuildFileCommands() {
                  QStringLiteral("Predicts from the trace that ships with the program"),
                  [this] { OpenSample(); });
   commands_->Add(kFile, "close_files", QStringLiteral("&Close Files"),
-                 QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_W),
-                 QStringLiteral("Closes all files"), [this] { CloseFiles(); });
+                 QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_W), QStringLiteral("Closes all files"),
+                 [this] { CloseFiles(); });
   commands_->AddSeparator(kFile);
   commands_->Add(kFile, "save_session", QStringLiteral("Save Sess&ion…"), QKeySequence::Save,
                  QStringLiteral("Saves files, layout, pins and parameters"),
@@ -139,9 +140,9 @@ void MainWindow::BuildWhatIfCommands() {
   commands_->AddSeparator(kWhatIf);
   auto* ghosts = new QActionGroup(this);
   const auto ghost = [&](const QString& text, Qt::Key key, const QString& tip, Ghost value) {
-    QAction* action = commands_->Add(kWhatIf, Name(value), text,
-                                     QKeySequence(Qt::CTRL | Qt::ALT | key), tip,
-                                     [this, value] { SetGhost(value); });
+    QAction* action =
+        commands_->Add(kWhatIf, Name(value), text, QKeySequence(Qt::CTRL | Qt::ALT | key), tip,
+                       [this, value] { SetGhost(value); });
     action->setCheckable(true);
     action->setChecked(value == ghost_);
     ghosts->addAction(action);
@@ -152,8 +153,8 @@ void MainWindow::BuildWhatIfCommands() {
         QStringLiteral("Shows the ops of pin A beside those of now"), Ghost::kPinA);
   ghost(QStringLiteral("Ghost: Pin B"), Qt::Key_2,
         QStringLiteral("Shows the ops of pin B beside those of now"), Ghost::kPinB);
-  ghost(QStringLiteral("No &Ghost"), Qt::Key_0,
-        QStringLiteral("Shows this prediction alone"), Ghost::kNone);
+  ghost(QStringLiteral("No &Ghost"), Qt::Key_0, QStringLiteral("Shows this prediction alone"),
+        Ghost::kNone);
 
   for (const ChartsPanel::Kind kind : ChartsPanel::Kinds()) {
     const int number = static_cast<int>(kind) + 1;
@@ -192,7 +193,8 @@ void MainWindow::BuildWindowCommands() {
                  [this] { restoreState(first_layout_); });
   commands_->AddSeparator(kWindow);
   commands_->Add(kWindow, "focus_timeline", QStringLiteral("Go to &Timeline"),
-                 QKeySequence(Qt::CTRL | Qt::Key_T), QStringLiteral("Gives the keys to the timeline"),
+                 QKeySequence(Qt::CTRL | Qt::Key_T),
+                 QStringLiteral("Gives the keys to the timeline"),
                  [this] { timeline_->setFocus(Qt::ShortcutFocusReason); });
   commands_->Add(kWindow, "focus_files", QStringLiteral("Go to &Files"),
                  QKeySequence(Qt::CTRL | Qt::Key_J), QStringLiteral("Gives the keys to the files"),
@@ -228,7 +230,8 @@ void MainWindow::AskForFiles() {
 
 void MainWindow::AskForSessionName() {
   QString path = QFileDialog::getSaveFileName(
-      this, QStringLiteral("Save Session"), QStringLiteral("session.") + QLatin1String(kSessionEnding),
+      this, QStringLiteral("Save Session"),
+      QStringLiteral("session.") + QLatin1String(kSessionEnding),
       QStringLiteral("Sessions (*.%1)").arg(QLatin1String(kSessionEnding)));
   if (path.isEmpty()) return;
   const QString ending = QStringLiteral(".") + QLatin1String(kSessionEnding);

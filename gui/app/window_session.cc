@@ -15,8 +15,8 @@ void MainWindow::SaveSessionTo(const QString& path) const {
   for (const SharedFile& file : files_->files()) session.files << file->path;
   if (trace_) session.trace = trace_->path;
   const auto place = [](const std::optional<FilesModel::Item>& item) {
-    return item ? std::optional(Session::Place{static_cast<int>(item->file),
-                                               static_cast<int>(item->index)})
+    return item ? std::optional(
+                      Session::Place{static_cast<int>(item->file), static_cast<int>(item->index)})
                 : std::nullopt;
   };
   session.predicted = place(predicted_);

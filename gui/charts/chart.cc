@@ -237,9 +237,8 @@ struct CsvWriter {
 }  // namespace
 
 bool Chart::HasData() const {
-  return std::any_of(series.begin(), series.end(), [](const ChartSeries& s) {
-    return std::visit(Counter{}, s.mark) > 0;
-  });
+  return std::any_of(series.begin(), series.end(),
+                     [](const ChartSeries& s) { return std::visit(Counter{}, s.mark) > 0; });
 }
 
 ChartExtent Extent(const Chart& chart) {

@@ -18,7 +18,7 @@ struct ChartAxis {
   ScaleKind scale = ScaleKind::kLinear;
   bool from_zero = false;
   bool integers = false;
-  bool tight = false;  ///< ends where the data end, not at round values
+  bool tight = false;           ///< ends where the data end, not at round values
   QStringList categories = {};  ///< not empty: places 0, 1, ... with these names
 };
 

@@ -25,16 +25,14 @@ void Write(const QString& path, const QByteArray& bytes) {
   QSaveFile file(path);
   if (!file.open(QIODevice::WriteOnly) || file.write(bytes) != bytes.size() || !file.commit()) {
     throw Error(fmt::format("cannot be written: {}", file.errorString().toStdString()),
-                path.toStdString(),
-                "choose another place");
+                path.toStdString(), "choose another place");
   }
 }
 
 }  // namespace
 
 QString ChartFileFilter() {
-  return QStringLiteral(
-      "Image (*.png);;Vector drawing (*.svg);;Document (*.pdf);;Data (*.csv)");
+  return QStringLiteral("Image (*.png);;Vector drawing (*.svg);;Document (*.pdf);;Data (*.csv)");
 }
 
 void SaveChart(const Chart& chart, const QString& path, QSizeF size, const ChartTheme& theme,

@@ -14,8 +14,8 @@ namespace stallcast::gui {
 QString ChartFileFilter();
 
 /// Writes the chart, laid out in `size`, as the file's name ends: .png (at twice the size in
-/// pixels), .svg, .pdf, or .csv (the data). Throws stallcast::Error for another ending and where the
-/// file cannot be written.
+/// pixels), .svg, .pdf, or .csv (the data). Throws stallcast::Error for another ending and where
+/// the file cannot be written.
 void SaveChart(const Chart& chart, const QString& path, QSizeF size, const ChartTheme& theme,
                const QFont& font);
 

@@ -13,10 +13,10 @@ constexpr double kMargin = 10;
 constexpr double kGap = 6;
 constexpr double kSwatch = 10;
 constexpr double kDotRadius = 4;
-constexpr double kBarShare = 0.76;         // of a category's place
-constexpr double kBoxShare = 0.5;          // likewise
-constexpr double kMostLabelShare = 0.34;   // of the width, for names of categories on the left
-constexpr double kLeastPlotHeight = 90;    // under which the legend and the note give way
+constexpr double kBarShare = 0.76;        // of a category's place
+constexpr double kBoxShare = 0.5;         // likewise
+constexpr double kMostLabelShare = 0.34;  // of the width, for names of categories on the left
+constexpr double kLeastPlotHeight = 90;   // under which the legend and the note give way
 constexpr double kHitDistance = 16;
 
 bool Horizontal(const Chart& chart) { return !chart.y.categories.isEmpty(); }
@@ -42,8 +42,8 @@ class Frame {
     if (!chart_.HasData()) {
       out_.plot = QRectF(kMargin, top, std::max(0.0, out_.size.width() - 2 * kMargin),
                          std::max(0.0, height - top - kMargin));
-      out_.texts.push_back({out_.plot, chart_.empty, Qt::AlignCenter | Qt::TextWordWrap,
-                            ChartText::Tone::kMuted});
+      out_.texts.push_back(
+          {out_.plot, chart_.empty, Qt::AlignCenter | Qt::TextWordWrap, ChartText::Tone::kMuted});
       return std::move(out_);
     }
     top = Legend(top + kGap / 2, height - needed);
@@ -78,8 +78,8 @@ class Frame {
     for (size_t s = 0; s < chart_.series.size(); ++s) {
       const QString& name = chart_.series[s].name;
       if (name.isEmpty()) continue;
-      const double width = std::min(kSwatch + 4 + text_.horizontalAdvance(name) + 1,
-                                    right - kMargin);
+      const double width =
+          std::min(kSwatch + 4 + text_.horizontalAdvance(name) + 1, right - kMargin);
       if (x > kMargin && x + width > right) {
         x = kMargin;
         y += row;
@@ -111,8 +111,8 @@ class Frame {
       return labels;
     }
     const std::vector<double> ticks = Ticks(axis.scale, range, most, axis.integers);
-    const double step = axis.scale == ScaleKind::kLinear && ticks.size() > 1 ? ticks[1] - ticks[0]
-                                                                             : 0;
+    const double step =
+        axis.scale == ScaleKind::kLinear && ticks.size() > 1 ? ticks[1] - ticks[0] : 0;
     for (const double tick : ticks) labels.push_back({tick, TickLabel(tick, step)});
     return labels;
   }
@@ -136,12 +136,12 @@ class Frame {
     const Range y_range = Rounded(chart_.y, extent.y);
     const double line = text_.height();
 
-    const double bottom = out_.size.height() - kMargin - line - kGap / 2 -
-                          (chart_.x.title.isEmpty() ? 0 : line);
+    const double bottom =
+        out_.size.height() - kMargin - line - kGap / 2 - (chart_.x.title.isEmpty() ? 0 : line);
     const double height = std::max(1.0, bottom - top);
-    const std::vector<Label> y_labels = Labels(chart_.y, y_range, static_cast<int>(height / (1.6 * line)));
-    const double y_width =
-        std::min(Widest(y_labels), kMostLabelShare * out_.size.width());
+    const std::vector<Label> y_labels =
+        Labels(chart_.y, y_range, static_cast<int>(height / (1.6 * line)));
+    const double y_width = std::min(Widest(y_labels), kMostLabelShare * out_.size.width());
     const double left = kMargin + y_width + kGap;
 
     // As many ticks along x as their labels leave room for; the last label may stand over.
@@ -156,7 +156,9 @@ class Frame {
       bool fits = true;
       for (size_t i = 0; i + 1 < x_labels.size(); ++i) {
         const double need = (text_.horizontalAdvance(x_labels[i].text) +
-                             text_.horizontalAdvance(x_labels[i + 1].text)) / 2 + kGap;
+                             text_.horizontalAdvance(x_labels[i + 1].text)) /
+                                2 +
+                            kGap;
         fits &= map.At(x_labels[i + 1].value) - map.At(x_labels[i].value) >= need;
       }
       if (fits) break;
@@ -190,11 +192,11 @@ class Frame {
     const double slot = categories ? out_.plot.width() / static_cast<double>(labels.size()) : 0;
     for (const Label& label : labels) {
       const double x = out_.x.At(label.value);
-      const double width = categories ? std::max(0.0, slot - kGap)
-                                      : text_.horizontalAdvance(label.text) + 2;
+      const double width =
+          categories ? std::max(0.0, slot - kGap) : text_.horizontalAdvance(label.text) + 2;
       out_.texts.push_back({QRectF(x - width / 2, top, width, line),
-                            text_.elidedText(label.text, Qt::ElideMiddle, width),
-                            Qt::AlignCenter, ChartText::Tone::kMuted});
+                            text_.elidedText(label.text, Qt::ElideMiddle, width), Qt::AlignCenter,
+                            ChartText::Tone::kMuted});
       if (!categories) out_.grid.emplace_back(x, out_.plot.top(), x, out_.plot.bottom());
     }
     if (!chart_.x.title.isEmpty()) {
@@ -245,10 +247,9 @@ struct Placer {
 
   // A bar or box from value a to b, across the places c to d of the category axis.
   QRectF Across(double a, double b, double c, double d) const {
-    return (Horizontal(chart) ? QRectF(QPointF(out.x.At(a), out.y.At(c)),
-                                       QPointF(out.x.At(b), out.y.At(d)))
-                              : QRectF(QPointF(out.x.At(c), out.y.At(a)),
-                                       QPointF(out.x.At(d), out.y.At(b))))
+    return (Horizontal(chart)
+                ? QRectF(QPointF(out.x.At(a), out.y.At(c)), QPointF(out.x.At(b), out.y.At(d)))
+                : QRectF(QPointF(out.x.At(c), out.y.At(a)), QPointF(out.x.At(d), out.y.At(b))))
         .normalized();
   }
   QLineF LineAcross(double a, double b, double c, double d) const {
@@ -299,7 +300,8 @@ struct Placer {
       const double from = top;
       top += bar.values[i];
       const double begin = static_cast<double>(i) - kBarShare / 2 + width * bar.group;
-      out.rects.push_back({series, static_cast<int64_t>(i), Across(from, top, begin, begin + width)});
+      out.rects.push_back(
+          {series, static_cast<int64_t>(i), Across(from, top, begin, begin + width)});
     }
   }
 
@@ -380,7 +382,8 @@ struct Teller {
   }
   QString operator()(const BandMark&) const { return Joined({}); }
   QString operator()(const BarMark& m) const {
-    return Joined({Value(categories(), static_cast<double>(index)), Value(values(), m.values[at()])});
+    return Joined(
+        {Value(categories(), static_cast<double>(index)), Value(values(), m.values[at()])});
   }
   QString operator()(const DotMark& m) const {
     QStringList lines;

@@ -16,7 +16,7 @@ namespace stallcast::gui {
 struct ChartText {
   enum class Tone : uint8_t { kPlain, kMuted, kStrong };
   QRectF rect;
-  QString text;  ///< cut with an ellipsis to fit where it has to be
+  QString text;   ///< cut with an ellipsis to fit where it has to be
   int align = 0;  ///< Qt::AlignmentFlag and Qt::TextFlag
   Tone tone = Tone::kPlain;
 };

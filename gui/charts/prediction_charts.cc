@@ -66,10 +66,10 @@ Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& color
     const StepTimes& run = runs.front();
     const double ceiling = Milliseconds(run.ceiling);
     const double last = run.first_step + static_cast<double>(run.times.size() - 1);
-    chart.series.push_back({QStringLiteral("ceiling"), colors.muted(),
-                            LineMark{.points = {{static_cast<double>(run.first_step), ceiling},
-                                                {last, ceiling}},
-                                     .dashed = true}});
+    chart.series.push_back(
+        {QStringLiteral("ceiling of the mean step"), colors.muted(),
+         LineMark{.points = {{static_cast<double>(run.first_step), ceiling}, {last, ceiling}},
+                  .dashed = true}});
   }
   return chart;
 }
@@ -100,8 +100,8 @@ Chart RoleChart(const std::vector<NamedPrediction>& runs, const ChartColors& col
     const QString name = QString::fromUtf8(traces::Name(role).data(),
                                            static_cast<qsizetype>(traces::Name(role).size()));
     const auto index = static_cast<size_t>(r);
-    const auto exposed = values(
-        [&](const sim::Metrics& m) { return Milliseconds(m.roles[index].exposed); });
+    const auto exposed =
+        values([&](const sim::Metrics& m) { return Milliseconds(m.roles[index].exposed); });
     const auto busy =
         values([&](const sim::Metrics& m) { return Milliseconds(m.roles[index].busy); });
     if (some(exposed)) chart.series.push_back({{}, colors.Of(role), BarMark{exposed, 0}});
@@ -115,17 +115,18 @@ Chart SweepChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
                  const ChartColors& colors) {
   Chart chart;
   chart.title = QStringLiteral("Step time against ") + axis.title;
-  chart.note = QStringLiteral("dashed: ceiling, the least time that any order of the same work takes");
-  chart.x = {.title = WithUnit(axis),
-             .scale = axis.binary ? ScaleKind::kBinary : ScaleKind::kLog};
-  chart.y = {.title = QStringLiteral("step time P50 (ms)"), .from_zero = true};
+  chart.note =
+      QStringLiteral("dashed: ceiling, the least time that any order of the same work takes");
+  chart.x = {.title = WithUnit(axis), .scale = axis.binary ? ScaleKind::kBinary : ScaleKind::kLog};
+  chart.y = {.title = QStringLiteral("mean step time (ms)"), .from_zero = true};
   chart.empty = QStringLiteral("Run a sweep to fill this chart");
   size_t index = 0;
   for (const auto& [name, curve] : Curves(points)) {
-    LineMark time{.points = {}, .dashed = false, .dots = true}, ceiling{.points = {}, .dashed = true};
+    LineMark time{.points = {}, .dashed = false, .dots = true},
+        ceiling{.points = {}, .dashed = true};
     for (const SweepPoint& point : curve) {
       const sim::Metrics& metrics = point.prediction->metrics;
-      time.points.emplace_back(point.x * axis.scale, Milliseconds(metrics.step_p50));
+      time.points.emplace_back(point.x * axis.scale, Milliseconds(metrics.step_mean));
       ceiling.points.emplace_back(point.x * axis.scale, Milliseconds(metrics.ceiling));
     }
     const QColor color = colors.Series(index++);
@@ -140,7 +141,7 @@ Chart ParetoChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
   Chart chart;
   chart.title = QStringLiteral("Attention mass against step time");
   chart.note = QStringLiteral("filled and joined: no other point is both faster and more faithful");
-  chart.x = {.title = QStringLiteral("step time P50 (ms)"), .scale = ScaleKind::kLog};
+  chart.x = {.title = QStringLiteral("mean step time (ms)"), .scale = ScaleKind::kLog};
   chart.y = {.title = QStringLiteral("attention mass")};
   chart.empty = QStringLiteral("Run a sweep to fill this chart");
 
@@ -150,7 +151,7 @@ Chart ParetoChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
     const double mass = point.prediction->selection.attention_mass;
     if (!std::isfinite(mass)) continue;
     known.push_back(point);
-    goals.push_back({Milliseconds(point.prediction->metrics.step_p50), -mass});
+    goals.push_back({Milliseconds(point.prediction->metrics.step_mean), -mass});
   }
   const std::vector<bool> front = sim::ParetoFront(goals);
 

@@ -43,17 +43,17 @@ struct SweepPoint {
 
 /// What a sweep goes over.
 struct SweptAxis {
-  QString title;  ///< without unit: "budget"
-  QString unit = {};  ///< "tokens", "GB/s", ...
-  double scale = 1;  ///< from the base unit to `unit`
+  QString title;        ///< without unit: "budget"
+  QString unit = {};    ///< "tokens", "GB/s", ...
+  double scale = 1;     ///< from the base unit to `unit`
   bool binary = false;  ///< token counts and the like, labelled at powers of two
 };
 
-/// Median step time over the axis, a curve a method, each with its ceiling dashed.
+/// Mean step time over the axis, a curve a method, each with its ceiling dashed.
 Chart SweepChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
                  const ChartColors& colors);
 
-/// Attention mass against median step time, points that no other one beats in both filled and
+/// Attention mass against mean step time, points that no other one beats in both filled and
 /// joined. Points without a known mass are left out.
 Chart ParetoChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
                   const ChartColors& colors);

@@ -95,8 +95,8 @@ Chart ResidualHistogram(const sim::Comparison& comparison, const QString& kind,
   chart.y = {.title = QStringLiteral("ops"), .from_zero = true, .integers = true};
   chart.empty = QStringLiteral("No op of this kind is on both sides");
   const std::vector<Kind> kinds = Kinds(comparison);
-  const auto found = std::find_if(kinds.begin(), kinds.end(),
-                                  [&](const Kind& k) { return k.name == kind; });
+  const auto found =
+      std::find_if(kinds.begin(), kinds.end(), [&](const Kind& k) { return k.name == kind; });
   if (found == kinds.end() || found->percent.empty()) return chart;
   const std::vector<double>& values = found->percent;
   const Range range = RoundRange(ScaleKind::kLinear, {values.front(), values.back()}, false);

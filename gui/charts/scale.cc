@@ -125,8 +125,8 @@ std::vector<double> Ticks(ScaleKind kind, Range range, int most, bool integers) 
 
 QString TickLabel(double value, double step) {
   const double size = step > 0 ? step : std::abs(value);
-  const int decimals = size > 0 ? std::max(0, static_cast<int>(-std::floor(std::log10(size) + 1e-9)))
-                                : 0;
+  const int decimals =
+      size > 0 ? std::max(0, static_cast<int>(-std::floor(std::log10(size) + 1e-9))) : 0;
   // A step such as 2.5 needs the digit behind its leading one.
   const double scaled = size * std::pow(10.0, decimals);
   const int more = std::abs(scaled - std::round(scaled)) > 1e-6 ? 1 : 0;

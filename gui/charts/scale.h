@@ -26,8 +26,8 @@ class ScaleMap {
   /// On a logarithmic scale the range must be positive. An empty range is widened.
   ScaleMap(ScaleKind kind, Range range, double first, double last);
 
-  double At(double value) const;     ///< position; NaN where a logarithmic scale has no place for it
-  double Value(double at) const;     ///< and back
+  double At(double value) const;  ///< position; NaN where a logarithmic scale has no place for it
+  double Value(double at) const;  ///< and back
   const Range& range() const { return range_; }
 
  private:

@@ -34,7 +34,7 @@ std::map<QString, QString> Settings(const PredictionResult& result) {
 
 QString Shown(double value) {
   if (!std::isfinite(value)) return QStringLiteral("-");
-  if (std::abs(value) >= 1e5) return QLocale::c().toString(value, 'f', 0);
+  if (std::abs(value) >= 1e5) return QLocale(QLocale::English).toString(value, 'f', 0);
   return QString::number(value, 'g', 4);
 }
 
@@ -70,9 +70,9 @@ void ComparisonModel::SetPin(Pin pin, SharedResult pinned) {
 }
 
 const sim::Prediction* ComparisonModel::Of(int column) const {
-  const SharedResult& result = column == kNow                           ? now_
+  const SharedResult& result = column == kNow                        ? now_
                                : column == kA || column == kAgainstA ? pins_[0]
-                                                                        : pins_[1];
+                                                                     : pins_[1];
   return result ? &result->prediction : nullptr;
 }
 
@@ -126,8 +126,9 @@ QVariant ComparisonModel::Number(const sim::PredictionField& field, int column) 
   const double now = field.Of(now_->prediction);
   if (!std::isfinite(now) || !std::isfinite(value) || value == 0) return {};
   const double percent = (now - value) / std::abs(value) * 100;
-  return QStringLiteral("%1%2 %").arg(percent > 0 ? QStringLiteral("+") : QString()).arg(
-      percent, 0, 'f', 1);
+  return QStringLiteral("%1%2 %")
+      .arg(percent > 0 ? QStringLiteral("+") : QString())
+      .arg(percent, 0, 'f', 1);
 }
 
 QVariant ComparisonModel::data(const QModelIndex& index, int role) const {

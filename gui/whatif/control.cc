@@ -20,11 +20,11 @@ namespace {
 using sim::PredictRequest;
 using Text = std::optional<std::string>;
 
-constexpr double kReach = 16;             // a slider goes so many times below and above the default
-constexpr double kLeastTop = 64;          // and up to here at least, for counts
-constexpr double kBinaryDigits = 3;       // of a count on a slider
-constexpr double kDecimalDigits = 2;      // of a quantity on a slider
-constexpr double kLinearRange = 64;       // a range that ends below is linear
+constexpr double kReach = 16;         // a slider goes so many times below and above the default
+constexpr double kLeastTop = 64;      // and up to here at least, for counts
+constexpr double kBinaryDigits = 3;   // of a count on a slider
+constexpr double kDecimalDigits = 2;  // of a quantity on a slider
+constexpr double kLinearRange = 64;   // a range that ends below is linear
 
 QString From(std::string_view text) {
   return QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
@@ -43,7 +43,8 @@ void SetReach(Control& control, double fallback, double min, double max) {
   if (max <= kLinearRange) return;
   control.logarithmic = fallback > 0;
   control.high = std::min(max, std::max(fallback * kReach, kLeastTop));
-  if (control.logarithmic) control.low = std::max(std::max(min, 1.0), std::floor(fallback / kReach));
+  if (control.logarithmic)
+    control.low = std::max(std::max(min, 1.0), std::floor(fallback / kReach));
 }
 
 Control Choice(std::string path, QString label, QString help, QStringList choices,
@@ -67,8 +68,8 @@ Control Choice(std::string path, QString label, QString help, QStringList choice
 
 // A count of the request; 0 stands for `fallback`.
 template <class T>
-Control Count(std::string path, QString label, QString unit, QString help, T PredictRequest::*member,
-              T unset, int64_t fallback, double max) {
+Control Count(std::string path, QString label, QString unit, QString help,
+              T PredictRequest::*member, T unset, int64_t fallback, double max) {
   Control control{.path = path,
                   .group = QStringLiteral("Run"),
                   .label = std::move(label),
@@ -160,11 +161,12 @@ Control Parameter(const methods::ParamSpec& spec, const std::string& method, con
 Control MachineValue(const hardware::ProfileField& field, const hardware::Profile& profile) {
   const std::string path(field.path);
   const double fallback = profile.*field.member;
-  Control control{.path = "machine." + path,
-                  .group = QStringLiteral("Machine: ") + From(path.substr(0, path.find('.'))).replace('_', ' '),
-                  .label = From(path),
-                  .help = From(field.help),
-                  .default_value = From(FormatQuantity(fallback, field.dimension))};
+  Control control{
+      .path = "machine." + path,
+      .group = QStringLiteral("Machine: ") + From(path.substr(0, path.find('.'))).replace('_', ' '),
+      .label = From(path),
+      .help = From(field.help),
+      .default_value = From(FormatQuantity(fallback, field.dimension))};
   if (const auto source = profile.sources.find(path); source != profile.sources.end()) {
     control.source = From(source->second);
   }
@@ -217,12 +219,11 @@ QString Control::Value(const PredictRequest& request) const {
 
 double Control::AtShare(double share) const {
   share = std::clamp(share, 0.0, 1.0);
-  const double value =
-      logarithmic ? low * std::pow(high / low, share) : low + (high - low) * share;
+  const double value = logarithmic ? low * std::pow(high / low, share) : low + (high - low) * share;
   if (!logarithmic) return integer ? std::round(value) : RoundTo(value, 10, kDecimalDigits);
-  return std::clamp(integer ? std::round(RoundTo(value, 2, kBinaryDigits))
-                            : RoundTo(value, 10, kDecimalDigits),
-                    low, high);
+  return std::clamp(
+      integer ? std::round(RoundTo(value, 2, kBinaryDigits)) : RoundTo(value, 10, kDecimalDigits),
+      low, high);
 }
 
 double Control::ShareOf(double value) const {
@@ -243,10 +244,11 @@ std::vector<Control> Controls(const PredictRequest& request,
                             Names(sim::MethodNames()), &PredictRequest::method, defaults.method));
   QStringList models = Names(llm::ModelNames());
   models.prepend({});
-  controls.push_back(Choice("model", QStringLiteral("model"),
-                            QStringLiteral("Model predicted; layers and heads of the trace stand in "
-                                           "for those of a larger one"),
-                            models, &PredictRequest::model, {}));
+  controls.push_back(
+      Choice("model", QStringLiteral("model"),
+             QStringLiteral("Model predicted; layers and heads of the trace stand in "
+                            "for those of a larger one"),
+             models, &PredictRequest::model, {}));
   controls.back().choice_names = models;
   controls.back().choice_names[0] =
       QStringLiteral("the trace's (%1)").arg(From(trace.model().name()));
@@ -260,10 +262,9 @@ std::vector<Control> Controls(const PredictRequest& request,
                                     QStringLiteral("Tokens before the first step"),
                                     &PredictRequest::context, 0,
                                     std::max<int64_t>(1, trace.prompt_tokens()), 1 << 30));
-  controls.push_back(Count<int32_t>("steps", QStringLiteral("steps"), {},
-                                    QStringLiteral("Decode steps predicted"),
-                                    &PredictRequest::steps, 0,
-                                    std::max<int64_t>(1, trace.decode_steps()), 1e6));
+  controls.push_back(
+      Count<int32_t>("steps", QStringLiteral("steps"), {}, QStringLiteral("Decode steps predicted"),
+                     &PredictRequest::steps, 0, std::max<int64_t>(1, trace.decode_steps()), 1e6));
   controls.push_back(Count<int32_t>("tp", QStringLiteral("tensor parallel"), QStringLiteral("GPUs"),
                                     QStringLiteral("GPUs that share the model; one is predicted"),
                                     &PredictRequest::tensor_parallel, 1, 1, 1024));
@@ -297,8 +298,8 @@ std::string Culprit(const Error& error, const std::vector<Control>& controls,
   const QString text = From(error.where()) + '\n' + From(error.problem());
   const auto named = [&](const Control& control) {
     const std::string name = control.path.substr(control.path.find('.') + 1);
-    const QRegularExpression word(QStringLiteral("(?<![\\w.])%1(?![\\w.])")
-                                      .arg(QRegularExpression::escape(From(name))));
+    const QRegularExpression word(
+        QStringLiteral("(?<![\\w.])%1(?![\\w.])").arg(QRegularExpression::escape(From(name))));
     return text.contains(word);
   };
   const auto last = std::find_if(controls.begin(), controls.end(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-// What can be changed about a prediction, as declared by methods, machines and models: nothing about
-// widgets.
+// What can be changed about a prediction, as declared by methods, machines and models: nothing
+// about widgets.
 #pragma once
 
 #include <QString>
@@ -36,8 +36,8 @@ struct Control {
 
   /// What the request says; nothing where it leaves the default.
   std::function<std::optional<std::string>(const sim::PredictRequest&)> read = {};
-  /// Checks the text and writes it; nothing: back to the default. Throws Error, and then the request
-  /// is as before.
+  /// Checks the text and writes it; nothing: back to the default. Throws Error, and then the
+  /// request is as before.
   std::function<void(sim::PredictRequest&, const std::optional<std::string>&)> write = {};
 
   /// The value in force, as text.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-// The widgets of one control: name, slider and number or a choice, reset, and what is wrong with it.
+// The widgets of one control: name, slider and number or a choice, reset, and what is wrong with
+// it.
 #pragma once
 
 #include <QWidget>

@@ -34,7 +34,8 @@ void LatestJob::Loop(const std::stop_token& end) {
     std::stop_token stop;
     {
       std::unique_lock lock(mutex_);
-      if (!wake_.wait(lock, end, [&] { return waiting_ != nullptr; }) || end.stop_requested()) return;
+      if (!wake_.wait(lock, end, [&] { return waiting_ != nullptr; }) || end.stop_requested())
+        return;
       job = std::exchange(waiting_, nullptr);
       current_ = {};
       stop = current_.get_token();

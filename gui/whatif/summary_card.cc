@@ -55,7 +55,7 @@ void SummaryCard::Show(const sim::Prediction& prediction, const sim::Prediction*
                        const QString& reference_name) {
   const sim::Metrics& metrics = prediction.metrics;
   const double step = Milliseconds(metrics.step_p50);
-  step_->setText(QStringLiteral("%1 ms/step").arg(Short(step)));
+  step_->setText(QStringLiteral("%1 ms P50").arg(Short(step)));
   change_->clear();
   if (reference) {
     const double before = Milliseconds(reference->metrics.step_p50);
@@ -71,14 +71,15 @@ void SummaryCard::Show(const sim::Prediction& prediction, const sim::Prediction*
   QString exposed = QStringLiteral("%1 ms exposed").arg(Short(Milliseconds(metrics.exposed)));
   if (!most.empty()) exposed += QStringLiteral(", most for %1").arg(QString::fromStdString(most));
   facts << exposed;
-  facts << QStringLiteral("ceiling %1 ms").arg(Short(Milliseconds(metrics.ceiling)));
+  facts << QStringLiteral("mean %1 ms, ceiling %2 ms")
+               .arg(Short(Milliseconds(metrics.step_mean)), Short(Milliseconds(metrics.ceiling)));
   const double mass = prediction.selection.attention_mass;
   if (std::isfinite(mass)) facts << QStringLiteral("attention mass %1").arg(mass, 0, 'f', 3);
   facts << QStringLiteral("GPU %1 GiB%2")
                .arg(static_cast<double>(prediction.gpu_memory) / (1 << 30), 0, 'f', 1)
                .arg(prediction.fits ? QString() : QStringLiteral(": does not fit"));
   if (prediction.sampled) {
-    facts << QStringLiteral("mean step P10 %1, P90 %2 ms")
+    facts << QStringLiteral("of the mean P10 %1, P90 %2 ms")
                  .arg(Short(Milliseconds(prediction.sampled->p10)),
                       Short(Milliseconds(prediction.sampled->p90)));
   }

@@ -58,8 +58,8 @@ void WhatIfPanel::SetTrace(const traces::proto::TraceInfo& info) {
 }
 
 void WhatIfPanel::SetRequest(const sim::PredictRequest& request) {
-  const bool same = !groups_.empty() && request.method == request_.method &&
-                    request.machine == request_.machine;
+  const bool same =
+      !groups_.empty() && request.method == request_.method && request.machine == request_.machine;
   if (same) {
     request_ = request;
     ShowRows();

@@ -181,7 +181,8 @@ TEST_F(SweepTest, PredictsEachWantedPointUntilStopped) {
       {}, stop.get_token());
   EXPECT_GE(done.size(), 1u);
   EXPECT_LT(done.size(), points.size());
-  PredictAll(predictor, points, [](PointResult&&) { FAIL(); }, {}, stop.get_token());
+  PredictAll(
+      predictor, points, [](PointResult&&) { FAIL(); }, {}, stop.get_token());
 }
 
 TEST_F(SweepTest, StoresWhatPredictSays) {

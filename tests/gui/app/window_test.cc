@@ -6,8 +6,8 @@
 #include <QAbstractItemModelTester>
 #include <QApplication>
 #include <QComboBox>
-#include <QDockWidget>
 #include <QDir>
+#include <QDockWidget>
 #include <QDragEnterEvent>
 #include <QDropEvent>
 #include <QFile>
@@ -204,8 +204,9 @@ TEST_F(WindowView, SliderPredictsAgainAndLeavesAGhost) {
   EXPECT_GT(Step(), before);
   EXPECT_TRUE(TruthNames().contains(QStringLiteral("overridden")));
   EXPECT_NE(window_->timeline().pair()->model(Side::kPredicted), model);
-  auto* reset = window_->whatif().row("machine.memory.bandwidth")->findChild<QToolButton*>(
-      QStringLiteral("reset"));
+  auto* reset = window_->whatif()
+                    .row("machine.memory.bandwidth")
+                    ->findChild<QToolButton*>(QStringLiteral("reset"));
   ASSERT_TRUE(Predicted([&] { reset->click(); }));
   EXPECT_EQ(Step(), before);
   EXPECT_FALSE(TruthNames().contains(QStringLiteral("overridden")));
@@ -218,9 +219,9 @@ TEST_F(WindowView, OnlyTheLastOfManyMovesIsShown) {
   ASSERT_TRUE(Idle());
   const double last = window_->whatif().row("machine.link.h2d")->control().AtShare(1);
   ASSERT_EQ(window_->result()->request.machine_overrides.size(), 1u);
-  EXPECT_DOUBLE_EQ(ParseQuantity(window_->result()->request.machine_overrides[0].second,
-                                 Dimension::kRate, ""),
-                   last);
+  EXPECT_DOUBLE_EQ(
+      ParseQuantity(window_->result()->request.machine_overrides[0].second, Dimension::kRate, ""),
+      last);
 }
 
 TEST_F(WindowView, ErrorsStandBesideTheirControl) {
@@ -260,9 +261,8 @@ TEST_F(WindowView, PinsAreCompared) {
   QTest::keyClick(window_.get(), Qt::Key_1, Qt::ControlModifier);
   ASSERT_NE(window_->comparison().pinned(Pin::kA), nullptr);
   const auto pinned = window_->result()->request;
-  ASSERT_TRUE(Predicted([&] {
-    In<QComboBox>("method")->setCurrentText(QStringLiteral("streaming"));
-  }));
+  ASSERT_TRUE(
+      Predicted([&] { In<QComboBox>("method")->setCurrentText(QStringLiteral("streaming")); }));
   const ComparisonModel& model = window_->comparison();
   const QAbstractItemModelTester tester(&window_->comparison(),
                                         QAbstractItemModelTester::FailureReportingMode::Fatal);
@@ -276,8 +276,7 @@ TEST_F(WindowView, PinsAreCompared) {
   EXPECT_EQ(model.index(method, ComparisonModel::kA).data().toString(), "freekv");
   const auto step = static_cast<int>(rows.indexOf("step p50 ms"));
   ASSERT_GE(step, 0);
-  EXPECT_TRUE(
-      model.index(step, ComparisonModel::kAgainstA).data().toString().startsWith('-'));
+  EXPECT_TRUE(model.index(step, ComparisonModel::kAgainstA).data().toString().startsWith('-'));
   ASSERT_TRUE(Predicted([&] { QTest::keyClick(window_.get(), Qt::Key_1, Qt::AltModifier); }));
   EXPECT_EQ(window_->result()->request.method, pinned.method);
   QTest::keyClick(window_.get(), Qt::Key_1, Qt::ControlModifier | Qt::ShiftModifier);
@@ -315,9 +314,9 @@ TEST_F(WindowView, SweepRunsAndIsCancelled) {
 TEST_F(WindowView, ChartsShowUnitsAndMethods) {
   OpenSmall();
   window_->ShowChart(ChartsPanel::Kind::kUnits);
-  ASSERT_FALSE(window_->charts().view().chart().series.empty()) << "begins with a layer that selects";
-  EXPECT_TRUE(std::holds_alternative<CellMark>(
-      window_->charts().view().chart().series.at(0).mark));
+  ASSERT_FALSE(window_->charts().view().chart().series.empty())
+      << "begins with a layer that selects";
+  EXPECT_TRUE(std::holds_alternative<CellMark>(window_->charts().view().chart().series.at(0).mark));
   window_->ShowChart(ChartsPanel::Kind::kRoles);
   window_->charts().RunSweep();
   ASSERT_TRUE(Idle());
@@ -354,8 +353,8 @@ TEST_F(WindowView, MeasuredBesidePredictedGivesResiduals) {
   ASSERT_FALSE(geometry.rects.empty());
   QTest::mouseDClick(&window_->charts().view(), Qt::LeftButton, Qt::NoModifier,
                      geometry.rects[0].rect.center().toPoint());
-  EXPECT_TRUE(std::holds_alternative<HistogramMark>(
-      window_->charts().view().chart().series.at(0).mark));
+  EXPECT_TRUE(
+      std::holds_alternative<HistogramMark>(window_->charts().view().chart().series.at(0).mark));
 }
 
 TEST_F(WindowView, SessionComesBack) {
@@ -426,8 +425,8 @@ TEST_F(WindowView, BadFilesAreToldAndTheProgramGoesOn) {
                  Path("newer.stallcast"), Path("wrong.stallcast"), folder_.path()});
   ASSERT_TRUE(Idle());
   const std::string told = window_->messages().messages().join('\n').toStdString();
-  for (const char* name : {"absent.kvt", "noise.kvt", "empty.json", "no.stallcast",
-                           "newer.stallcast"}) {
+  for (const char* name :
+       {"absent.kvt", "noise.kvt", "empty.json", "no.stallcast", "newer.stallcast"}) {
     EXPECT_THAT(told, HasSubstr(name));
   }
   EXPECT_THAT(told, HasSubstr("batch"));
@@ -436,8 +435,7 @@ TEST_F(WindowView, BadFilesAreToldAndTheProgramGoesOn) {
   window_->Open({Path("cut.kvt")});
   ASSERT_TRUE(Idle());
   EXPECT_THAT(window_->messages().messages().join('\n').toStdString(), HasSubstr("truncated"));
-  EXPECT_TRUE(TruthNames().contains(QStringLiteral("truncated")) ||
-              window_->result() == nullptr);
+  EXPECT_TRUE(TruthNames().contains(QStringLiteral("truncated")) || window_->result() == nullptr);
   QTest::keyClick(window_.get(), Qt::Key_D, Qt::ControlModifier);
   EXPECT_FALSE(window_->messages().isVisible());
   OpenSmall();

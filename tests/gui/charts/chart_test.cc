@@ -93,7 +93,8 @@ TEST(Scale, LabelsTellTicksApart) {
 
 // Every text inside the picture, none over another, at sizes from tiny to large.
 void ExpectTidy(const Chart& chart) {
-  for (const QSizeF size : {QSizeF(220, 140), QSizeF(320, 200), QSizeF(900, 400), QSizeF(2000, 300)}) {
+  for (const QSizeF size :
+       {QSizeF(220, 140), QSizeF(320, 200), QSizeF(900, 400), QSizeF(2000, 300)}) {
     const ChartGeometry geometry = LayOut(chart, size, QApplication::font());
     const QRectF all(QPointF(-1, -1), size + QSizeF(2, 2));
     for (size_t i = 0; i < geometry.texts.size(); ++i) {
@@ -109,8 +110,8 @@ void ExpectTidy(const Chart& chart) {
       for (size_t k = i + 1; k < geometry.texts.size(); ++k) {
         const QRectF common = text.rect & geometry.texts[k].rect;
         EXPECT_FALSE(common.width() > 1 && common.height() > 1)
-            << text.text.toStdString() << " over " << geometry.texts[k].text.toStdString()
-            << " at " << size.width();
+            << text.text.toStdString() << " over " << geometry.texts[k].text.toStdString() << " at "
+            << size.width();
       }
     }
     for (const ChartRect& rect : geometry.rects) {
@@ -213,8 +214,7 @@ TEST(ChartGeometry, EmptyChartsSayWhy) {
 }
 
 TEST(ChartCsv, HasALineAPoint) {
-  EXPECT_EQ(ToCsv(Lines()),
-            "series,step,time (ms)\na,0,10\na,5,20\na,10,15\nb,0,5\nb,10,5\n");
+  EXPECT_EQ(ToCsv(Lines()), "series,step,time (ms)\na,0,10\na,5,20\na,10,15\nb,0,5\nb,10,5\n");
   Chart chart = Bars(true);
   chart.y.categories[1] = "two, \"quoted\"";
   EXPECT_TRUE(ToCsv(chart).contains("lower,\"two, \"\"quoted\"\"\",2\n"));

@@ -18,7 +18,7 @@ constexpr Picoseconds kMs{1'000'000'000};
 
 sim::Prediction Predict(double ms, double mass) {
   sim::Prediction p;
-  p.metrics.step_p50 = FromSeconds(ms * 1e-3);
+  p.metrics.step_mean = FromSeconds(ms * 1e-3);
   p.metrics.ceiling = FromSeconds(ms * 0.5e-3);
   p.metrics.compute_busy = FromSeconds(ms * 0.25e-3);
   p.metrics.roles[static_cast<size_t>(traces::Role::kRecall)].exposed = FromSeconds(ms * 0.75e-3);
