@@ -304,7 +304,6 @@ void MainWindow::OnPredicted(const SharedResult& result) {
   comparison_->SetNow(result_);
   charts_->SetBase(worker_.predictor(), result_->request);
   ShowSides();
-  RestoreView();
   ShowSummary();
   status_->setText(
       QStringLiteral("predicted in %1 ms")
@@ -343,7 +342,7 @@ void MainWindow::ShowSides() {
                           : result_  ? result_->model
                                      : nullptr;
   const Model measured = measured_ ? files_->Timeline(*measured_) : nullptr;
-  timeline_->SetSides({predicted}, {measured});
+  Match(predicted, measured);
   charts_->SetSides(predicted, measured);
   if (!log_) charts_->SetLog(result_ ? result_->log : nullptr);
   std::vector<QModelIndex> shown;
@@ -362,6 +361,25 @@ void MainWindow::ShowSides() {
   ShowRuns();
   ShowTruth();
   ShowTitle();
+}
+
+void MainWindow::Match(const Model& predicted, const Model& measured) {
+  if (matched_ == std::array{predicted, measured}) return;
+  matched_ = {predicted, measured};
+  matching_ = true;
+  match_job_.Run([this, ticket = ++match_ticket_, predicted, measured](const std::stop_token&) {
+    const auto pair = TimelinePair::Make({predicted}, {measured});
+    QMetaObject::invokeMethod(
+        this,
+        [this, ticket, pair] {
+          if (ticket != match_ticket_) return;
+          matching_ = false;
+          timeline_->SetPair(pair);
+          ShowGhost();
+          if (predicted_ || !trace_ || result_) RestoreView();
+        },
+        Qt::QueuedConnection);
+  });
 }
 
 void MainWindow::ShowGhost() {
@@ -503,7 +521,7 @@ bool MainWindow::idle() const {
   const bool pins_busy = std::any_of(pin_workers_.begin(), pin_workers_.end(),
                                      [](const PredictionWorker& w) { return w.busy(); });
   return !opener_.busy() && !worker_.busy() && !refining_ && !pins_busy && !charts_->busy() &&
-         !restoring_;
+         !restoring_ && !matching_;
 }
 
 void MainWindow::dragEnterEvent(QDragEnterEvent* event) {

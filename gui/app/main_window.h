@@ -14,6 +14,7 @@
 #include "gui/app/opened_file.h"
 #include "gui/app/session.h"
 #include "gui/whatif/comparison_model.h"
+#include "gui/whatif/latest_job.h"
 #include "gui/whatif/prediction_worker.h"
 
 class QDockWidget;
@@ -100,6 +101,7 @@ class MainWindow : public QMainWindow {
   void ShowTimelineOf(size_t file, size_t index);
   void ShowSides();
   void RestoreView();
+  void Match(const Model& predicted, const Model& measured);
   void ShowGhost();
   void ShowSummary();
   void ShowTruth();
@@ -161,6 +163,11 @@ class MainWindow : public QMainWindow {
   Appearance appearance_ = Appearance::kLight;
   std::optional<Session> restoring_;           // waits for its files
   std::optional<QJsonObject> restoring_view_;  // waits for the prediction that it is a view of
+
+  uint64_t match_ticket_ = 0;
+  bool matching_ = false;
+  std::array<Model, 2> matched_;  // asked for last
+  LatestJob match_job_;           // last: stops before the rest goes
 };
 
 }  // namespace stallcast::gui

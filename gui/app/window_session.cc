@@ -85,9 +85,8 @@ void MainWindow::FinishRestore() {
       ShowTimelineOf(*file, static_cast<size_t>(place->timeline));
     }
   }
-  ShowSides();
   restoring_view_ = session.timeline;
-  if (predicted_ || !trace_) RestoreView();
+  ShowSides();
 }
 
 void MainWindow::RestoreView() {

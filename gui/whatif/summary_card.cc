@@ -71,18 +71,18 @@ void SummaryCard::Show(const sim::Prediction& prediction, const sim::Prediction*
   QString exposed = QStringLiteral("%1 ms exposed").arg(Short(Milliseconds(metrics.exposed)));
   if (!most.empty()) exposed += QStringLiteral(", most for %1").arg(QString::fromStdString(most));
   facts << exposed;
-  facts << QStringLiteral("mean %1 ms, ceiling %2 ms")
-               .arg(Short(Milliseconds(metrics.step_mean)), Short(Milliseconds(metrics.ceiling)));
+  QString mean = QStringLiteral("mean %1 ms").arg(Short(Milliseconds(metrics.step_mean)));
+  if (prediction.sampled) {
+    mean += QStringLiteral(" (P10 %1, P90 %2)")
+                .arg(Short(Milliseconds(prediction.sampled->p10)),
+                     Short(Milliseconds(prediction.sampled->p90)));
+  }
+  facts << mean << QStringLiteral("ceiling %1 ms").arg(Short(Milliseconds(metrics.ceiling)));
   const double mass = prediction.selection.attention_mass;
   if (std::isfinite(mass)) facts << QStringLiteral("attention mass %1").arg(mass, 0, 'f', 3);
   facts << QStringLiteral("GPU %1 GiB%2")
                .arg(static_cast<double>(prediction.gpu_memory) / (1 << 30), 0, 'f', 1)
                .arg(prediction.fits ? QString() : QStringLiteral(": does not fit"));
-  if (prediction.sampled) {
-    facts << QStringLiteral("of the mean P10 %1, P90 %2 ms")
-                 .arg(Short(Milliseconds(prediction.sampled->p10)),
-                      Short(Milliseconds(prediction.sampled->p90)));
-  }
   if (prediction.prefill) {
     facts << QStringLiteral("prefill %1 s").arg(Short(Seconds(*prediction.prefill)));
   }

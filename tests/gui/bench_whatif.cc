@@ -6,12 +6,12 @@
 
 #include <QApplication>
 #include <QSettings>
-#include <QStandardPaths>
 #include <QTemporaryDir>
-#include <QThread>
 #include <algorithm>
 #include <chrono>
-#include <string>
+#include <cstdlib>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "gui/app/main_window.h"
@@ -63,10 +63,10 @@ int main(int argc, char** argv) {
     return 1;
   }
   qint64 frame = 0;
-  bool painted = false;
+  std::shared_ptr<const TimelineModel> painted;  // of the last frame
   QObject::connect(&window.timeline(), &TimelineView::Painted, &window, [&](qint64 nanoseconds) {
     frame = nanoseconds;
-    painted = true;
+    painted = window.timeline().pair()->model(Side::kPredicted);
   });
 
   for (const char* path : {"machine.link.h2d", "param.zero_copy_blocks", "machine.host.launch"}) {
@@ -77,8 +77,10 @@ int main(int argc, char** argv) {
       const double share = static_cast<double>(i % 17 + 1) / 18;
       const auto begin = Clock::now();
       Q_EMIT row->Changed(path, row->control().format(row->control().AtShare(share)));
-      painted = false;
-      if (!WaitFor([&] { return window.result() != before && painted; })) return 1;
+      const auto drawn = [&] {
+        return window.result() != before && painted == window.result()->model;
+      };
+      if (!WaitFor(drawn)) return 1;
       total.push_back(Milliseconds(Clock::now() - begin).count());
       predicted.push_back(Milliseconds(window.result()->took).count());
       frames.push_back(static_cast<double>(frame) * 1e-6);
