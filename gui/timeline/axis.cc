@@ -47,7 +47,8 @@ struct Part {
 // The numbers that every part has, in an order that ascends on every clock.
 std::vector<int32_t> Common(const std::vector<Part>& parts) {
   std::vector<int32_t> common;
-  for (const auto& [number, unused] : parts.front().places) {
+  for (const auto& place_of : parts.front().places) {
+    const int32_t number = place_of.first;
     const bool everywhere = std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
       const auto place = part.places.find(number);
       return place != part.places.end() &&

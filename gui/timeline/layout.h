@@ -6,6 +6,7 @@
 #include <array>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "gui/timeline/frame.h"
@@ -18,7 +19,10 @@ namespace stallcast::gui {
 struct LaneKey {
   Side side = Side::kPredicted;
   std::string name;
-  auto operator<=>(const LaneKey&) const = default;
+  bool operator==(const LaneKey&) const = default;
+  bool operator<(const LaneKey& other) const {
+    return std::tie(side, name) < std::tie(other.side, other.name);
+  }
 };
 
 struct LayoutInput {

@@ -232,7 +232,7 @@ bool TimelineView::Impl::SetFilter(const QString& words) {
   return true;
 }
 
-void TimelineView::Impl::TogglePin(LaneKey key) {
+void TimelineView::Impl::TogglePin(const LaneKey& key) {
   ViewState next = state_;
   const bool pinned = next.pins.erase(key) > 0;
   if (!pinned) next.pins.insert(key);

@@ -36,7 +36,7 @@ class TimelineView::Impl {
   void Zoom(double factor, Picoseconds about);
   void Pan(double share);
   bool SetFilter(const QString& words);
-  void TogglePin(LaneKey key);
+  void TogglePin(const LaneKey& key);
 
   // Commands.
   void MakeCommands();

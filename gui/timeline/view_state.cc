@@ -46,7 +46,9 @@ ViewState FromJson(const QJsonObject& json, ViewState state) {
   state.all_waits = json["all_waits"].toBool(state.all_waits);
   if (json["pins"].isArray()) {
     state.pins.clear();
-    for (const QJsonValue& pin : json["pins"].toArray()) {
+    const QJsonArray pins = json["pins"].toArray();
+    for (const auto& item : pins) {
+      const QJsonObject pin = item.toObject();
       const QString lane = pin["lane"].toString();
       if (lane.isEmpty()) continue;
       state.pins.insert({pin["side"].toString() == "measured" ? Side::kMeasured : Side::kPredicted,
