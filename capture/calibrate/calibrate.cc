@@ -61,6 +61,10 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     profile.notes.emplace_back(
         "Gaps between ops are assumed: CUPTI was not found, or another profiler holds it.");
   }
+  // Of a small copy and the wait for it, what is neither call, copy nor synchronisation.
+  profile.device_copy_latency = std::max(profile.device_copy_latency - profile.host_copy_call -
+                                             profile.copy_d2h_start - profile.host_sync,
+                                         1e-8);
   const std::string source = fmt::format("measured, {}", info.created());
   for (const hardware::ProfileField& field : hardware::ProfileFields()) {
     profile.sources[std::string(field.path)] = source;

@@ -48,30 +48,37 @@ KernelProbe GemmProbe(const plan::Gemm& w) {
 }
 
 KernelProbe NormProbe(int64_t rows, int64_t width) {
+  // The weights that stream through between two norms leave nothing of the activations in the
+  // cache.
   return {plan::Norm{rows, width}, [=] {
-            auto data = Zeroed<Bf16>(3 * rows * width);
-            auto weight = Zeroed<Bf16>(width);
-            return [=](int, cudaStream_t stream) {
-              Bf16* input = data->get();
-              kernels::AddRmsNorm(input, input + rows * width, weight->get(), 1e-5F, rows,
-                                  static_cast<int32_t>(width), input + 2 * rows * width, stream);
+            auto data = std::make_shared<ColdMemory>((3 * rows + 1) * width);
+            return [=](int i, cudaStream_t stream) {
+              Bf16* input = data->At(i);
+              kernels::AddRmsNorm(input, input + rows * width, input + 3 * rows * width, 1e-5F,
+                                  rows, static_cast<int32_t>(width), input + 2 * rows * width,
+                                  stream);
             };
           }};
 }
 
-KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int32_t dim) {
-  return {plan::RopeAppend{tokens, query_heads, kv_heads, dim}, [=] {
-            auto qkv = Zeroed<Bf16>(tokens * (query_heads + 2 * kv_heads) * dim);
+KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int32_t dim,
+                      bool bounds) {
+  return {plan::RopeAppend{tokens, query_heads, kv_heads, dim, bounds}, [=] {
+            auto qkv = std::make_shared<ColdMemory>(tokens * (query_heads + 2 * kv_heads) * dim);
             auto query = Zeroed<Bf16>(tokens * query_heads * dim);
-            auto cache = Zeroed<Bf16>(tokens * 2 * kv_heads * dim);
+            auto cache = std::make_shared<ColdMemory>(tokens * 2 * kv_heads * dim);
+            auto pages = std::make_shared<ColdMemory>(tokens * 2 * kv_heads * dim);
+            auto page = Zeroed<int32_t>(tokens);
             auto places = Zeroed<int32_t>(tokens);
             auto slots = Counting(tokens);
             auto frequencies = Zeroed<float>(dim);
-            return [=](int, cudaStream_t stream) {
-              kernels::RopeAppend(qkv->get(), tokens, query_heads,
-                                  kernels::NhdPages(cache->get(), 1, kv_heads, dim), slots->get(),
+            return [=](int i, cudaStream_t stream) {
+              kernels::PageBounds kept;
+              if (bounds) kept = {pages->At(i), page->get(), 1};
+              kernels::RopeAppend(qkv->At(i), tokens, query_heads,
+                                  kernels::NhdPages(cache->At(i), 1, kv_heads, dim), slots->get(),
                                   places->get(), slots->get(), frequencies->get(), 1, query->get(),
-                                  {}, stream);
+                                  kept, stream);
             };
           }};
 }
@@ -201,10 +208,13 @@ std::vector<KernelProbe> DecoderProbes() {
     }
   }
   for (const int64_t tokens : {1, 2, 4, 8, 16, 64, 1024, 8192}) {
-    probes.push_back(RopeProbe(tokens, 8, 2, 128));
-    probes.push_back(RopeProbe(tokens, 28, 4, 128));
-    probes.push_back(RopeProbe(tokens, 32, 8, 128));
-    probes.push_back(RopeProbe(tokens, 64, 8, 128));
+    for (const bool bounds : {false, true}) {
+      if (bounds && tokens > 64) continue;  // prefill summarizes whole pages
+      probes.push_back(RopeProbe(tokens, 8, 2, 128, bounds));
+      probes.push_back(RopeProbe(tokens, 28, 4, 128, bounds));
+      probes.push_back(RopeProbe(tokens, 32, 8, 128, bounds));
+      probes.push_back(RopeProbe(tokens, 64, 8, 128, bounds));
+    }
   }
   for (const int64_t rows : {1, 2, 4, 8, 16, 64, 1024, 8192}) {
     for (const int64_t width : {3072, 9728, 14336, 18944, 28672}) {

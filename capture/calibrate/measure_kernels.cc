@@ -38,26 +38,15 @@ void MeasureKernels(Stopwatch& watch, hardware::Profile& profile,
   for (auto family : {GemmProbes(), DecoderProbes(), AttentionProbes(), SelectionProbes()}) {
     std::move(family.begin(), family.end(), std::back_inserter(probes));
   }
-  struct Kind {
-    std::vector<TimedWork> timed;
-    std::vector<double> host;
-  };
-  std::map<std::string, Kind> kinds;
+  std::map<std::string, std::vector<TimedWork>> kinds;
   for (size_t i = 0; i < probes.size(); ++i) {
     const std::string name(plan::KindName(probes[i].work));
     if (progress) progress(name, static_cast<double>(i) / static_cast<double>(probes.size()));
     const Timing timing = TimeKernel(watch, probes[i], profile.device_gap);
-    Kind& kind = kinds[name];
-    kind.timed.push_back({probes[i].work, timing.seconds});
-    kind.host.push_back(timing.host / plan::Count(probes[i].work).launches);
+    kinds[name].push_back(
+        {probes[i].work, timing.seconds, timing.host / plan::Count(probes[i].work).launches});
   }
-  for (auto& [name, kind] : kinds) {
-    hardware::KernelFit fit = FitKernel(kind.timed);
-    const auto middle = kind.host.begin() + static_cast<std::ptrdiff_t>(kind.host.size() / 2);
-    std::nth_element(kind.host.begin(), middle, kind.host.end());
-    fit.host_s = *middle;
-    profile.kernels[name] = std::move(fit);
-  }
+  for (const auto& [name, timed] : kinds) profile.kernels[name] = FitKernel(timed);
 }
 
 }  // namespace stallcast::capture

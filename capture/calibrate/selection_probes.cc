@@ -57,29 +57,35 @@ KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int
 
 KernelProbe SimilarityProbe(int32_t rows, int32_t group, int32_t dim) {
   return {plan::QuerySimilarity{int64_t{rows} * group, dim}, [=] {
-            auto queries = Zeroed<Bf16>(int64_t{2} * rows * group * dim);
+            auto queries = std::make_shared<ColdMemory>(int64_t{2} * rows * group * dim);
             auto similarity = Zeroed<float>(rows);
             auto flags = Zeroed<int32_t>(rows + 1);
-            return [=](int, cudaStream_t stream) {
-              kernels::QuerySimilarity(queries->get(), queries->get() + int64_t{rows} * group * dim,
+            return [=](int i, cudaStream_t stream) {
+              kernels::QuerySimilarity(queries->At(i), queries->At(i) + int64_t{rows} * group * dim,
                                        rows, group, dim, 0.9F, similarity->get(), flags->get(),
                                        flags->get() + rows, stream);
             };
           }};
 }
 
-KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t dim, int32_t passes) {
-  return {plan::Score{pages, rows, group, 2, dim, passes}, [=] {
+KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t dim,
+                       plan::Score::Pool pool) {
+  return {plan::Score{pages, rows, group, 2, dim, pool}, [=] {
             auto summaries = std::make_shared<ColdMemory>(int64_t{rows} * pages * 2 * dim);
             auto query = std::make_shared<Buffer<Bf16>>(int64_t{rows} * group * dim);
             kernels::FillRandom(query->get(), query->size(), 1, 4, nullptr);
-            auto scores = Zeroed<float>(int64_t{rows} * group * pages);
+            auto scores = Zeroed<float>(int64_t{rows} * (group + 1) * pages);
             auto workspace = Zeroed<float>(kernels::ScoreWorkspace(rows, group, pages));
+            const kernels::Pooling pooling = pool == plan::Score::Pool::kSoftmax
+                                                 ? kernels::Pooling::kSoftmaxMean
+                                                 : kernels::Pooling::kRawMean;
             return [=](int i, cudaStream_t stream) {
-              kernels::Score(
-                  query->get(), summaries->At(i), rows, group, dim, 2, 0, pages, pages,
-                  passes == 2 ? kernels::Pooling::kSoftmaxMean : kernels::Pooling::kRawMean, 0.1F,
-                  scores->get(), workspace->get(), stream);
+              kernels::Score(query->get(), summaries->At(i), rows, group, dim, 2, 0, pages, pages,
+                             pooling, 0.1F, scores->get(), workspace->get(), stream);
+              if (pool == plan::Score::Pool::kSequence) {
+                kernels::MeanOverRows(scores->get(), 1, rows, pages,
+                                      scores->get() + int64_t{rows} * group * pages, stream);
+              }
             };
           }};
 }
@@ -126,22 +132,32 @@ KernelProbe AssignSlotsProbe(int32_t rows, int32_t k, int32_t slots) {
           }};
 }
 
-// Pages from a buffer into their slots, as after a recall.
+// Missed pages from a buffer into their slots, evenly over the heads.
 KernelProbe LayoutProbe(int32_t pieces, int32_t page_tokens, int32_t dim) {
   constexpr int32_t kHeads = 8;
   const Bytes piece = int64_t{2} * page_tokens * dim * 2;
   return {plan::Layout{pieces, piece}, [=] {
+            const int32_t rows = std::min(pieces, kHeads);
+            const int32_t k = (pieces + rows - 1) / rows;
             auto from = std::make_shared<ColdMemory>(pieces * piece / 2);
-            auto to = std::make_shared<Buffer<Bf16>>((pieces / kHeads + 1) * kHeads * piece / 2);
-            std::vector<int32_t> slot, head;
-            for (int32_t i = 0; i < pieces; ++i) {
-              slot.push_back(i / kHeads);
-              head.push_back(i % kHeads);
+            auto to = std::make_shared<ColdMemory>(k * kHeads * piece / 2);
+            std::vector<int32_t> slot, count;
+            for (int32_t row = 0; row < rows; ++row) {
+              for (int32_t i = 0; i < k; ++i) slot.push_back(i);
+              count.push_back(pieces / rows + (row < pieces % rows ? 1 : 0));
             }
-            auto slots = Upload(slot), heads = Upload(head);
+            auto slots = Upload(slot), counts = Upload(count);
+            kernels::MissedUnits missed;
+            missed.unit = missed.slot = slots->get();
+            missed.count = counts->get();
+            missed.rows = rows;
+            missed.k = k;
             return [=](int i, cudaStream_t stream) {
-              kernels::ScatterPages(from->At(i), slots->get(), heads->get(), pieces, nullptr,
-                                    kernels::NhdPages(to->get(), page_tokens, kHeads, dim), stream);
+              static_cast<void>(slots);
+              static_cast<void>(counts);
+              kernels::ScatterMissed(from->At(i), missed, {k, 0, k, 0},
+                                     kernels::NhdPages(to->At(i), page_tokens, kHeads, dim),
+                                     stream);
             };
           }};
 }
@@ -164,8 +180,9 @@ std::vector<KernelProbe> SelectionProbes() {
   for (const int32_t rows : {2, 4, 8, 16, 32}) {
     for (const int32_t pages : {64, 128, 256, 512, 1024, 2048, 4096, 8192}) {
       for (const int32_t group : {4, 7}) {
-        for (const int32_t passes : {1, 2}) {
-          probes.push_back(ScoreProbe(pages, rows, group, kDim, passes));
+        for (const auto pool : {plan::Score::Pool::kGroup, plan::Score::Pool::kSoftmax,
+                                plan::Score::Pool::kSequence}) {
+          probes.push_back(ScoreProbe(pages, rows, group, kDim, pool));
         }
       }
     }

@@ -48,6 +48,8 @@ constexpr ProfileField kFields[] = {
     {"host.spread", kNumber, &Profile::host_spread, "relative standard deviation of host work"},
     {"device.launch_latency", kTime, &Profile::device_launch_latency,
      "launch call's return to start on an idle GPU"},
+    {"device.copy_latency", kTime, &Profile::device_copy_latency,
+     "copy call's return to start on an idle GPU"},
     {"device.gap", kTime, &Profile::device_gap, "between dependent kernels of a stream"},
     {"device.copy_gap", kTime, &Profile::device_copy_gap, "between a kernel and a copy"},
     {"device.event_latency", kTime, &Profile::device_event_latency,
