@@ -26,6 +26,7 @@ class ParisKv : public OnDevice {
  protected:
   static std::vector<float> Widen(const std::vector<__nv_bfloat16>& values) {
     std::vector<float> wide;
+    wide.reserve(values.size());
     for (const __nv_bfloat16 x : values) wide.push_back(__bfloat162float(x));
     return wide;
   }
@@ -46,7 +47,8 @@ class ParisKv : public OnDevice {
     auto counts =
         ToDevice(std::vector<int32_t>(static_cast<size_t>(s.kv_rows * s.subspaces * clusters)));
     const KeyIndex index{ids.get(), codes.get(), weights.get(), counts.get(), capacity};
-    const TokenView view{device_keys.get(), 2 * s.dim, int64_t{2} * s.kv_rows * s.dim, s.dim};
+    const TokenView view{device_keys.get(), int64_t{2} * s.dim, int64_t{2} * s.kv_rows * s.dim,
+                         s.dim};
     // In two parts, as prefill and an update do.
     const int half = s.tokens / 2 + 1;
     EncodeKeys(tables, view, s.kv_rows, half, 0, index, nullptr);
@@ -188,7 +190,7 @@ TEST_F(ParisKv, FetchBringsKeysAndValuesFromTheHost) {
       const auto values = RandomBf16(random_, pool.size());
       std::copy(values.begin(), values.end(), pool.get());
       const TokenView from =
-          joined ? TokenView{pool.get(), int64_t{kTokens} * 2 * dim, 2 * dim, dim}
+          joined ? TokenView{pool.get(), int64_t{kTokens} * 2 * dim, int64_t{2} * dim, dim}
                  : TokenView{pool.get(), int64_t{kTokens} * dim, dim, pool.size() / 2};
       std::vector<int32_t> candidates, places;
       for (int i = 0; i < kRows * kCandidates; ++i) {

@@ -23,23 +23,23 @@ TEST_F(WgKv, GateIsThePapersMlp) {
     for (const int tokens : {1, 3, 8, 9, 200}) {
       const int heads = 3, hidden = 4 * dim;
       const auto w1 = RandomBf16(random_, int64_t{heads} * hidden * 2 * dim, 0.1f);
-      const auto b1 = RandomBf16(random_, heads * hidden, 0.3f);
-      const auto w2 = RandomBf16(random_, heads * hidden, 0.1f);
+      const auto b1 = RandomBf16(random_, int64_t{heads} * hidden, 0.3f);
+      const auto w2 = RandomBf16(random_, int64_t{heads} * hidden, 0.1f);
       const auto b2 = RandomBf16(random_, heads, 0.3f), norm = RandomBf16(random_, dim);
       // Keys before RoPE in a fused projection, after it in a cache.
       const auto before = RandomBf16(random_, int64_t{tokens} * heads * dim, 3);
       const auto after = RandomBf16(random_, int64_t{tokens} * heads * 2 * dim, 3);
       const auto d_w1 = ToDevice(w1), d_b1 = ToDevice(b1), d_w2 = ToDevice(w2), d_b2 = ToDevice(b2);
       const auto d_norm = ToDevice(norm), d_before = ToDevice(before), d_after = ToDevice(after);
-      auto scores = Poisoned<float>(heads * (tokens + 5));
+      auto scores = Poisoned<float>(int64_t{heads} * (tokens + 5));
       const GateWeights weights{d_w1.get(), d_b1.get(), d_w2.get(), d_b2.get(), d_norm.get(),
                                 nullptr,    heads,      dim,        hidden};
       const auto workspace =
           ToDevice(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
       for (int launch = 0; launch < 2; ++launch) {  // the first leaves the workspace ready
         GateMlp(weights, {d_before.get(), dim, int64_t{heads} * dim, 0},
-                {d_after.get(), int64_t{tokens} * 2 * dim, 2 * dim, dim}, tokens, scores.get(),
-                tokens + 5, workspace.get(), nullptr);
+                {d_after.get(), int64_t{tokens} * 2 * dim, int64_t{2} * dim, dim}, tokens,
+                scores.get(), tokens + 5, workspace.get(), nullptr);
       }
       const auto got = ToHost(scores);
       for (int h = 0; h < heads; ++h) {
@@ -83,22 +83,23 @@ TEST_F(WgKv, AdmittedTokensGoToTheirPagesInOrder) {
       const auto kv = RandomBf16(random_, int64_t{tokens} * rows * 2 * dim);
       const auto d_kv = ToDevice(kv);
       std::vector<float> scores;
+      scores.reserve(static_cast<size_t>(rows) * tokens);
       for (int i = 0; i < rows * tokens; ++i) scores.push_back(static_cast<float>(random_() % 4));
       for (int t = 0; t < tokens; ++t) scores[t] = 0, scores[tokens + t] = 9;  // none, all
-      std::vector<int32_t> table, lengths{0, 3, 16, 31, 33};
+      const std::vector<int32_t> before{0, 3, 16, 31, 33};
+      std::vector<int32_t> table;
       for (int i = 0; i < rows * max_pages; ++i) table.push_back(i);
       std::shuffle(table.begin(), table.end(), random_);
-      const auto before = lengths;
       const auto d_scores = ToDevice(scores);
       const auto d_table = ToDevice(table);
-      auto d_lengths = ToDevice(lengths);
+      auto d_lengths = ToDevice(before);
       auto pages = Poisoned<__nv_bfloat16>(int64_t{rows} * max_pages * 2 * kPage * dim);
       auto columns = Poisoned<int32_t>(int64_t{rows} * tokens);
       auto admitted = Poisoned<uint8_t>(int64_t{rows} * tokens);
       const Buffer<int32_t> workspace(AdmitWorkspace(rows, tokens));
       const PagedKv cache = HndPages(pages.get(), kPage, 1, dim);
-      Admit({d_kv.get(), 2 * dim, int64_t{rows} * 2 * dim, dim}, d_scores.get(), tokens, rows,
-            tokens, 2.0f, cache, d_table.get(), max_pages, d_lengths.get(), columns.get(),
+      Admit({d_kv.get(), int64_t{2} * dim, int64_t{rows} * 2 * dim, dim}, d_scores.get(), tokens,
+            rows, tokens, 2.0f, cache, d_table.get(), max_pages, d_lengths.get(), columns.get(),
             admitted.get(), workspace.get(), nullptr);
       const auto got = ToHost(pages);
       const auto got_lengths = ToHost(d_lengths), got_columns = ToHost(columns);
@@ -114,7 +115,7 @@ TEST_F(WgKv, AdmittedTokensGoToTheirPagesInOrder) {
           const int64_t slot = table[row * max_pages + place / kPage];
           for (int d = 0; d < 2 * dim; d += 13) {
             const int64_t at = slot * cache.slot_stride + d / dim * cache.kv_stride +
-                               place % kPage * dim + d % dim;
+                               int64_t{place % kPage} * dim + d % dim;
             ASSERT_EQ(Bits(got[at]), Bits(kv[(int64_t{t} * rows + row) * 2 * dim + d]));
           }
         }
@@ -142,6 +143,7 @@ TEST_F(WgKv, VerticalSlashAttentionSeesExactlyTheMask) {
     const auto query = RandomBf16(random_, int64_t{s.sequences} * s.tokens * heads * kDim);
     const auto kv = RandomBf16(random_, int64_t{rows} * s.tokens * 2 * kDim);
     std::vector<uint8_t> admitted;
+    admitted.reserve(static_cast<size_t>(rows) * s.tokens);
     for (int i = 0; i < rows * s.tokens; ++i) {
       admitted.push_back(static_cast<int>(random_() % 8) < s.density ? 1 : 0);
     }
@@ -157,20 +159,21 @@ TEST_F(WgKv, VerticalSlashAttentionSeesExactlyTheMask) {
     const auto d_admitted = ToDevice(admitted);
     const auto d_columns = ToDevice(columns), d_counts = ToDevice(counts);
     auto output = Poisoned<__nv_bfloat16>(d_query.size());
-    VerticalSlashAttention({.query = d_query.get(),
-                            .kv = {d_kv.get(), int64_t{s.tokens} * 2 * kDim, 2 * kDim, kDim},
-                            .columns = d_columns.get(),
-                            .column_counts = d_counts.get(),
-                            .admitted = d_admitted.get(),
-                            .output = output.get(),
-                            .sequences = s.sequences,
-                            .tokens = s.tokens,
-                            .window = s.window,
-                            .kv_heads = s.kv_heads,
-                            .group = s.group,
-                            .head_dim = kDim,
-                            .scale = 0.0883883f},
-                           nullptr);
+    VerticalSlashAttention(
+        {.query = d_query.get(),
+         .kv = {d_kv.get(), int64_t{s.tokens} * 2 * kDim, int64_t{2} * kDim, kDim},
+         .columns = d_columns.get(),
+         .column_counts = d_counts.get(),
+         .admitted = d_admitted.get(),
+         .output = output.get(),
+         .sequences = s.sequences,
+         .tokens = s.tokens,
+         .window = s.window,
+         .kv_heads = s.kv_heads,
+         .group = s.group,
+         .head_dim = kDim,
+         .scale = 0.0883883f},
+        nullptr);
     const auto got = ToHost(output);
     for (int sequence = 0; sequence < s.sequences; ++sequence) {
       for (int head = 0; head < heads; ++head) {
@@ -225,7 +228,7 @@ TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
     const auto d_query = ToDevice(query);
     const auto d_places = ToDevice(places), d_positions = ToDevice(positions);
     const auto d_counts = ToDevice(counts);
-    auto scores = Poisoned<float>(kRows * stride);
+    auto scores = Poisoned<float>(int64_t{kRows} * stride);
     WindowScoreArgs args{.query = d_query.get(),
                          .cache = HndPages(d_pages.get(), kPage, 1, kDim),
                          .places = d_places.get(),

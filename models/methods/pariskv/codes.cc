@@ -70,7 +70,7 @@ void KeyCodes::Append(const float* key) {
   codes_.resize(codes_.size() + static_cast<size_t>(book.dim / 2));
   uint8_t* codes = codes_.data() + size_ * book.dim / 2;
   for (int b = 0; b < book.subspaces; ++b) {
-    const float* y = rotated.data() + b * book.sub_dim;
+    const float* y = rotated.data() + int64_t{b} * book.sub_dim;
     float energy = 0;
     for (int j = 0; j < book.sub_dim; ++j) energy += y[j] * y[j];
     const float radius = std::sqrt(energy);

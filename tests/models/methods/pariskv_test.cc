@@ -304,7 +304,7 @@ struct Brute {
         }
         estimate += std::sqrt(energy) * brute::Dot(v, part) / brute::Dot(v, u);
       }
-      ranked.push_back({-estimate, t});
+      ranked.emplace_back(-estimate, t);
     }
     std::sort(ranked.begin(), ranked.end());
     std::set<uint32_t> chosen;
@@ -435,7 +435,7 @@ TEST(ParisKv, RegionsSlideWhenTheBufferIsFull) {
 TEST(ParisKv, RefusesWhatCannotBe) {
   llm::Model model;
   model.head_dim = 128;
-  const auto refuses = [&](ParamValues values, int64_t context, const char* says) {
+  const auto refuses = [&](const ParamValues& values, int64_t context, const char* says) {
     try {
       MakeMethod("pariskv", values).method->Check(model, context);
       ADD_FAILURE() << "accepted: " << says;
