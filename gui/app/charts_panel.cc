@@ -111,7 +111,7 @@ ChartsPanel::ChartsPanel(QWidget* parent) : QWidget(parent) {
   which_ = add(new QComboBox(controls), "which", QStringLiteral("Methods that the sweep compares"));
   which_->addItems({QStringLiteral("this method"), QStringLiteral("all methods")});
   layer_label_ = add(new QLabel(QStringLiteral("layer"), controls), "layer_label", {});
-  layer_ = add(new QSpinBox(controls), "layer", QStringLiteral("Layer of the access log"));
+  layer_ = add(new QComboBox(controls), "layer", QStringLiteral("Layer of the access log"));
   head_label_ = add(new QLabel(QStringLiteral("head"), controls), "head_label", {});
   head_ = add(new QSpinBox(controls), "head", QStringLiteral("Head that selects"));
   op_kind_ = add(new QComboBox(controls), "op_kind", QStringLiteral("Op kind"));
@@ -148,7 +148,7 @@ ChartsPanel::ChartsPanel(QWidget* parent) : QWidget(parent) {
   connect(run_, &QPushButton::clicked, this, &ChartsPanel::RunSweep);
   connect(cancel_, &QPushButton::clicked, this, &ChartsPanel::CancelSweep);
   connect(save_, &QPushButton::clicked, this, &ChartsPanel::Save);
-  connect(layer_, &QSpinBox::valueChanged, this, [this] {
+  connect(layer_, &QComboBox::currentIndexChanged, this, [this] {
     ShowControls();
     Refresh();
   });
@@ -266,16 +266,19 @@ void ChartsPanel::SetLog(std::shared_ptr<const traces::AccessLog> log) {
   if (log == log_) return;
   log_ = std::move(log);
   if (log_) {
+    const QSignalBlocker quiet(layer_);
+    const QString before = layer_->currentText();
+    layer_->clear();
     // A layer that attends everything has no units: begin with one that selects.
-    const auto selects = [](const traces::LayerAccess& layer) { return !layer.dense; };
-    const auto shown = static_cast<size_t>(layer_->value());
-    if (shown >= log_->layers.size() || !selects(log_->layers[shown])) {
-      const auto first = std::find_if(log_->layers.begin(), log_->layers.end(), selects);
-      const QSignalBlocker quiet(layer_);
-      layer_->setMaximum(static_cast<int>(log_->layers.size()));
-      layer_->setValue(
-          first == log_->layers.end() ? 0 : static_cast<int>(first - log_->layers.begin()));
+    int first = -1;
+    for (size_t i = 0; i < log_->layers.size(); ++i) {
+      const traces::LayerAccess& layer = log_->layers[i];
+      layer_->addItem(QString::number(layer.layer) +
+                      (layer.dense ? QStringLiteral(" (attends everything)") : QString()));
+      if (first < 0 && !layer.dense) first = static_cast<int>(i);
     }
+    const int same = layer_->findText(before);
+    layer_->setCurrentIndex(same >= 0 ? same : std::max(0, first));
   }
   ShowControls();
   if (kind() == Kind::kUnits) Refresh();
@@ -342,9 +345,8 @@ void ChartsPanel::ShowControls() {
     w->setVisible(units);
   }
   if (units) {
-    const QSignalBlocker quiet_layer(layer_), quiet_head(head_);
-    layer_->setMaximum(static_cast<int>(log_->layers.size()) - 1);
-    const auto& layer = log_->layers[static_cast<size_t>(layer_->value())];
+    const QSignalBlocker quiet(head_);
+    const auto& layer = log_->layers[static_cast<size_t>(layer_->currentIndex())];
     head_->setMaximum(std::max(0, layer.heads - 1));
   }
   op_kind_->setVisible(kind() == Kind::kResiduals && comparison_.has_value());
@@ -466,7 +468,8 @@ Chart ChartsPanel::Make() const {
     case Kind::kPareto:
       return ParetoChart(SweptPoints(), swept_, colors);
     case Kind::kUnits:
-      return UnitMap(log_ ? *log_ : traces::AccessLog(), layer_->value(), head_->value(), colors);
+      return UnitMap(log_ ? *log_ : traces::AccessLog(), layer_->currentIndex(), head_->value(),
+                     colors);
     case Kind::kResiduals: {
       const sim::Comparison nothing;
       const sim::Comparison& comparison = comparison_ ? *comparison_ : nothing;

@@ -106,7 +106,7 @@ class ChartsPanel : public QWidget {
   QPushButton* save_ = nullptr;
   QProgressBar* progress_ = nullptr;
   QLabel* layer_label_ = nullptr;
-  QSpinBox* layer_ = nullptr;
+  QComboBox* layer_ = nullptr;  // by place in the log
   QLabel* head_label_ = nullptr;
   QSpinBox* head_ = nullptr;
   QComboBox* op_kind_ = nullptr;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 namespace stallcast::gui {
 namespace {
@@ -34,8 +35,13 @@ class Frame {
     const double line = text_.height();
     // Title, axis titles, tick labels, and then what there is room for.
     const double needed = strong_.height() + 2 * line + 3 * kGap + 2 * kMargin + kLeastPlotHeight;
+    // In the least room the title speaks for the axes, with their units.
+    tight_ = height < needed - kLeastPlotHeight / 2 && chart_.HasData();
     double top = kMargin;
-    top = Line(top, chart_.title, ChartText::Tone::kStrong, strong_);
+    const QString title =
+        tight_ ? QStringLiteral("%1: %2, %3").arg(chart_.title, chart_.y.title, chart_.x.title)
+               : chart_.title;
+    top = Line(top, title, ChartText::Tone::kStrong, strong_);
     if (!chart_.note.isEmpty() && height > needed + line) {
       top = Line(top, chart_.note, ChartText::Tone::kMuted, text_);
     }
@@ -47,7 +53,7 @@ class Frame {
       return std::move(out_);
     }
     top = Legend(top + kGap / 2, height - needed);
-    if (!chart_.y.title.isEmpty()) {
+    if (!chart_.y.title.isEmpty() && !tight_) {
       top = Line(top + kGap / 2, chart_.y.title, ChartText::Tone::kMuted, text_);
     }
     Axes(top + line / 2 + 1);
@@ -136,8 +142,8 @@ class Frame {
     const Range y_range = Rounded(chart_.y, extent.y);
     const double line = text_.height();
 
-    const double bottom =
-        out_.size.height() - kMargin - line - kGap / 2 - (chart_.x.title.isEmpty() ? 0 : line);
+    const double bottom = out_.size.height() - kMargin - line - kGap / 2 -
+                          (chart_.x.title.isEmpty() || tight_ ? 0 : line);
     const double height = std::max(1.0, bottom - top);
     const std::vector<Label> y_labels =
         Labels(chart_.y, y_range, static_cast<int>(height / (1.6 * line)));
@@ -174,8 +180,11 @@ class Frame {
 
   void LabelY(const std::vector<Label>& labels, double width) {
     const double line = text_.height();
+    std::optional<double> last;  // where room is short, labels that would overlap are left out
     for (const Label& label : labels) {
       const double y = out_.y.At(label.value);
+      if (last && std::abs(y - *last) < line) continue;
+      last = y;
       out_.texts.push_back({QRectF(kMargin, y - line / 2, width, line),
                             text_.elidedText(label.text, Qt::ElideMiddle, width),
                             Qt::AlignRight | Qt::AlignVCenter, ChartText::Tone::kMuted});
@@ -199,7 +208,7 @@ class Frame {
                             ChartText::Tone::kMuted});
       if (!categories) out_.grid.emplace_back(x, out_.plot.top(), x, out_.plot.bottom());
     }
-    if (!chart_.x.title.isEmpty()) {
+    if (!chart_.x.title.isEmpty() && !tight_) {
       const double width = std::max(0.0, out_.size.width() - 2 * kMargin);
       out_.texts.push_back({QRectF(kMargin, top + line, width, line),
                             text_.elidedText(chart_.x.title, Qt::ElideRight, width),
@@ -211,6 +220,7 @@ class Frame {
   QFont font_, strong_font_;
   QFontMetricsF text_, strong_;
   ChartGeometry out_;
+  bool tight_ = false;
 };
 
 // First, lowest, highest and last point of each pixel column, in order.

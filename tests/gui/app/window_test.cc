@@ -70,7 +70,8 @@ class WindowView : public testing::Test {
     window_->SetAppearance(Appearance::kLight);
     window_->resize(1200, 800);
     window_->show();
-    ASSERT_TRUE(QTest::qWaitForWindowExposed(window_.get()));
+    window_->activateWindow();
+    ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
   }
 
   // Tensors of a model that a prediction of takes milliseconds.

@@ -94,7 +94,7 @@ TEST(Scale, LabelsTellTicksApart) {
 // Every text inside the picture, none over another, at sizes from tiny to large.
 void ExpectTidy(const Chart& chart) {
   for (const QSizeF size :
-       {QSizeF(220, 140), QSizeF(320, 200), QSizeF(900, 400), QSizeF(2000, 300)}) {
+       {QSizeF(300, 90), QSizeF(220, 140), QSizeF(320, 200), QSizeF(900, 400), QSizeF(2000, 300)}) {
     const ChartGeometry geometry = LayOut(chart, size, QApplication::font());
     const QRectF all(QPointF(-1, -1), size + QSizeF(2, 2));
     for (size_t i = 0; i < geometry.texts.size(); ++i) {
