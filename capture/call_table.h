@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <cstdlib>
+#include <memory>
+#include <new>
 
 namespace stallcast::capture {
 
@@ -45,7 +47,17 @@ class CallTable {
     return holder != 0 && static_cast<int32_t>(holder - correlation) > 0;
   }
 
-  std::vector<Call> calls_ = std::vector<Call>(kCalls);
+  // All zeros are empty entries; memory is taken as calls come.
+  struct Free {
+    void operator()(Call* calls) const { std::free(calls); }
+  };
+  static std::unique_ptr<Call[], Free> MakeEmpty() {
+    auto* calls = static_cast<Call*>(std::calloc(kCalls, sizeof(Call)));
+    if (calls == nullptr) throw std::bad_alloc();
+    return std::unique_ptr<Call[], Free>(calls);
+  }
+
+  std::unique_ptr<Call[], Free> calls_ = MakeEmpty();
 };
 
 }  // namespace stallcast::capture

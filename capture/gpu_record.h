@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 namespace stallcast::capture {
 
@@ -26,7 +27,9 @@ struct ExternalId {
 struct StreamKey {
   uint32_t context = 0;
   uint32_t stream = 0;
-  auto operator<=>(const StreamKey&) const = default;
+  bool operator<(const StreamKey& other) const {
+    return std::tie(context, stream) < std::tie(other.context, other.stream);
+  }
 };
 
 /// A kernel, copy or memset on the device.

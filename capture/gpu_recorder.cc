@@ -72,14 +72,14 @@ class GpuRecorder::Impl {
 };
 
 GpuRecorder::GpuRecorder(const std::filesystem::path& path, const traces::proto::TraceInfo& info,
-                         GpuRecorderOptions options)
-    : GpuRecorder(OpenCupti(), path, info, std::move(options)) {}
+                         const GpuRecorderOptions& options)
+    : GpuRecorder(OpenCupti(), path, info, options) {}
 
-GpuRecorder::GpuRecorder(traces::TraceWriter* writer, GpuRecorderOptions options)
+GpuRecorder::GpuRecorder(traces::TraceWriter* writer, const GpuRecorderOptions& options)
     : impl_(std::make_unique<Impl>(OpenCupti(), writer, options)) {}
 
 GpuRecorder::GpuRecorder(std::unique_ptr<ActivitySource> source, const std::filesystem::path& path,
-                         const traces::proto::TraceInfo& info, GpuRecorderOptions options)
+                         const traces::proto::TraceInfo& info, const GpuRecorderOptions& options)
     : impl_(std::make_unique<Impl>(std::move(source), path, info, options)) {}
 
 GpuRecorder::~GpuRecorder() {

@@ -74,13 +74,13 @@ class GpuRecorder {
  public:
   /// Writes into a file of its own.
   GpuRecorder(const std::filesystem::path& path, const traces::proto::TraceInfo& info,
-              GpuRecorderOptions options);
+              const GpuRecorderOptions& options);
   /// Writes a timeline into `*writer`, which nobody else may use until Stop() has returned and
   /// whose Finish() the caller calls, with the numbers that Stop() gave.
-  GpuRecorder(traces::TraceWriter* writer, GpuRecorderOptions options);
+  GpuRecorder(traces::TraceWriter* writer, const GpuRecorderOptions& options);
   /// Takes a source that is open already; for tests, one of their own.
   GpuRecorder(std::unique_ptr<ActivitySource> source, const std::filesystem::path& path,
-              const traces::proto::TraceInfo& info, GpuRecorderOptions options);
+              const traces::proto::TraceInfo& info, const GpuRecorderOptions& options);
   /// Stops where Stop() was not called; a failure is lost then.
   ~GpuRecorder();
   GpuRecorder(const GpuRecorder&) = delete;

@@ -54,11 +54,11 @@ std::string CommandLine() {
     if (word.starts_with('/')) word = std::filesystem::path(word).filename().string();
     command += (command.empty() ? "" : " ") + word;
   }
-  // It goes into texts that must be UTF-8; and a program's text as an argument is no title.
-  constexpr size_t kLongest = 200;
-  if (command.size() > kLongest) command.resize(kLongest);
+  // It goes into one line of text that must be UTF-8, and an argument may be a whole program.
+  constexpr size_t kLongest = 100;
+  if (command.size() > kLongest) command.replace(kLongest, std::string::npos, "...");
   for (char& c : command) {
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = ' ';
   }
   return command;
 }

@@ -7,7 +7,7 @@
 
 namespace stallcast::capture {
 
-/// The command line of this process, of paths the last part only.
+/// The command line of this process in about 100 characters, of paths the last part only.
 std::string CommandLine();
 
 /// Date, command, driver, processor.

@@ -1,6 +1,6 @@
 // WG-KV: admitted keys and values to their heads' pages, in order. One kernel counts what each part
 // of a row admits; with the counts of the parts before it a CTA of the second knows where its own
-// go.
+// go. Rows of one part, a step's promotions above all, take the second kernel alone.
 #include <string>
 
 #include "kernels/cuda_error.h"
@@ -38,7 +38,7 @@ template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     AdmitKernel(const TokenView view, const float* __restrict__ scores, int64_t score_stride,
                 int tokens, float threshold, const PagedKv cache, const int32_t* __restrict__ table,
-                int max_pages, const int32_t* __restrict__ lengths, int32_t* __restrict__ columns,
+                int max_pages, int32_t* lengths, int32_t* __restrict__ columns,
                 uint8_t* __restrict__ admitted, const int32_t* __restrict__ counts) {
   __shared__ uint32_t scratch[32];
   __shared__ int32_t chosen[kPart];
@@ -53,6 +53,7 @@ __global__ void __launch_bounds__(kThreads)
   if (thread == 0) before_all = static_cast<int>(total);
   __syncthreads();
   const int begin = before_all;
+  const int length = lengths[row];
   // A thread has kEach tokens in a row, so that what it keeps is in order.
   bool keep[kEach];
   uint32_t mine = 0;
@@ -73,6 +74,8 @@ __global__ void __launch_bounds__(kThreads)
     chosen[at++] = first + i;
   }
   __syncthreads();
+  // Where a row is one part, nobody else needs its length.
+  if (gridDim.x == 1 && thread == 0) lengths[row] = length + static_cast<int>(total);
   constexpr int kTogether = 2 * kLanes;
   const int lane = thread % kTogether;
   const bool value = lane >= kLanes;
@@ -80,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
     const __nv_bfloat16* from = view.data + row * view.row_stride +
                                 int64_t{chosen[i]} * view.token_stride +
                                 (value ? view.value_offset : 0);
-    const int place = lengths[row] + begin + i;
+    const int place = length + begin + i;
     const int64_t slot = table[int64_t{row} * max_pages + place / cache.page_tokens];
     __nv_bfloat16* to = cache.data + slot * cache.slot_stride +
                         place % cache.page_tokens * cache.token_stride +
@@ -112,12 +115,16 @@ void Admit(const TokenView& tokens_view, const float* scores, int64_t score_stri
   }
   if (rows <= 0 || tokens <= 0) return;
   const dim3 grid(static_cast<unsigned>(Parts(tokens)), static_cast<unsigned>(rows));
-  CountKernel<<<grid, kThreads, 0, stream>>>(scores, score_stride, tokens, threshold, workspace);
-  CheckLaunch("Admit");
+  const bool one_part = Parts(tokens) == 1;
+  if (!one_part) {
+    CountKernel<<<grid, kThreads, 0, stream>>>(scores, score_stride, tokens, threshold, workspace);
+    CheckLaunch("Admit");
+  }
   const auto kernel = cache.head_dim == 128 ? AdmitKernel<16> : AdmitKernel<8>;
   kernel<<<grid, kThreads, 0, stream>>>(tokens_view, scores, score_stride, tokens, threshold, cache,
                                         table, max_pages, lengths, columns, admitted, workspace);
   CheckLaunch("Admit");
+  if (one_part) return;
   LengthsKernel<<<static_cast<unsigned>((rows + 127) / 128), 128, 0, stream>>>(
       workspace, Parts(tokens), rows, lengths);
   CheckLaunch("Admit");

@@ -30,12 +30,15 @@ __device__ bool Bit(const uint32_t* words, int at) {
   return (words[at / 32] >> (at % 32) & 1) != 0;
 }
 
-// Whether the unit `a` gives way before `b`: a free slot first, then the lower score, then the
-// larger id.
-__device__ bool GivesWay(const float* scores, int32_t a, int32_t b) {
-  if (a < 0 || b < 0) return a < b;
-  const float score_a = scores[a], score_b = scores[b];
-  return score_a < score_b || (score_a == score_b && a > b);
+struct Held {
+  int32_t unit;  // -1: the slot is free
+  float score;
+};
+
+// Whether `a` gives way before `b`: a free slot first, then the lower score, then the larger id.
+__device__ bool GivesWay(Held a, Held b) {
+  if (a.unit < 0 || b.unit < 0) return a.unit < b.unit;
+  return a.score < b.score || (a.score == b.score && a.unit > b.unit);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -83,9 +86,12 @@ __global__ void __launch_bounds__(kThreads)
 
   if (victims.scores != nullptr) {
     // The rank of an available slot among them is how many give way before it.
-    const float* scores = victims.scores + int64_t{row} * victims.units;
     auto* units = reinterpret_cast<int32_t*>(available + (slots + 31) / 32);
-    for (int slot = thread; slot < slots; slot += kThreads) units[slot] = slot_unit[slot];
+    auto* scores = reinterpret_cast<float*>(units + slots);
+    for (int slot = thread; slot < slots; slot += kThreads) {
+      const int32_t unit = units[slot] = slot_unit[slot];
+      scores[slot] = unit < 0 ? 0 : victims.scores[int64_t{row} * victims.units + unit];
+    }
     __syncthreads();
     for (int slot = thread; slot < slots; slot += kThreads) {
       if (!Bit(available, slot)) continue;
@@ -93,7 +99,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int other = 0; other < slots && rank < count; ++other) {
         if (other == slot || !Bit(available, other)) continue;
         const bool both_free = units[slot] < 0 && units[other] < 0;
-        rank += both_free ? other < slot : GivesWay(scores, units[other], units[slot]);
+        rank += both_free ? other < slot
+                          : GivesWay({units[other], scores[other]}, {units[slot], scores[slot]});
       }
       if (rank < count) {
         missed_slot[rank] = slot;
@@ -128,7 +135,7 @@ void AssignSlots(const int32_t* ids, int32_t rows, int32_t k, int32_t slots, int
                 "AssignSlots", "select no more units than there are slots");
   }
   const int64_t words =
-      (int64_t{k} + 31) / 32 + (int64_t{slots} + 31) / 32 + (victims.scores ? slots : 0);
+      (int64_t{k} + 31) / 32 + (int64_t{slots} + 31) / 32 + (victims.scores ? 2 * slots : 0);
   if (words > kMaxWords) {
     throw Error(std::to_string(slots) + " slots a row", "AssignSlots",
                 "use a smaller budget or larger pages");

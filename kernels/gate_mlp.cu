@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/cuda_error.h"
+#include "kernels/device/tensor_core.cuh"
 #include "kernels/wgkv.h"
 #include "traces/common/error.h"
 
@@ -16,7 +17,10 @@ constexpr int kThreads = 256;
 constexpr int kTokens = 128;  // of a CTA
 constexpr int kUnits = 64;    // of a tile
 constexpr int kFew = 8;       // tokens up to which a warp takes a unit
-constexpr int kFewThreads = 512;
+constexpr int kFewThreads = 256;
+constexpr int kTogether = 8;                          // hidden units of a warp, all in flight
+constexpr int kShare = kFewThreads / 32 * kTogether;  // of a CTA
+static_assert(kShare == kUnits);
 
 __device__ float WarpSum(float value) {
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAll, value, lanes);
@@ -53,24 +57,6 @@ __device__ uint32_t At(int row, int piece) {
   return row * kInputs * 2 + ((piece & ~7) + ((piece ^ row) & 7)) * 16;
 }
 
-__device__ void CopyAsync(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-
-__device__ void LoadMatrices(uint32_t (&a)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(from)
-               : "memory");
-}
-
-__device__ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     GateKernel(const GateWeights weights, const TokenView before, const TokenView after, int tokens,
@@ -95,7 +81,8 @@ __global__ void __launch_bounds__(kThreads)
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
   load(0);
-  // Each warp normalises the 16 tokens that it will multiply.
+  // 16 tokens a warp, several at a time.
+#pragma unroll 4
   for (int i = 0; i < 16; ++i) {
     const int row = warp * 16 + i;
     const int token = min(first + row, tokens - 1);
@@ -112,59 +99,100 @@ __global__ void __launch_bounds__(kThreads)
       for (int pair = 0; pair < kEach / 2; ++pair) to[pair] = x[pair];
     }
   }
-  __syncwarp();
-  float total[2] = {};
+  // Warps lie 4 x 2 over tokens and units: 32 tokens and half of a tile's units each.
+  const int own_row = warp / 2 * 32, own_unit = warp % 2 * (kUnits / 2);
+  float total[2][2] = {};
   const int tile_count = weights.hidden / kUnits;
   for (int tile = 0; tile < tile_count; ++tile) {
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
     if (tile + 1 < tile_count) load(tile + 1);
     const uint32_t units = tiles + tile % 2 * kTileBytes;
-    float product[kUnits / 8][4] = {};
+    float product[2][kUnits / 16][4] = {};
 #pragma unroll 4
     for (int k = 0; k < kInputs / 16; ++k) {
-      uint32_t a[4];
-      LoadMatrices(a, inputs + At<kInputs>(warp * 16 + lane % 16, 2 * k + lane / 16));
+      uint32_t a[2][4];
 #pragma unroll
-      for (int n = 0; n < kUnits / 16; ++n) {
+      for (int m = 0; m < 2; ++m) {
+        LoadMatrices(a[m], inputs + At<kInputs>(own_row + m * 16 + lane % 16, 2 * k + lane / 16));
+      }
+#pragma unroll
+      for (int n = 0; n < kUnits / 32; ++n) {
         uint32_t b[4];
-        LoadMatrices(b,
-                     units + At<kInputs>(n * 16 + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
-        MultiplyAdd(product[2 * n], a, b[0], b[1]);
-        MultiplyAdd(product[2 * n + 1], a, b[2], b[3]);
+        LoadMatrices(b, units + At<kInputs>(own_unit + n * 16 + lane % 8 + lane / 16 * 8,
+                                            2 * k + lane / 8 % 2));
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          MultiplyAdd(product[m][2 * n], a[m], b[0], b[1]);
+          MultiplyAdd(product[m][2 * n + 1], a[m], b[2], b[3]);
+        }
       }
     }
-    const int64_t unit = int64_t{head} * weights.hidden + tile * kUnits + lane % 4 * 2;
+    const int64_t unit = int64_t{head} * weights.hidden + tile * kUnits + own_unit + lane % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < kUnits / 8; ++n) {
+    for (int n = 0; n < kUnits / 16; ++n) {
+      const float2 bias =
+          __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(weights.b1 + unit + n * 8));
+      const float2 weight =
+          __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(weights.w2 + unit + n * 8));
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int64_t at = unit + n * 8 + i % 2;
-        total[i / 2] += Gelu(product[n][i] + __bfloat162float(weights.b1[at])) *
-                        __bfloat162float(weights.w2[at]);
+      for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          total[m][r] += Gelu(product[m][n][2 * r] + bias.x) * weight.x +
+                         Gelu(product[m][n][2 * r + 1] + bias.y) * weight.y;
+        }
       }
     }
   }
+  // The two halves of the units meet in shared memory.
+  __syncthreads();
+  auto* sums = reinterpret_cast<float*>(shared);
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    total[r] += __shfl_xor_sync(kAll, total[r], 1);
-    total[r] += __shfl_xor_sync(kAll, total[r], 2);
-    const int token = first + warp * 16 + lane / 4 + r * 8;
-    if (lane % 4 == 0 && token < tokens) {
-      scores[head * score_stride + token] = Sigmoid(total[r] + __bfloat162float(weights.b2[head]));
+  for (int m = 0; m < 2; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float sum = total[m][r];
+      sum += __shfl_xor_sync(kAll, sum, 1);
+      sum += __shfl_xor_sync(kAll, sum, 2);
+      if (lane % 4 == 0) {
+        sums[warp % 2 * kTokens + own_row + m * 16 + r * 8 + lane / 4] = sum;
+      }
     }
+  }
+  __syncthreads();
+  if (thread < kTokens && first + thread < tokens) {
+    scores[head * score_stride + first + thread] =
+        Sigmoid(sums[thread] + sums[kTokens + thread] + __bfloat162float(weights.b2[head]));
   }
 }
 
+// A CTA has a share of the hidden units of one head and token. The last CTA of a head and token
+// adds the shares in order.
 template <int kDim>
 __global__ void __launch_bounds__(kFewThreads)
     GateFewKernel(const GateWeights weights, const TokenView before, const TokenView after,
-                  float* __restrict__ scores, int64_t score_stride) {
+                  float* __restrict__ scores, int64_t score_stride, float* partial,
+                  unsigned* arrived) {
   constexpr int kInputs = 2 * kDim, kEach = kDim / 32, kWide = kInputs / 32;
+  constexpr int kWarps = kFewThreads / 32;
   __shared__ __align__(16) __nv_bfloat162 input[kDim];
-  __shared__ float sums[kFewThreads / 32];
+  __shared__ float sums[kWarps];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const int head = static_cast<int>(blockIdx.x), token = static_cast<int>(blockIdx.y);
+  const int head = static_cast<int>(blockIdx.y), token = static_cast<int>(blockIdx.z);
+  const int shares = static_cast<int>(gridDim.x);
+  // Weights do not wait for the keys.
+  const int64_t first =
+      int64_t{head} * weights.hidden + static_cast<int>(blockIdx.x) * kShare + warp;
+  __nv_bfloat162 row[kTogether][kWide / 2];
+#pragma unroll
+  for (int u = 0; u < kTogether; ++u) {
+    const auto* from =
+        reinterpret_cast<const __nv_bfloat162*>(weights.w1 + (first + u * kWarps) * kInputs) +
+        lane * kWide / 2;
+#pragma unroll
+    for (int i = 0; i < kWide / 2; ++i) row[u][i] = from[i];
+  }
   if (warp < 2) {
     const TokenView& view = warp == 0 ? before : after;
     __nv_bfloat162 x[kEach / 2];
@@ -184,33 +212,47 @@ __global__ void __launch_bounds__(kFewThreads)
     own[i + 1] = pair.y;
   }
   float total = 0;
-#pragma unroll 8
-  for (int unit = warp; unit < weights.hidden; unit += kFewThreads / 32) {
-    const int64_t at = int64_t{head} * weights.hidden + unit;
-    const auto* row =
-        reinterpret_cast<const __nv_bfloat162*>(weights.w1 + at * kInputs) + lane * kWide / 2;
+#pragma unroll
+  for (int u = 0; u < kTogether; ++u) {
     float dot = 0;
 #pragma unroll
     for (int i = 0; i < kWide / 2; ++i) {
-      const float2 w = __bfloat1622float2(row[i]);
+      const float2 w = __bfloat1622float2(row[u][i]);
       dot += w.x * own[2 * i] + w.y * own[2 * i + 1];
     }
     dot = WarpSum(dot);
+    const int64_t at = first + u * kWarps;
     total += Gelu(dot + __bfloat162float(weights.b1[at])) * __bfloat162float(weights.w2[at]);
   }
   if (lane == 0) sums[warp] = total;
   __syncthreads();
-  if (warp != 0) return;
-  total = WarpSum(lane < kFewThreads / 32 ? sums[lane] : 0);
-  if (lane == 0) {
-    scores[head * score_stride + token] = Sigmoid(total + __bfloat162float(weights.b2[head]));
+  const int output = token * static_cast<int>(gridDim.y) + head;
+  if (threadIdx.x == 0) {
+    float share = 0;
+    for (int w = 0; w < kWarps; ++w) share += sums[w];
+    __stcg(partial + output * shares + blockIdx.x, share);
+    __threadfence();
+    // Back to zero with the last.
+    const bool last = atomicInc(arrived + output, static_cast<unsigned>(shares - 1)) ==
+                      static_cast<unsigned>(shares - 1);
+    if (last) {
+      __threadfence();
+      float sum = __bfloat162float(weights.b2[head]);
+      for (int s = 0; s < shares; ++s) sum += __ldcg(partial + output * shares + s);
+      scores[head * score_stride + token] = Sigmoid(sum);
+    }
   }
 }
 
 }  // namespace
 
+int64_t GateMlpWorkspace(const GateWeights& weights) {
+  return int64_t{kFew} * weights.kv_heads * (1 + weights.hidden / kShare);
+}
+
 void GateMlp(const GateWeights& weights, const TokenView& before_rope, const TokenView& after_rope,
-             int32_t tokens, float* scores, int64_t score_stride, cudaStream_t stream) {
+             int32_t tokens, float* scores, int64_t score_stride, float* workspace,
+             cudaStream_t stream) {
   if ((weights.head_dim != 64 && weights.head_dim != 128) || weights.hidden < kUnits ||
       weights.hidden % kUnits != 0) {
     throw Error("a gate of " + std::to_string(weights.hidden) + " units for heads of " +
@@ -221,8 +263,10 @@ void GateMlp(const GateWeights& weights, const TokenView& before_rope, const Tok
   const auto heads = static_cast<unsigned>(weights.kv_heads);
   if (tokens <= kFew) {
     const auto kernel = weights.head_dim == 128 ? GateFewKernel<128> : GateFewKernel<64>;
-    kernel<<<dim3(heads, static_cast<unsigned>(tokens)), kFewThreads, 0, stream>>>(
-        weights, before_rope, after_rope, scores, score_stride);
+    const auto shares = static_cast<unsigned>(weights.hidden / kShare);
+    auto* arrived = reinterpret_cast<unsigned*>(workspace);
+    kernel<<<dim3(shares, heads, static_cast<unsigned>(tokens)), kFewThreads, 0, stream>>>(
+        weights, before_rope, after_rope, scores, score_stride, workspace + kFew * heads, arrived);
   } else {
     const auto kernel = weights.head_dim == 128 ? GateKernel<128> : GateKernel<64>;
     const int bytes = (kTokens + 2 * kUnits) * 2 * weights.head_dim * 2;

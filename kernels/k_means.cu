@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
 #include <string>
+#include <utility>
 
 #include "kernels/clusters.h"
 #include "kernels/cuda_error.h"
@@ -28,14 +29,14 @@ int Round(int64_t n, int to) { return static_cast<int>((n + to - 1) / to * to); 
 
 // Parts of the workspace.
 struct Workspace {
-  int8_t* keys;       // [rows][tokens][dim]
-  int8_t* centroids;  // [rows][padded][dim]
-  int32_t* bias;      // [rows][padded]
-  int32_t* sums;      // [rows][clusters][dim]
-  int32_t* sizes;     // [rows][clusters]
-  uint32_t* labels;   // [rows][tokens]: row * clusters + cluster
-  uint32_t* sorted_labels;
-  int32_t* tokens;  // [rows][tokens]
+  int8_t* keys;             // [rows][tokens][dim]
+  int8_t* centroids;        // [rows][padded][dim]
+  int32_t* bias;            // [rows][padded]
+  int32_t* sums;            // [rows][clusters][dim]
+  int32_t* sizes;           // [rows][clusters]
+  uint32_t* labels;         // [rows][tokens]: row * clusters + cluster
+  uint32_t* sorted_labels;  // sorted, or of the pass before
+  int32_t* tokens;          // [rows][tokens]
   int32_t* sorted_tokens;
   uint32_t* largest;  // [rows]: bits of the largest element
   void* sort;
@@ -157,13 +158,13 @@ __global__ void __launch_bounds__(kThreads)
       value = Mean(sums[at * dim + i], sizes[at], centroid[i]);
     }
     centroid[i] = static_cast<int8_t>(value);
-    sums[at * dim + i] = 0;
+    if (kSeeds) sums[at * dim + i] = 0;
     norm += value * value;
   }
   norm = __reduce_add_sync(kAll, norm);
   if (lane == 0) {
     bias[int64_t{row} * padded + cluster] = kPlaces - 1 - cluster % tile - norm * kPlaces;
-    sizes[at] = 0;
+    if (kSeeds) sizes[at] = 0;
   }
 }
 
@@ -259,18 +260,27 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// Adds keys to the sums of their clusters, a warp a key.
+// Adds keys to the sums of their clusters, a warp a key. After the first time only keys that have
+// changed their cluster move: whole numbers lose nothing by being added and taken away.
 __global__ void __launch_bounds__(kThreads)
-    AccumulateKernel(const int8_t* keys, const uint32_t* labels, int64_t all, int dim,
-                     int32_t* sums, int32_t* sizes) {
+    AccumulateKernel(const int8_t* keys, const uint32_t* labels, const uint32_t* before,
+                     int64_t all, int dim, int32_t* sums, int32_t* sizes) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (token >= all) return;
   const uint32_t label = labels[token];
+  const bool moves = before != nullptr;
+  const uint32_t old = moves ? before[token] : 0;
+  if (moves && old == label) return;
   for (int i = lane; i < dim; i += 32) {
-    atomicAdd(sums + int64_t{label} * dim + i, int32_t{keys[token * dim + i]});
+    const int32_t value = keys[token * dim + i];
+    atomicAdd(sums + int64_t{label} * dim + i, value);
+    if (moves) atomicAdd(sums + int64_t{old} * dim + i, -value);
   }
-  if (lane == 0) atomicAdd(sizes + label, 1);
+  if (lane == 0) {
+    atomicAdd(sizes + label, 1);
+    if (moves) atomicAdd(sizes + old, -1);
+  }
 }
 
 __global__ void __launch_bounds__(kThreads) NumberKernel(int first, int tokens, int32_t* out) {
@@ -355,32 +365,34 @@ void Run(const KMeansArgs& args, const Workspace& w, cudaStream_t stream) {
         "cudaMemsetAsync");
   const dim3 centroid_blocks(Blocks(padded, kWarps), rows);
   const dim3 assign_blocks(Blocks(tokens, kBlockTokens), rows);
+  uint32_t *labels = w.labels, *before = w.sorted_labels;
   for (int i = 0; i < args.iterations; ++i) {
     if (i == 0) {
       CentroidKernel<true><<<centroid_blocks, kThreads, 0, stream>>>(
           w.keys, tokens, clusters, padded, kDim, kTile<kDim>, w.centroids, w.bias, w.sums,
           w.sizes);
     } else {
-      AccumulateKernel<<<Blocks(all, kWarps), kThreads, 0, stream>>>(w.keys, w.labels, all, kDim,
-                                                                     w.sums, w.sizes);
+      AccumulateKernel<<<Blocks(all, kWarps), kThreads, 0, stream>>>(
+          w.keys, labels, i > 1 ? before : nullptr, all, kDim, w.sums, w.sizes);
       CentroidKernel<false><<<centroid_blocks, kThreads, 0, stream>>>(
           w.keys, tokens, clusters, padded, kDim, kTile<kDim>, w.centroids, w.bias, w.sums,
           w.sizes);
     }
+    std::swap(labels, before);
     AssignKernel<kDim><<<assign_blocks, kThreads, 0, stream>>>(w.keys, w.centroids, w.bias, tokens,
-                                                               clusters, padded, w.labels);
+                                                               clusters, padded, labels);
   }
   CheckLaunch("KMeans");
   // A stable sort keeps the tokens of a cluster in order.
   NumberKernel<<<dim3(Blocks(tokens, kThreads), rows), kThreads, 0, stream>>>(args.first_token,
                                                                               tokens, w.tokens);
   size_t sort_bytes = w.sort_bytes;
-  Check(cub::DeviceRadixSort::SortPairs(w.sort, sort_bytes, w.labels, w.sorted_labels, w.tokens,
-                                        w.sorted_tokens, static_cast<int>(all), 0, LabelBits(args),
-                                        stream),
-        "cub::DeviceRadixSort::SortPairs");
-  ListKernel<<<dim3(Blocks(std::max(tokens, clusters + 1), kThreads), rows), kThreads, 0,
-               stream>>>(w.sorted_labels, w.sorted_tokens, tokens, clusters, args.lists);
+  Check(
+      cub::DeviceRadixSort::SortPairs(w.sort, sort_bytes, labels, before, w.tokens, w.sorted_tokens,
+                                      static_cast<int>(all), 0, LabelBits(args), stream),
+      "cub::DeviceRadixSort::SortPairs");
+  ListKernel<<<dim3(Blocks(std::max(tokens, clusters + 1), kThreads), rows), kThreads, 0, stream>>>(
+      before, w.sorted_tokens, tokens, clusters, args.lists);
   MeanKernel<kDim><<<dim3(Blocks(clusters, kWarps), rows), kThreads, 0, stream>>>(
       keys, clusters, args.lists, args.centroids, args.centroid_stride);
   CheckLaunch("KMeans (lists)");

@@ -21,17 +21,24 @@ constexpr int kChunkTokens = 8 * kTileTokens;  // of a block
 constexpr float kNever = -1e30f;
 constexpr float kLog2E = 1.4426950408889634f;
 
-// Part of a softmax in powers of two: the largest exponent and the sum of exp2(exponent - max).
+// Part of a softmax in powers of two: the largest exponent and the sum of 2^(exponent - max).
 struct Partial {
   float max, sum;
 };
+
+// One instruction; results under 2^-126 are zero.
+__device__ float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 struct Args {
   RunAddress keys;
   const __nv_bfloat16* query;
   int tokens, queries, group, kv_heads;
-  int all;        // queries of a row: queries * group
-  float scale;    // to powers of two
+  int all;            // queries of a row: queries * group
+  float scale;        // to powers of two
   Partial* partials;  // [rows][all][chunks]
   float* log_sums;    // [rows][all]
   float* scores;      // [rows][tokens]
@@ -101,7 +108,7 @@ __global__ void __launch_bounds__(kThreads, 2) SumsKernel(const Args args) {
               const float b = token + 1 < args.tokens ? dots[m][2 * half + 1] * args.scale : kNever;
               Partial& p = partial[m][half];
               const float max = fmaxf(p.max, fmaxf(a, b));
-              p.sum = p.sum * exp2f(p.max - max) + exp2f(a - max) + exp2f(b - max);
+              p.sum = p.sum * Exp2(p.max - max) + Exp2(a - max) + Exp2(b - max);
               p.max = max;
             }
           }
@@ -115,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, 2) SumsKernel(const Args args) {
         float max = p.max;
 #pragma unroll
         for (int o = 1; o < 4; o *= 2) max = fmaxf(max, __shfl_xor_sync(kAll, max, o));
-        p.sum *= exp2f(p.max - max);
+        p.sum *= Exp2(p.max - max);
 #pragma unroll
         for (int o = 1; o < 4; o *= 2) p.sum += __shfl_xor_sync(kAll, p.sum, o);
         const int i = query + static_cast<int>(threadIdx.x / 32) * 32 + m * 16 + half * 8 + g;
@@ -138,7 +145,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = lane; i < chunks; i += 32) max = fmaxf(max, partials[i].max);
 #pragma unroll
   for (int o = 16; o > 0; o /= 2) max = fmaxf(max, __shfl_xor_sync(kAll, max, o));
-  for (int i = lane; i < chunks; i += 32) sum += partials[i].sum * exp2f(partials[i].max - max);
+  for (int i = lane; i < chunks; i += 32) sum += partials[i].sum * Exp2(partials[i].max - max);
 #pragma unroll
   for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(kAll, sum, o);
   if (lane == 0) log_sums[query] = max + log2f(sum);
@@ -162,8 +169,7 @@ __global__ void __launch_bounds__(kThreads, 2) WeightsKernel(const Args args) {
       for (int half = 0; half < 2; ++half) {
         const int i = query + warp * 32 + m * 16 + half * 8 + g;
         // A query that is not there weighs nothing.
-        log_sum[m][half] =
-            i < args.all ? args.log_sums[int64_t{row} * args.all + i] : INFINITY;
+        log_sum[m][half] = i < args.all ? args.log_sums[int64_t{row} * args.all + i] : INFINITY;
       }
     }
     Products<kDim>(
@@ -176,7 +182,7 @@ __global__ void __launch_bounds__(kThreads, 2) WeightsKernel(const Args args) {
             for (int m = 0; m < 2; ++m) {
 #pragma unroll
               for (int half = 0; half < 2; ++half) {
-                sum += exp2f(dots[m][2 * half + c] * args.scale - log_sum[m][half]);
+                sum += Exp2(dots[m][2 * half + c] * args.scale - log_sum[m][half]);
               }
             }
 #pragma unroll

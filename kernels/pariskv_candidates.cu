@@ -15,18 +15,24 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kTile = 16 * kThreads;  // scores that a block of the second kernel takes at once
 constexpr int kMostParts = 64;        // of a row
+constexpr int kPartsAtOnce = 384;     // three CTAs on each of an H200's multiprocessors
+constexpr int kFewestTokens = 2048;   // of a part
 constexpr int kBins = 256;
 constexpr int kScoreThreads = 512;
 constexpr int kScoreTokens = 2;  // of a thread, in flight together
 // Each table is kept 16 times, so that a lane shares its banks with one other.
 constexpr int kCopies = 16;
 
-int PartTokens(int tokens) {
-  int part = kTile;
-  while ((tokens + part - 1) / part > kMostParts) part *= 2;
-  return part;
+/// About as many parts over all rows as the device scores at once; tokens of a part are a multiple
+/// of 16.
+int PartTokens(int rows, int tokens) {
+  const int parts = std::clamp(kPartsAtOnce / rows, 1, kMostParts);
+  return (std::max((tokens + parts - 1) / parts, kFewestTokens) + 15) / 16 * 16;
 }
-int Parts(int tokens) { return (tokens + PartTokens(tokens) - 1) / PartTokens(tokens); }
+int Parts(int rows, int tokens) {
+  const int part = PartTokens(rows, tokens);
+  return (tokens + part - 1) / part;
+}
 
 template <int kParts>
 struct Ids {
@@ -185,7 +191,7 @@ __global__ void __launch_bounds__(kThreads)
 int32_t ScoreStride(int32_t tokens) { return (tokens + 15) / 16 * 16; }
 
 int64_t HistogramSize(int32_t rows, int32_t tokens) {
-  return int64_t{rows} * std::max(1, Parts(tokens)) * kBins;
+  return rows <= 0 || tokens <= 0 ? 0 : int64_t{rows} * Parts(rows, tokens) * kBins;
 }
 
 void CollisionScores(const CodeTables& tables, const uint8_t* table, const KeyIndex& index,
@@ -196,7 +202,7 @@ void CollisionScores(const CodeTables& tables, const uint8_t* table, const KeyIn
                 "CollisionScores", "score what was encoded");
   }
   if (rows <= 0 || tokens <= 0) return;
-  const dim3 grid(static_cast<unsigned>(Parts(tokens)), static_cast<unsigned>(rows));
+  const dim3 grid(static_cast<unsigned>(Parts(rows, tokens)), static_cast<unsigned>(rows));
   const int sub = tables.head_dim / tables.subspaces;
   const auto kernel = tables.subspaces == 32  ? CollisionScoresKernel<32, 16>
                       : tables.subspaces == 8 ? CollisionScoresKernel<8, 256>
@@ -206,7 +212,7 @@ void CollisionScores(const CodeTables& tables, const uint8_t* table, const KeyIn
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
         "cudaFuncSetAttribute");
   kernel<<<grid, kScoreThreads, static_cast<size_t>(bytes), stream>>>(
-      table, index.ids, index.capacity, share, tokens, PartTokens(tokens), scores,
+      table, index.ids, index.capacity, share, tokens, PartTokens(rows, tokens), scores,
       ScoreStride(tokens), histograms);
   CheckLaunch("CollisionScores");
 }
@@ -218,9 +224,9 @@ void BucketTopK(const uint8_t* scores, const int32_t* histograms, int32_t rows, 
                 "choose no more than there are");
   }
   if (rows <= 0 || k == 0) return;
-  const dim3 grid(static_cast<unsigned>(Parts(tokens)), static_cast<unsigned>(rows));
+  const dim3 grid(static_cast<unsigned>(Parts(rows, tokens)), static_cast<unsigned>(rows));
   BucketTopKKernel<<<grid, kThreads, 0, stream>>>(scores, ScoreStride(tokens), histograms, tokens,
-                                                  PartTokens(tokens), k, candidates);
+                                                  PartTokens(rows, tokens), k, candidates);
   CheckLaunch("BucketTopK");
 }
 

@@ -115,9 +115,10 @@ void Rerank(const CodeTables& tables, const float* rotated, const KeyIndex& inde
             const int32_t* candidates, int32_t rows, int32_t share, int32_t count, float* estimates,
             cudaStream_t stream) {
   if (rows <= 0 || count <= 0) return;
-  constexpr int kMostBlocks = 512;  // of a row
+  constexpr int kBlocksAtOnce = 1056;  // eight on each of an H200's multiprocessors
   const int groups = kThreads / tables.subspaces * kAtOnce;
-  const dim3 grid(static_cast<unsigned>(std::min((count + groups - 1) / groups, kMostBlocks)),
+  const dim3 grid(static_cast<unsigned>(
+                      std::min((count + groups - 1) / groups, std::max(1, kBlocksAtOnce / rows))),
                   static_cast<unsigned>(rows));
   const int sub = tables.head_dim / tables.subspaces;
   const auto kernel = tables.subspaces == 32  ? RerankKernel<32, 4>

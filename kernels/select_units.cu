@@ -1,5 +1,6 @@
 // Units of different sizes under a budget of tokens: one block a row pools the scores, finds the
-// score at which the budget ends by weighing ever finer bins, and lists the tokens.
+// score at which the budget ends by weighing ever finer bins, and lists the tokens. What a block
+// needs again and again is in shared memory where it fits.
 #include <algorithm>
 #include <string>
 
@@ -18,6 +19,7 @@ constexpr int kBinBits = 11;
 constexpr int kBins = 1 << kBinBits;
 static_assert(kBins == 2 * kThreads);
 constexpr int kMaxGroup = 16;
+constexpr int kListed = 2048;  // chosen units whose places are kept in shared memory
 constexpr float kNever = -1e30f;
 
 // Orders like the float; that of no score at all is 0.
@@ -26,69 +28,78 @@ __device__ uint32_t KeyOf(float score) {
   return bits ^ ((bits >> 31) != 0 ? 0xffffffffu : 0x80000000u);
 }
 
+// Part of a softmax; kNever, which stands for no logit, vanishes once a logit joins it.
+struct Partial {
+  float max, sum;
+};
+
 struct Shared {
-  float max[kWarps], sum[kWarps];
+  Partial of_warp[kMaxGroup][kWarps];
   float log_sum[kMaxGroup];
   uint32_t bins[kBins];
   uint32_t scratch[3][32];
-  uint32_t bin, left;
+  uint32_t highest, lowest, bin, left;
+  int32_t ids[kListed], starts[kListed];
 };
 
 // Log of the sum of exp(scale * score) of each head, over the units that have tokens.
 __device__ void LogSums(const SelectUnitsArgs& args, const float* scores, const int32_t* offsets,
                         Shared& shared) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const int warps = kWarps / args.group;  // of a head
-  const int head = warp / warps;
-  float max = kNever, sum = 0;
-  if (head < args.group) {
-    const float* row = scores + int64_t{head} * args.units;
-    for (int u = warp % warps * 32 + lane; u < args.units; u += warps * 32) {
-      if (offsets[u] == offsets[u + 1]) continue;
-      const float logit = row[u] * args.scale;
-      const float more = fmaxf(max, logit);
-      sum = sum * __expf(max - more) + __expf(logit - more);
-      max = more;
+  for (int h = 0; h < args.group; ++h) {
+    const float* row = scores + int64_t{h} * args.units;
+    Partial partial{kNever, 0};
+#pragma unroll 4
+    for (int u = static_cast<int>(threadIdx.x); u < args.units; u += kThreads) {
+      const float logit = offsets[u] < offsets[u + 1] ? __ldg(row + u) * args.scale : kNever;
+      const float max = fmaxf(partial.max, logit);
+      partial.sum = partial.sum * __expf(partial.max - max) + __expf(logit - max);
+      partial.max = max;
     }
-  }
-  float most = max;
+    float max = partial.max;
 #pragma unroll
-  for (int o = 16; o > 0; o /= 2) most = fmaxf(most, __shfl_xor_sync(kAll, most, o));
-  sum *= __expf(max - most);
+    for (int o = 16; o > 0; o /= 2) max = fmaxf(max, __shfl_xor_sync(kAll, max, o));
+    float sum = partial.sum * __expf(partial.max - max);
 #pragma unroll
-  for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(kAll, sum, o);
-  if (lane == 0) {
-    shared.max[warp] = most;
-    shared.sum[warp] = sum;
+    for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(kAll, sum, o);
+    if (lane == 0) shared.of_warp[h][warp] = {max, sum};
   }
   __syncthreads();
-  if (static_cast<int>(threadIdx.x) < args.group) {
-    const int first = static_cast<int>(threadIdx.x) * warps;
-    float all_max = kNever, all_sum = 0;
-    for (int w = first; w < first + warps; ++w) all_max = fmaxf(all_max, shared.max[w]);
-    for (int w = first; w < first + warps; ++w) {
-      all_sum += shared.sum[w] * __expf(shared.max[w] - all_max);
-    }
-    shared.log_sum[threadIdx.x] = all_max + logf(all_sum);
+  if (warp < args.group) {
+    const Partial partial = shared.of_warp[warp][lane];
+    float max = partial.max;
+#pragma unroll
+    for (int o = 16; o > 0; o /= 2) max = fmaxf(max, __shfl_xor_sync(kAll, max, o));
+    float sum = partial.sum * __expf(partial.max - max);
+#pragma unroll
+    for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(kAll, sum, o);
+    if (lane == 0) shared.log_sum[warp] = max + logf(sum);
   }
   __syncthreads();
 }
 
 // The key at which the budget ends, and in shared.left the tokens left for the units that have it.
-// Needs more tokens than the budget.
+// Needs more tokens than the budget. Bins divide the range that the keys span.
 __device__ uint32_t Threshold(const SelectUnitsArgs& args, const uint32_t* keys,
                               const int32_t* offsets, Shared& shared) {
-  uint32_t prefix = 0, left = static_cast<uint32_t>(args.budget);
-  for (int shift = 32 - kBinBits, bits = kBinBits;; shift -= kBinBits) {
-    bits = shift < 0 ? kBinBits + shift : kBinBits;
-    shift = max(shift, 0);
-    const uint32_t mask = (1u << bits) - 1;
+  const uint32_t span = shared.highest ^ shared.lowest;
+  int shift = 32 - __clz(static_cast<int>(span));  // bits still to find
+  uint32_t prefix = shift < 32 ? shared.highest >> shift : 0;
+  uint32_t left = static_cast<uint32_t>(args.budget);
+  if (shift == 0) {
+    if (threadIdx.x == 0) shared.left = left;
+    __syncthreads();
+  }
+  while (shift > 0) {
+    const int bits = min(shift, kBinBits);
+    shift -= bits;
     shared.bins[threadIdx.x] = shared.bins[threadIdx.x + kThreads] = 0;
     __syncthreads();
     for (int u = static_cast<int>(threadIdx.x); u < args.units; u += kThreads) {
       const uint32_t key = keys[u];
       if ((static_cast<uint64_t>(key) >> (shift + bits)) != prefix) continue;
-      atomicAdd(&shared.bins[key >> shift & mask], static_cast<uint32_t>(offsets[u + 1] - offsets[u]));
+      const auto size = static_cast<uint32_t>(offsets[u + 1] - offsets[u]);
+      if (size > 0) atomicAdd(&shared.bins[key >> shift & ((1u << bits) - 1)], size);
     }
     __syncthreads();
     // From the highest bin down: thread i weighs bins 2 i and 2 i + 1 from the top.
@@ -106,28 +117,60 @@ __device__ uint32_t Threshold(const SelectUnitsArgs& args, const uint32_t* keys,
     __syncthreads();
     prefix = prefix << bits | shared.bin;
     left = shared.left;
-    if (shift == 0) return prefix;
   }
+  return prefix;
 }
 
+template <bool kInShared>
 __global__ void __launch_bounds__(kThreads)
     SelectUnitsKernel(const SelectUnitsArgs args, uint32_t* all_keys, int32_t* all_starts) {
   __shared__ Shared shared;
+  extern __shared__ uint32_t here[];  // keys and offsets
+  const int thread = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(blockIdx.x);
   const float* scores = args.scores + int64_t{row} * args.group * args.units;
   const int64_t list = row / (args.heads / args.kv_heads);
   const int32_t* offsets = args.lists.offsets + list * args.lists.offsets_stride;
   uint32_t* keys = all_keys + int64_t{row} * args.units;
+  if (kInShared) {
+    keys = here;
+    auto* copy = reinterpret_cast<int32_t*>(here + args.units);
+    for (int u = thread; u <= args.units; u += kThreads) copy[u] = offsets[u];
+    offsets = copy;
+  }
+  if (thread == 0) {
+    shared.highest = 0;
+    shared.lowest = 0xffffffffu;
+  }
+  __syncthreads();
   LogSums(args, scores, offsets, shared);
-  for (int u = static_cast<int>(threadIdx.x); u < args.units; u += kThreads) {
+  uint32_t highest = 0, lowest = 0xffffffffu;
+  for (int u = thread; u < args.units; u += kThreads) {
+    if (offsets[u] == offsets[u + 1]) {
+      keys[u] = 0;
+      continue;
+    }
     float most = kNever, sum = 0;
+#pragma unroll 4
     for (int h = 0; h < args.group; ++h) {
-      most = fmaxf(most, scores[int64_t{h} * args.units + u] * args.scale - shared.log_sum[h]);
+      most =
+          fmaxf(most, __ldg(scores + int64_t{h} * args.units + u) * args.scale - shared.log_sum[h]);
     }
+#pragma unroll 4
     for (int h = 0; h < args.group; ++h) {
-      sum += __expf(scores[int64_t{h} * args.units + u] * args.scale - shared.log_sum[h] - most);
+      sum += __expf(__ldg(scores + int64_t{h} * args.units + u) * args.scale - shared.log_sum[h] -
+                    most);
     }
-    keys[u] = offsets[u] == offsets[u + 1] ? 0 : KeyOf(most + logf(sum));
+    const uint32_t key = KeyOf(most + logf(sum));
+    keys[u] = key;
+    highest = max(highest, key);
+    lowest = min(lowest, key);
+  }
+  highest = __reduce_max_sync(kAll, highest);
+  lowest = __reduce_min_sync(kAll, lowest);
+  if (thread % 32 == 0) {
+    atomicMax(&shared.highest, highest);
+    atomicMin(&shared.lowest, lowest);
   }
   __syncthreads();
   const auto all = static_cast<uint32_t>(offsets[args.units] - offsets[0]);
@@ -137,8 +180,7 @@ __global__ void __launch_bounds__(kThreads)
 
   // Each thread has a run of units, so that one sum over the threads before gives its places.
   const int run = (args.units + kThreads - 1) / kThreads;
-  const int begin = min(static_cast<int>(threadIdx.x) * run, args.units);
-  const int end = min(begin + run, args.units);
+  const int begin = min(thread * run, args.units), end = min(begin + run, args.units);
   uint32_t tied = 0, total;
   for (int u = begin; u < end; ++u) {
     if (keys[u] == threshold) tied += static_cast<uint32_t>(offsets[u + 1] - offsets[u]);
@@ -166,30 +208,41 @@ __global__ void __launch_bounds__(kThreads)
   for (int u = begin; u < end; ++u) {
     const uint32_t take = taken(u, ties);
     if (take == 0) continue;
+    if (unit_at < kListed) {
+      shared.ids[unit_at] = u;
+      shared.starts[unit_at] = static_cast<int32_t>(at);
+    }
     ids[unit_at] = u;
     starts[unit_at++] = static_cast<int32_t>(at);
     at += take;
   }
-  if (threadIdx.x == 0) {
+  if (thread == 0) {
     args.unit_count[row] = static_cast<int32_t>(all_units);
     args.token_count[row] = static_cast<int32_t>(all_tokens);
   }
   __syncthreads();
 
+  // Half a warp a unit.
   const int sequence = row / args.heads;
   const int head = row % args.heads * args.kv_heads / args.heads;
   const int64_t base = sequence * args.pool_tokens;
   const int32_t* members = args.lists.members + list * args.lists.members_stride;
   int64_t* source = args.source + int64_t{row} * args.budget;
-  for (int i = static_cast<int>(threadIdx.x / 32); i < static_cast<int>(all_units); i += kWarps) {
-    const int start = starts[i];
-    const int stop =
-        i + 1 < static_cast<int>(all_units) ? starts[i + 1] : static_cast<int>(all_tokens);
-    const int32_t* of_unit = members + offsets[ids[i]];
-    for (int j = static_cast<int>(threadIdx.x % 32); j < stop - start; j += 32) {
-      source[start + j] = (base + of_unit[j]) * args.kv_heads + head;
+  const auto count = static_cast<int>(all_units);
+  const auto start_of = [&](int i) {
+    return i >= count ? static_cast<int>(all_tokens) : i < kListed ? shared.starts[i] : starts[i];
+  };
+  for (int i = thread / 16; i < count; i += kThreads / 16) {
+    const int start = start_of(i), stop = start_of(i + 1);
+    const int32_t* of_unit = members + offsets[i < kListed ? shared.ids[i] : ids[i]];
+    for (int j = thread % 16; j < stop - start; j += 16) {
+      source[start + j] = (base + __ldg(of_unit + j)) * args.kv_heads + head;
     }
   }
+}
+
+int64_t SharedBytes(const SelectUnitsArgs& args) {
+  return (int64_t{2} * args.units + 1) * int64_t{sizeof(uint32_t)};
 }
 
 }  // namespace
@@ -211,7 +264,18 @@ void SelectUnits(const SelectUnitsArgs& args, void* workspace, cudaStream_t stre
   if (args.rows <= 0) return;
   auto* keys = static_cast<uint32_t*>(workspace);
   auto* starts = reinterpret_cast<int32_t*>(keys + int64_t{args.rows} * args.units);
-  SelectUnitsKernel<<<static_cast<unsigned>(args.rows), kThreads, 0, stream>>>(args, keys, starts);
+  const auto rows = static_cast<unsigned>(args.rows);
+  // 99 KiB, less what is declared above, is what every device that we build for has.
+  constexpr int kMostShared = 64 * 1024;
+  if (SharedBytes(args) <= kMostShared) {
+    Check(cudaFuncSetAttribute(SelectUnitsKernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               kMostShared),
+          "cudaFuncSetAttribute");
+    SelectUnitsKernel<true>
+        <<<rows, kThreads, static_cast<size_t>(SharedBytes(args)), stream>>>(args, keys, starts);
+  } else {
+    SelectUnitsKernel<false><<<rows, kThreads, 0, stream>>>(args, keys, starts);
+  }
   CheckLaunch("SelectUnits");
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cuda_error.h"
+#include "kernels/device/tensor_core.cuh"
 #include "kernels/wgkv.h"
 #include "traces/common/error.h"
 
@@ -32,16 +33,6 @@ constexpr int kSharedBytes = kQueryBytes + 2 * kStageBytes + 1024;  // to align 
 template <int kRows>
 __device__ uint32_t At(int row, int piece) {
   return piece / 8 * (kRows * kRowBytes) + row * kRowBytes + ((piece % 8) ^ (row % 8)) * 16;
-}
-
-__device__ void CopyAsync(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-
-__device__ float Exp2(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
 }
 
 __device__ uint32_t Pack(float low, float high) {
@@ -126,27 +117,6 @@ __device__ void AddValues(float (&o)[64], const uint32_t (&weights)[4][4], uint3
 
 __device__ void FenceCopies() {}
 
-__device__ void LoadMatrices(uint32_t (&a)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(from)
-               : "memory");
-}
-
-__device__ void LoadTransposed(uint32_t (&a)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(from)
-               : "memory");
-}
-
-__device__ void MultiplyAdd(float* c, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 __device__ void Scores(float (&s)[32], uint32_t queries, uint32_t keys, int warp) {
   const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
@@ -228,21 +198,31 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int vertical_tiles = (vertical + kKeys - 1) / kKeys;
   const int slash_end = min(first + kQueries, args.tokens);
   const int tiles = vertical_tiles + (slash_end - slash + kKeys - 1) / kKeys;
+  // The numbers of a tile's keys are read a tile before its keys are, so that no copy waits for
+  // them.
+  int token[kKeys / 16];
+  const auto find = [&](int t) {
+#pragma unroll
+    for (int i = 0; i < kKeys / 16; ++i) {
+      const int k = i * 16 + thread / 16;
+      token[i] = t < vertical_tiles ? columns[min(t * kKeys + k, vertical - 1)]
+                                    : min(slash + (t - vertical_tiles) * kKeys + k, slash_end - 1);
+    }
+  };
   const auto load = [&](int t) {
     const uint32_t keys = stages + t % 2 * kStageBytes;
 #pragma unroll
     for (int i = 0; i < kKeys / 16; ++i) {
       const int k = i * 16 + thread / 16;
-      const int token = t < vertical_tiles
-                            ? columns[min(t * kKeys + k, vertical - 1)]
-                            : min(slash + (t - vertical_tiles) * kKeys + k, slash_end - 1);
-      const __nv_bfloat16* from = kv + token * args.kv.token_stride + piece * 8;
+      const __nv_bfloat16* from = kv + token[i] * args.kv.token_stride + piece * 8;
       CopyAsync(keys + At<kKeys>(k, piece), from);
       CopyAsync(keys + kTileBytes + At<kKeys>(k, piece), from + args.kv.value_offset);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
+  find(0);
   load(0);
+  find(1);
 
   float output[64] = {};
   float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {};
@@ -251,7 +231,10 @@ __global__ void __launch_bounds__(kThreads, 2)
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     FenceCopies();
     __syncthreads();
-    if (t + 1 < tiles) load(t + 1);
+    if (t + 1 < tiles) {
+      load(t + 1);
+      find(t + 2);
+    }
     const uint32_t keys = stages + t % 2 * kStageBytes;
     float score[32];
     Scores(score, queries, keys, warp);
@@ -271,6 +254,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         if (t * kKeys + i / 4 * 8 + lane % 4 * 2 + i % 2 >= vertical) score[i] = -INFINITY;
       }
     }
+    float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float largest = maximum[r];
@@ -282,19 +266,20 @@ __global__ void __launch_bounds__(kThreads, 2)
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
       // Of a query that has seen nothing yet everything stays zero.
       const float base = largest == -INFINITY ? 0 : largest * scale;
-      const float factor = Exp2(maximum[r] * scale - base);
+      factor[r] = largest == maximum[r] ? 1 : Exp2(maximum[r] * scale - base);
       maximum[r] = largest;
-      sum[r] *= factor;
+      sum[r] *= factor[r];
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
         if (i / 2 % 2 != r) continue;
         score[i] = Exp2(score[i] * scale - base);
         sum[r] += score[i];
       }
+    }
+    // Maxima soon stop moving: most tiles spare this.
+    if (__any_sync(0xffffffffu, factor[0] != 1 || factor[1] != 1)) {
 #pragma unroll
-      for (int i = 0; i < 64; ++i) {
-        if (i / 2 % 2 == r) output[i] *= factor;
-      }
+      for (int i = 0; i < 64; ++i) output[i] *= factor[i / 2 % 2];
     }
     uint32_t weights[4][4];
 #pragma unroll

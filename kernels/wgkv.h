@@ -19,9 +19,12 @@ struct GateWeights {
 
 /// scores[head][score_stride apart][token] = sigmoid(MLP of a token's keys before and after RoPE),
 /// each divided by its root mean square and rounded to bf16. Row h of the views is KV head h;
-/// values are not read. head_dim 64 or 128, hidden a multiple of 64.
+/// values are not read. head_dim 64 or 128, hidden a multiple of 64. `workspace`:
+/// GateMlpWorkspace() floats, zero before first use; a launch leaves it ready for the next.
+int64_t GateMlpWorkspace(const GateWeights& weights);
 void GateMlp(const GateWeights& weights, const TokenView& before_rope, const TokenView& after_rope,
-             int32_t tokens, float* scores, int64_t score_stride, cudaStream_t stream);
+             int32_t tokens, float* scores, int64_t score_stride, float* workspace,
+             cudaStream_t stream);
 
 /// Appends those of tokens [0, tokens) of each row whose score is at least `threshold`, in order,
 /// to the row's pages: row r's n-th token goes to slot table[r * max_pages + n / page_tokens] of
@@ -50,5 +53,27 @@ struct VerticalSlashArgs {
 /// Causal attention of a prompt where token i sees j if i - j < window or j is admitted. Blocks of
 /// keys that no query of a tile sees are not read. head_dim 128.
 void VerticalSlashAttention(const VerticalSlashArgs& args, cudaStream_t stream);
+
+struct WindowScoreArgs {
+  const __nv_bfloat16* query = nullptr;  ///< [row][queries][group][head_dim]
+  PagedKv cache;                         ///< pages of one head
+  /// [row][stride]: the n-th key is token `place % page_tokens` of slot `place / page_tokens`, and
+  /// its position in the sequence, ascending; counts[row] of them.
+  const int32_t* places = nullptr;
+  const int32_t* positions = nullptr;
+  const int32_t* counts = nullptr;
+  float* scores = nullptr;     ///< [row][stride]
+  float* workspace = nullptr;  ///< WindowScoreWorkspace() floats
+  int32_t rows = 0, stride = 0, queries = 0, group = 0;
+  int32_t first_position = 0;  ///< of the first query; the others follow
+  int32_t smooth = 0;          ///< neighbours, itself included, over which scores are max-pooled
+  float scale = 0;
+};
+
+/// Importance of keys to the last queries (appendix K.1): softmax over the keys not later than a
+/// query, the largest of the group's heads, summed over queries, max-pooled. head_dim 128, groups
+/// of up to 64.
+void WindowScore(const WindowScoreArgs& args, cudaStream_t stream);
+int64_t WindowScoreWorkspace(const WindowScoreArgs& args);
 
 }  // namespace stallcast::kernels

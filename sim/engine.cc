@@ -120,6 +120,7 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
         const bool copy_before = std::holds_alternative<plan::Copy>(before.work);
         gap[i] = op.graph_node && before.graph_node ? Gap::kGraph
                  : copy != copy_before              ? Gap::kCopy
+                 : copy                             ? Gap::kNone  // part of what a copy takes
                                                     : Gap::kKernel;
       }
       lane.push_back(id);
@@ -255,7 +256,9 @@ class EventLoop {
     }
     out_.call_start[At(id)] = Picoseconds(host.free_at);
     out_.call_end[At(id)] = Picoseconds(host.free_at + all);
-    HoldBack(id, host.free_at + first + latency_.launch.count(), {CauseKind::kIssue, id});
+    const bool copy = std::holds_alternative<plan::Copy>(op.work);
+    const Picoseconds latency = copy ? latency_.copy_launch : latency_.launch;
+    HoldBack(id, host.free_at + first + latency.count(), {CauseKind::kIssue, id});
     host.free_at += all;
     Satisfy(id);
   }

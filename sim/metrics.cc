@@ -303,7 +303,8 @@ class Mean {
 
 SelectionMetrics Summarize(const traces::AccessLog& log) {
   SelectionMetrics metrics;
-  int64_t selected = 0, recalled = 0, corrected = 0, cells = 0;
+  int64_t selected = 0, recalled = 0, corrected = 0, cells = 0, keeping = 0, evicted = 0;
+  double kept = 0;
   Mean mass, error, similarity, evictions;
   for (const traces::LayerAccess& layer : log.layers) {
     mass.Add(layer.attention_mass);
@@ -316,7 +317,12 @@ SelectionMetrics Summarize(const traces::AccessLog& log) {
     for (auto cell = layer.flags.begin(); cell != layer.flags.end(); cell += layer.heads) {
       corrected += std::any_of(cell, cell + layer.heads,
                                [](uint8_t flags) { return (flags & traces::kSelectedNow) != 0; });
+      evicted += (*cell & traces::kEvicted) != 0 ? 1 : 0;  // all heads of a layer at once
       ++cells;
+    }
+    for (size_t cell = 0; cell < layer.cached_tokens.size(); ++cell, ++keeping) {
+      const int64_t step = static_cast<int64_t>(cell) / layer.heads;
+      kept += layer.cached_tokens[cell] / static_cast<double>(log.prompt_tokens + step + 1);
     }
   }
   const auto share = [](double part, int64_t whole) {
@@ -329,6 +335,8 @@ SelectionMetrics Summarize(const traces::AccessLog& log) {
   metrics.output_error = error.value();
   metrics.similarity = similarity.value();
   metrics.evictions = evictions.value();
+  metrics.kept = share(kept, keeping);
+  metrics.eviction_rate = keeping > 0 ? share(static_cast<double>(evicted), cells) : share(0, 0);
   return metrics;
 }
 

@@ -67,6 +67,9 @@ struct SelectionMetrics {
   double similarity = 0;  ///< mean of what was compared; NaN: nothing was
   /// Units that left the GPU, mean over steps, layers and selection heads; NaN: not known.
   double evictions = 0;
+  double kept =
+      0;  ///< mean share of the context that the cache holds; NaN where nothing is dropped
+  double eviction_rate = 0;  ///< (step, layer) with an eviction; NaN likewise
 };
 SelectionMetrics Summarize(const traces::AccessLog& log);
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "models/methods/decoder_plan.h"
@@ -46,21 +47,41 @@ int64_t Largest(int64_t top, F fits) {
   return low;
 }
 
-Quantiles SampleSteps(const Simulation& simulation, int32_t samples, int64_t steps,
-                      const std::function<void(double)>& progress) {
-  std::vector<Picoseconds> means(static_cast<size_t>(samples));
-  const auto last = static_cast<size_t>(plan::Index(simulation.plan().step_ends.back()));
-  std::atomic<int32_t> done = 0;
-  tbb::parallel_for(int32_t{0}, samples, [&](int32_t i) {
-    const Execution execution = simulation.Sample(static_cast<uint64_t>(i) + 1);
-    means[static_cast<size_t>(i)] = execution.end[last] / steps;
-    if (progress) progress(static_cast<double>(++done) / samples);
-  });
-  std::sort(means.begin(), means.end());
+void StopIfAsked(const std::stop_token& stop) {
+  if (stop.stop_requested()) throw Cancelled();
+}
+
+Quantiles QuantilesOf(std::vector<Picoseconds> values) {
+  std::sort(values.begin(), values.end());
   const auto at = [&](double q) {
-    return means[static_cast<size_t>(std::lround(q * static_cast<double>(means.size() - 1)))];
+    return values[static_cast<size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
   };
   return {at(0.1), at(0.5), at(0.9)};
+}
+
+// Quantiles of the mean step, and of each step.
+std::pair<Quantiles, std::vector<Quantiles>> SampleSteps(
+    const Simulation& simulation, int32_t samples, const std::function<void(double)>& progress,
+    const std::stop_token& stop) {
+  const std::vector<plan::OpId>& step_ends = simulation.plan().step_ends;
+  const auto count = static_cast<size_t>(samples);
+  std::vector<Picoseconds> means(count);
+  std::vector<std::vector<Picoseconds>> steps(step_ends.size(), std::vector<Picoseconds>(count));
+  std::atomic<int32_t> done = 0;
+  tbb::parallel_for(size_t{0}, count, [&](size_t i) {
+    StopIfAsked(stop);
+    const Execution execution = simulation.Sample(static_cast<uint64_t>(i) + 1);
+    Picoseconds before{0};
+    for (size_t step = 0; step < step_ends.size(); ++step) {
+      const Picoseconds end = execution.end[static_cast<size_t>(plan::Index(step_ends[step]))];
+      steps[step][i] = end - std::exchange(before, end);
+    }
+    means[i] = before / std::ssize(step_ends);
+    if (progress) progress(static_cast<double>(++done) / samples);
+  });
+  std::vector<Quantiles> of_steps;
+  for (std::vector<Picoseconds>& step : steps) of_steps.push_back(QuantilesOf(std::move(step)));
+  return {QuantilesOf(std::move(means)), std::move(of_steps)};
 }
 
 }  // namespace
@@ -75,12 +96,14 @@ struct Predictor::Impl {
   std::map<std::string, std::shared_ptr<const traces::AccessLog>> logs;
 
   std::shared_ptr<const traces::AccessLog> Log(const std::string& name,
-                                               const methods::Method& method) {
+                                               const methods::Method& method,
+                                               const std::stop_token& stop) {
     if (!method.NewPolicy()) return nullptr;
     const auto params = method.Params(/*only_selection=*/true);
     std::string key = name;
     for (const auto& [param, value] : params) key += fmt::format("\n{}={}", param, value);
     const std::lock_guard lock(mutex);
+    StopIfAsked(stop);
     auto& log = logs[key];
     if (!log && cache) log = cache->Load(name, params);
     if (!log) {
@@ -88,10 +111,10 @@ struct Predictor::Impl {
       traces::ReadOptions read;
       read.strict = options.strict;
       const traces::Trace tensors = traces::ReadTrace(path, read);
-      std::function<void(double)> progress;
-      if (options.progress) {
-        progress = [this, &name](double share) { options.progress("replaying " + name, share); };
-      }
+      const auto progress = [this, &name, &stop](double share) {
+        StopIfAsked(stop);
+        if (options.progress) options.progress("replaying " + name, share);
+      };
       // While this thread holds the lock it must not take up other work, which may want the lock.
       tbb::this_task_arena::isolate([&] {
         log = std::make_shared<const traces::AccessLog>(
@@ -120,12 +143,13 @@ Predictor::~Predictor() = default;
 const traces::proto::TraceInfo& Predictor::info() const { return impl_->info; }
 const traces::ReadReport& Predictor::report() const { return impl_->report; }
 
-std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& request) {
+std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& request,
+                                                        const std::stop_token& stop) {
   const methods::NamedMethod named = methods::MakeMethod(request.method, request.params);
-  return impl_->Log(named.info->name, *named.method);
+  return impl_->Log(named.info->name, *named.method, stop);
 }
 
-PreparedRun Predictor::Prepare(PredictRequest& run) {
+PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop) {
   const traces::proto::TraceInfo& trace = info();
   const std::string where = impl_->path.string();
   PreparedRun out;
@@ -138,7 +162,7 @@ PreparedRun Predictor::Prepare(PredictRequest& run) {
   if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
   method.Check(model, run.context);
 
-  out.log = impl_->Log(out.method.info->name, method);
+  out.log = impl_->Log(out.method.info->name, method, stop);
   const auto traced = static_cast<int32_t>(out.log ? out.log->steps : trace.decode_steps());
   if (run.steps == 0) run.steps = traced;
   if (run.steps < 1) {
@@ -159,14 +183,15 @@ PreparedRun Predictor::Prepare(PredictRequest& run) {
 
 Prediction Predictor::Predict(const PredictRequest& request) { return Predict(request, nullptr); }
 
-Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* timeline) {
+Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* timeline,
+                              const std::stop_token& stop) {
   Prediction out;
   out.request = request;
   PredictRequest& run = out.request;
   const traces::proto::TraceInfo& trace = info();
   hardware::Profile profile = hardware::FindProfile(run.machine);
   for (const auto& [path, value] : run.machine_overrides) hardware::Set(profile, path, value);
-  const PreparedRun prepared = Prepare(run);
+  const PreparedRun prepared = Prepare(run, stop);
   const methods::PlanInput& input = prepared.input;
   const llm::Model& model = input.model;
   const methods::Method& method = *prepared.method.method;
@@ -178,21 +203,26 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
 
   const hardware::CostModel costs(std::move(profile));
   {
+    StopIfAsked(stop);
     const plan::Plan plan = methods::WriteDecode(method, input);
+    StopIfAsked(stop);
     const Simulation simulation(plan, costs);
     const Execution execution = simulation.Run();
+    StopIfAsked(stop);
     out.metrics = Measure(simulation, execution, run.batch);
     if (run.samples > 0) {
       std::function<void(double)> progress;
       if (impl_->options.progress) {
         progress = [&](double share) { impl_->options.progress("sampling " + run.method, share); };
       }
-      out.sampled = SampleSteps(simulation, run.samples, run.steps, progress);
+      std::tie(out.sampled, out.sampled_steps) =
+          SampleSteps(simulation, run.samples, progress, stop);
     }
     if (timeline) *timeline = ToTimeline(simulation, execution);
     out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
   }
   if (run.prefill) {
+    StopIfAsked(stop);
     const plan::Plan plan = methods::WritePrefill(method, input);
     out.prefill = Simulation(plan, costs).Run().end_of_all;
   }
@@ -218,7 +248,9 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
                      .attention_mass = 1,
                      .output_error = 0,
                      .similarity = std::numeric_limits<double>::quiet_NaN(),
-                     .evictions = 0};
+                     .evictions = 0,
+                     .kept = std::numeric_limits<double>::quiet_NaN(),
+                     .eviction_rate = std::numeric_limits<double>::quiet_NaN()};
   }
 
   out.weights = model.WeightBytes();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,9 @@ struct Prediction {
   std::map<std::string, std::string> params;  ///< all, canonical
   Metrics metrics;
   SelectionMetrics selection;
-  std::optional<Quantiles> sampled;    ///< of the mean step
-  std::optional<Picoseconds> prefill;  ///< time to the first decode step
+  std::optional<Quantiles> sampled;      ///< of the mean step
+  std::vector<Quantiles> sampled_steps;  ///< of each step; empty without samples
+  std::optional<Picoseconds> prefill;    ///< time to the first decode step
   methods::Footprint footprint;
   Bytes weights = 0;
   Bytes gpu_memory = 0;         ///< weights + footprint
@@ -64,6 +66,9 @@ struct PredictorOptions {
   std::function<void(const std::string& what, double share)> progress;
 };
 
+/// Thrown by a prediction that was asked to stop.
+struct Cancelled {};
+
 /// A trace opened for predictions. Access logs are cached beside it (or in the user's cache folder
 /// where that cannot be written), keyed by content hash, method and selection parameters, so only
 /// the first prediction of a method replays.
@@ -74,13 +79,16 @@ class Predictor {
   ~Predictor();
 
   Prediction Predict(const PredictRequest& request);
-  /// The same with the timeline of the nominal run.
-  Prediction Predict(const PredictRequest& request, traces::Timeline* timeline);
+  /// The same with the timeline of the nominal run, where it is not null. Throws Cancelled soon
+  /// after `stop` was requested: between layers of a replay, plans, runs and samples.
+  Prediction Predict(const PredictRequest& request, traces::Timeline* timeline,
+                     const std::stop_token& stop = {});
   /// What Predict() writes its plan from: the same plan can be run on a GPU. Fills in context and
   /// steps.
-  PreparedRun Prepare(PredictRequest& request);
+  PreparedRun Prepare(PredictRequest& request, const std::stop_token& stop = {});
   /// The log of a method, from the cache or replayed. Null for methods that select nothing.
-  std::shared_ptr<const traces::AccessLog> Log(const PredictRequest& request);
+  std::shared_ptr<const traces::AccessLog> Log(const PredictRequest& request,
+                                               const std::stop_token& stop = {});
 
   const traces::proto::TraceInfo& info() const;
   const traces::ReadReport& report() const;

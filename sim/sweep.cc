@@ -13,68 +13,73 @@ namespace stallcast::sim {
 namespace {
 
 // Replays use all cores by themselves, so they come before the points are spread over the cores.
-void ReplayAll(Predictor& predictor, const std::vector<const GridPoint*>& points) {
+void ReplayAll(Predictor& predictor, std::span<const GridPoint> points,
+               const std::function<bool(size_t)>& wanted, const std::stop_token& stop) {
   std::set<std::pair<std::string, std::map<std::string, std::string>>> replayed;
-  for (const GridPoint* point : points) {
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (wanted && !wanted(i)) continue;
     try {
-      const PredictRequest& request = point->request;
+      const PredictRequest& request = points[i].request;
       const methods::NamedMethod method = methods::MakeMethod(request.method, request.params);
       if (replayed.insert({method.info->name, method.method->Params(true)}).second) {
-        predictor.Log(request);
+        predictor.Log(request, stop);
       }
     } catch (const Error&) {
-      // Each point that meets this error is stored with it.
+      // Each point that meets this error reports it.
     }
   }
 }
 
 }  // namespace
 
+void PredictAll(Predictor& predictor, std::span<const GridPoint> points,
+                const std::function<void(PointResult&&)>& done,
+                const std::function<bool(size_t)>& wanted, const std::stop_token& stop) {
+  std::mutex mutex;
+  const auto predict = [&](size_t i) {
+    if (stop.stop_requested() || (wanted && !wanted(i))) return;
+    PointResult result{.point = i, .prediction = {}, .problem = {}};
+    try {
+      result.prediction = predictor.Predict(points[i].request, nullptr, stop);
+    } catch (const std::exception& error) {
+      result.problem = error.what();
+    }
+    const std::lock_guard lock(mutex);
+    done(std::move(result));
+  };
+  try {
+    ReplayAll(predictor, points, wanted, stop);
+    tbb::parallel_for(
+        tbb::blocked_range<size_t>(0, points.size(), 1),
+        [&](const tbb::blocked_range<size_t>& range) {
+          for (size_t i = range.begin(); i != range.end(); ++i) predict(i);
+        },
+        tbb::simple_partitioner());
+  } catch (const Cancelled&) {
+  }
+}
+
 SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, ResultStore& store,
                   bool again, const std::function<void(int64_t)>& progress) {
   const std::string trace = predictor.report().content_hash;
+  const auto missing = [&](size_t i) { return again || !store.Has(points[i].key, trace); };
   SweepCounts counts;
-  std::vector<const GridPoint*> missing;
-  for (const GridPoint& point : points) {
-    if (!again && store.Has(point.key, trace)) {
-      ++counts.present;
-    } else {
-      missing.push_back(&point);
-    }
-  }
-  ReplayAll(predictor, missing);
-
-  std::mutex mutex;
-  const auto finish = [&](int64_t& count) {
-    const std::lock_guard lock(mutex);
-    ++count;
-    if (progress) progress(counts.present + counts.done + counts.failed);
-  };
-  tbb::parallel_for(
-      tbb::blocked_range<size_t>(0, missing.size(), 1),
-      [&](const tbb::blocked_range<size_t>& range) {
-        for (size_t i = range.begin(); i != range.end(); ++i) {
-          const GridPoint& point = *missing[i];
-          if (!again && store.Has(point.key, trace)) {  // another process was faster
-            finish(counts.present);
-            continue;
-          }
-          std::optional<Prediction> prediction;
-          std::string message;
-          try {
-            prediction = predictor.Predict(point.request);
-          } catch (const std::exception& error) {
-            message = error.what();
-          }
-          if (prediction) {
-            store.Put(point, trace, *prediction);
-          } else {
-            store.PutFailure(point, trace, message);
-          }
-          finish(prediction ? counts.done : counts.failed);
+  for (size_t i = 0; i < points.size(); ++i) counts.present += missing(i) ? 0 : 1;
+  PredictAll(
+      predictor, points,
+      [&](PointResult&& result) {
+        const GridPoint& point = points[result.point];
+        if (result.prediction) {
+          store.Put(point, trace, *result.prediction);
+        } else {
+          store.PutFailure(point, trace, result.problem);
         }
+        ++(result.prediction ? counts.done : counts.failed);
+        if (progress) progress(counts.present + counts.done + counts.failed);
       },
-      tbb::simple_partitioner());
+      missing);
+  // Another process may have been faster with some.
+  counts.present = std::ssize(points) - counts.done - counts.failed;
   return counts;
 }
 

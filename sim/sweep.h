@@ -2,13 +2,32 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
+#include <stop_token>
+#include <string>
 #include <vector>
 
 #include "sim/grid.h"
 #include "sim/result_store.h"
 
 namespace stallcast::sim {
+
+/// A point and what came of it.
+struct PointResult {
+  size_t point = 0;                      ///< index into the points asked for
+  std::optional<Prediction> prediction;  ///< none: it cannot be predicted
+  std::string problem;                   ///< why
+};
+
+/// Predicts points over all cores, after the replays that they need. Each result is handed to
+/// `done` as soon as it is there, from any thread, one call at a time. Where `wanted` is given, a
+/// point is left out when it returns false just before its turn. Once `stop` is requested no
+/// further point is begun, and those under way give no result.
+void PredictAll(Predictor& predictor, std::span<const GridPoint> points,
+                const std::function<void(PointResult&&)>& done,
+                const std::function<bool(size_t point)>& wanted = {},
+                const std::stop_token& stop = {});
 
 struct SweepCounts {
   int64_t done = 0;     ///< predicted now

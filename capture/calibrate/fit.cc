@@ -100,9 +100,15 @@ hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
     return Misfit(fit, timed);
   });
   apply(values);
+  std::vector<double> host;
+  for (const TimedWork& each : timed) host.push_back(each.host);
+  const auto middle = host.begin() + static_cast<std::ptrdiff_t>(host.size() / 2);
+  std::nth_element(host.begin(), middle, host.end());
+  fit.host_s = *middle;
   for (const TimedWork& each : timed) {
-    fit.points.push_back(
-        {plan::ShapeOf(each.work), each.seconds, each.seconds / Law(fit, plan::Count(each.work))});
+    fit.points.push_back({plan::ShapeOf(each.work), each.seconds,
+                          each.seconds / Law(fit, plan::Count(each.work)),
+                          fit.host_s > 0 ? each.host / fit.host_s : 1});
   }
   // Each point from the others.
   double sum = 0;

@@ -21,6 +21,7 @@ Line FitLine(std::span<const double> x, std::span<const double> y);
 struct TimedWork {
   plan::Work work;
   double seconds = 0;
+  double host = 0;  ///< of each kernel launched
 };
 
 /// The law of a kind through its timed works, each with its factor: fixed time and bandwidth from

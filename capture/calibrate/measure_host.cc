@@ -132,14 +132,27 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   profile.host_graph_node = line.b;
 
   // The whole of launch, run and synchronisation; MeasureGaps() splits it.
+  const auto sync = [&] { Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize"); };
   const double round_trip = watch.WallTime(
       [&] {
         kernels::Nothing(watch.stream());
-        watch.Finish();
+        sync();
       },
-      101);
+      201);
   profile.host_sync = std::max((round_trip - profile.host_launch) / 2, 1e-7);
   profile.device_launch_latency = profile.host_sync;
+
+  // Likewise of a copy of four bytes; without what MeasureGaps() gives to the synchronisation it
+  // becomes the latency.
+  const Buffer<int> host(1, Memory::kPinned), device(1);
+  profile.device_copy_latency = watch.WallTime(
+      [&] {
+        Check(cudaMemcpyAsync(host.get(), device.get(), sizeof(int), cudaMemcpyDeviceToHost,
+                              watch.stream()),
+              "cudaMemcpyAsync");
+        sync();
+      },
+      201);
   MeasureHandoff(profile);
   MeasureGather(profile);
   profile.host_spread = 0.1;

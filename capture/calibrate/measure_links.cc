@@ -32,7 +32,9 @@ double CopyTime(Stopwatch& watch, Ends& ends, int64_t bytes, bool down) {
   const int count =
       static_cast<int>(std::clamp<int64_t>(kPool / std::max<int64_t>(bytes, 1) / 2, 2, 200));
   return watch.Period(count, [&](int i) {
-    const int64_t at = int64_t{i} * bytes % (kPool - bytes + 1) / 16 * 16;
+    // Scattered over the pool, as the pages of a recall are.
+    const int64_t places = std::max<int64_t>(1, kPool / bytes);
+    const int64_t at = int64_t{i} * 7919 % places * bytes;
     std::byte* host = ends.host.get() + at;
     std::byte* device = ends.device.get() + at;
     Copy(down ? device : host, down ? host : device, bytes,

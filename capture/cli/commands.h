@@ -8,5 +8,6 @@ namespace stallcast::cli {
 void AddRecord(CLI::App& app);
 /// Only with the CUDA toolkit.
 void AddRun(CLI::App& app);
+void AddCalibrate(CLI::App& app);
 
 }  // namespace stallcast::cli

@@ -10,6 +10,8 @@ constexpr const char* kOverview =
 Examples:
   stallcast-gpu run traces/samples/code-32k.kvt --method full,freekv --model llama-3.1-8b
       decode steps with real kernels, beside what is predicted for them
+  stallcast-gpu calibrate --name my-gpu
+      a hardware profile of this machine for `stallcast predict --machine my-gpu.toml`
   stallcast-gpu record -o run.kvt -- python3 serve.py
       any CUDA program: its kernels, copies, waits and calls as a timeline)";
 
@@ -18,7 +20,7 @@ Examples:
 int main(int argc, char** argv) {
   using namespace stallcast::cli;
 #ifdef STALLCAST_GPU_COMMANDS
-  return RunProgram({"stallcast-gpu", kOverview, {AddRun, AddRecord}}, argc, argv);
+  return RunProgram({"stallcast-gpu", kOverview, {AddRun, AddCalibrate, AddRecord}}, argc, argv);
 #else
   return RunProgram({"stallcast-gpu", kOverview, {AddRecord}}, argc, argv);
 #endif

@@ -88,7 +88,11 @@ int RecordCommand::Run() const {
   Ended without;
   if (measure_overhead) {
     without = RunProgramOf(*this, [] {});
-    if (without.status != 0) return without.status;
+    if (without.status != 0) {
+      fmt::print(stderr, "stallcast-gpu: {} ended with status {} without recording; not recorded\n",
+                 program[0], without.status);
+      return without.status;
+    }
   }
   fs::remove(path);  // of an earlier run; processes of this one tell by it who is first
   const Ended ended = RunProgramOf(*this, [&] {

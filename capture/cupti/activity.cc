@@ -2,8 +2,6 @@
 
 #include <string_view>
 
-#include "capture/cupti/names.h"
-
 namespace stallcast::capture {
 namespace {
 
@@ -53,6 +51,13 @@ void ActivityParser::Parse(uint8_t* buffer, size_t bytes, TimelineAssembler& ass
   if (result == CUPTI_ERROR_INVALID_KIND) assembler.AddDropped(1);  // it never ended
 }
 
+int64_t ActivityParser::Count(uint8_t* buffer, size_t bytes) const {
+  CUpti_Activity* activity = nullptr;
+  int64_t records = 0;
+  while (cupti_.ActivityGetNextRecord(buffer, bytes, &activity) == CUPTI_SUCCESS) ++records;
+  return records;
+}
+
 void ActivityParser::Add(const CUpti_Activity& activity, TimelineAssembler& assembler) const {
   switch (activity.kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
@@ -88,14 +93,16 @@ void ActivityParser::Add(const CUpti_Activity& activity, TimelineAssembler& asse
     case CUPTI_ACTIVITY_KIND_RUNTIME:
     case CUPTI_ACTIVITY_KIND_DRIVER: {
       const auto& call = As<CUpti_ActivityAPI>(activity);
-      const auto& names =
+      const auto& calls =
           activity.kind == CUPTI_ACTIVITY_KIND_RUNTIME ? runtime_calls_ : driver_calls_;
-      const bool known = call.cbid < names.size() && !names[call.cbid].empty();
-      assembler.Add(CallRecord{.name = known ? std::string_view(names[call.cbid]) : "CUDA call",
-                               .start_ns = static_cast<int64_t>(call.start),
-                               .end_ns = static_cast<int64_t>(call.end),
-                               .correlation = call.correlationId,
-                               .thread = call.threadId});
+      const bool known = call.cbid < calls.size();
+      if (known && !calls[call.cbid].recorded) break;
+      assembler.Add(
+          CallRecord{.name = known ? std::string_view(calls[call.cbid].name) : "CUDA call",
+                     .start_ns = static_cast<int64_t>(call.start),
+                     .end_ns = static_cast<int64_t>(call.end),
+                     .correlation = call.correlationId,
+                     .thread = call.threadId});
       break;
     }
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {

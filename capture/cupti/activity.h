@@ -5,10 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "capture/cupti/library.h"
+#include "capture/cupti/names.h"
 #include "capture/timeline_assembler.h"
 
 namespace stallcast::capture {
@@ -21,17 +21,19 @@ class ActivityParser {
 
   explicit ActivityParser(const Cupti& cupti);
 
-  const std::vector<std::string>& runtime_calls() const { return runtime_calls_; }
-  const std::vector<std::string>& driver_calls() const { return driver_calls_; }
+  const std::vector<CallName>& runtime_calls() const { return runtime_calls_; }
+  const std::vector<CallName>& driver_calls() const { return driver_calls_; }
 
   /// Hands every record of a buffer to the assembler; incomplete ones count as dropped.
   void Parse(uint8_t* buffer, size_t bytes, TimelineAssembler& assembler) const;
+  /// Records in a buffer.
+  int64_t Count(uint8_t* buffer, size_t bytes) const;
 
  private:
   void Add(const CUpti_Activity& activity, TimelineAssembler& assembler) const;
 
   const Cupti& cupti_;
-  const std::vector<std::string> runtime_calls_, driver_calls_;
+  const std::vector<CallName> runtime_calls_, driver_calls_;
 };
 
 }  // namespace stallcast::capture

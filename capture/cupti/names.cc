@@ -35,6 +35,12 @@ bool IsQuestion(std::string_view name) {
   return HoldsOneOf(name, kQuestions);
 }
 
+bool IsWork(std::string_view name) {
+  static constexpr std::array<std::string_view, 7> kWork = {
+      "Launch", "Memcpy", "Memset", "Synchronize", "WaitEvent", "WaitValue", "WriteValue"};
+  return HoldsOneOf(name, kWork);
+}
+
 }  // namespace
 
 std::string_view CopyName(uint8_t copy_kind, uint8_t src_kind, uint8_t dst_kind) {
@@ -70,26 +76,17 @@ std::string_view WaitName(CUpti_ActivitySynchronizationType type) {
   }
 }
 
-std::vector<std::string> CallNames(const Cupti& cupti, CUpti_CallbackDomain domain) {
-  const uint32_t count = domain == CUPTI_CB_DOMAIN_RUNTIME_API
-                             ? uint32_t{CUPTI_RUNTIME_TRACE_CBID_SIZE}
-                             : uint32_t{CUPTI_DRIVER_TRACE_CBID_SIZE};
-  std::vector<std::string> names(count);
-  for (uint32_t id = 1; id < count; ++id) {
+std::vector<CallName> CallNames(const Cupti& cupti, CUpti_CallbackDomain domain) {
+  const bool runtime = domain == CUPTI_CB_DOMAIN_RUNTIME_API;
+  std::vector<CallName> calls(runtime ? size_t{CUPTI_RUNTIME_TRACE_CBID_SIZE}
+                                      : size_t{CUPTI_DRIVER_TRACE_CBID_SIZE});
+  for (uint32_t id = 1; id < calls.size(); ++id) {
     const char* name = nullptr;
-    if (cupti.GetCallbackName(domain, id, &name) == CUPTI_SUCCESS && name != nullptr) {
-      names[id] = WithoutVersion(name);
-    }
+    if (cupti.GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) continue;
+    calls[id].name = WithoutVersion(name);
+    calls[id].recorded = !IsQuestion(name) && (runtime || IsWork(name));
   }
-  return names;
-}
-
-bool IsRecordedRuntimeCall(std::string_view name) { return !name.empty() && !IsQuestion(name); }
-
-bool IsRecordedDriverCall(std::string_view name) {
-  static constexpr std::array<std::string_view, 7> kWork = {
-      "Launch", "Memcpy", "Memset", "Synchronize", "WaitEvent", "WaitValue", "WriteValue"};
-  return HoldsOneOf(name, kWork) && !IsQuestion(name);
+  return calls;
 }
 
 }  // namespace stallcast::capture

@@ -94,7 +94,7 @@ void CUPTIAPI BufferCompleted(CUcontext context, uint32_t stream, uint8_t* buffe
   const bool taken = session->thread->Post([session, own, valid_bytes](TimelineAssembler& to) {
     session->parser.Parse(own.get(), valid_bytes, to);
   });
-  if (!taken) session->thread->AddDropped(1);
+  if (!taken) session->thread->AddDropped(session->parser.Count(own.get(), valid_bytes));
 }
 
 // The ids that this thread has pushed, for graph nodes that it makes.
@@ -123,7 +123,7 @@ std::string Text(const Cupti& cupti, CUptiResult result) {
              : fmt::format("error {}", static_cast<int>(result));
 }
 
-class CuptiSource : public ActivitySource {
+class CuptiSource final : public ActivitySource {
  public:
   CuptiSource() : cupti_(LoadCupti()) { Subscribe(); }
   ~CuptiSource() override { Stop(); }
@@ -161,7 +161,7 @@ class CuptiSource : public ActivitySource {
 
   void Subscribe();
   void Check(CUptiResult result, const char* what) const;
-  void EnableCalls(bool enable) const;
+  void EnableCalls() const;
   void FlushNow() const { cupti_.ActivityFlushAll(0); }
 
   const Cupti& cupti_;
@@ -177,7 +177,7 @@ class CuptiSource : public ActivitySource {
 };
 
 void CuptiSource::Subscribe() {
-  std::array<char, 2 * CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> holder = {};
+  std::array<char, size_t{2}* CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> holder = {};
   CUpti_SubscriberParams params = {};
   params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
   params.subscriberName = "Stallcast";
@@ -188,8 +188,9 @@ void CuptiSource::Subscribe() {
   subscriber_ = nullptr;
   if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
     holder.back() = '\0';
-    throw Error(holder[0] != '\0' ? fmt::format("held by '{}'", holder.data())
-                                  : "held by another profiler or debugger",
+    const std::string name = holder.data();
+    const bool named = !name.empty() && name.find("<not provided>") == std::string::npos;
+    throw Error(named ? fmt::format("held by '{}'", name) : "held by another profiler or debugger",
                 "CUPTI", "record without it: only one at a time can watch a process");
   }
   throw Error(fmt::format("cannot start: {}", Text(cupti_, result)), "CUPTI",
@@ -202,15 +203,20 @@ void CuptiSource::Check(CUptiResult result, const char* what) const {
               "check that driver and CUDA toolkit fit together, and that profiling is allowed");
 }
 
-void CuptiSource::EnableCalls(bool enable) const {
-  const auto for_each = [&](const std::vector<std::string>& names, auto recorded, auto function) {
-    for (uint32_t id = 0; id < names.size(); ++id) {
-      if (recorded(names[id])) function(id, enable ? 1 : 0);
+// All calls are enabled, then those that are not recorded disabled: the other way round, calls one
+// by one, CUPTI 13.0 records none where a context exists already (seen on an H200).
+void CuptiSource::EnableCalls() const {
+  const auto enable = [&](CUpti_ActivityKind kind, const std::vector<CallName>& calls,
+                          auto enable_one) {
+    Check(cupti_.ActivityEnable(kind), "record CUDA calls");
+    for (uint32_t id = 1; id < calls.size(); ++id) {
+      if (!calls[id].recorded && !calls[id].name.empty()) enable_one(id, 0);
     }
   };
-  for_each(session_->parser.runtime_calls(), IsRecordedRuntimeCall,
-           cupti_.ActivityEnableRuntimeApi);
-  for_each(session_->parser.driver_calls(), IsRecordedDriverCall, cupti_.ActivityEnableDriverApi);
+  enable(CUPTI_ACTIVITY_KIND_RUNTIME, session_->parser.runtime_calls(),
+         cupti_.ActivityEnableRuntimeApi);
+  enable(CUPTI_ACTIVITY_KIND_DRIVER, session_->parser.driver_calls(),
+         cupti_.ActivityEnableDriverApi);
 }
 
 void CuptiSource::Start(std::shared_ptr<RecordThread> thread, const GpuRecorderOptions& options) {
@@ -228,7 +234,7 @@ void CuptiSource::Start(std::shared_ptr<RecordThread> thread, const GpuRecorderO
   for (const CUpti_ActivityKind kind : kKinds) {
     Check(cupti_.ActivityEnable(kind), "record GPU activity");
   }
-  EnableCalls(true);
+  EnableCalls();
   nvtx_ = options.nvtx;
   if (nvtx_) Check(cupti_.ActivityEnable(CUPTI_ACTIVITY_KIND_MARKER), "record NVTX ranges");
   flusher_ = std::thread([this, period = options.flush_period] {
@@ -255,8 +261,9 @@ bool CuptiSource::Stop() {
     if (flusher_.joinable()) flusher_.join();
     if (session_ != nullptr) {
       cupti_.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-      EnableCalls(false);
       for (const CUpti_ActivityKind kind : kKinds) cupti_.ActivityDisable(kind);
+      cupti_.ActivityDisable(CUPTI_ACTIVITY_KIND_RUNTIME);
+      cupti_.ActivityDisable(CUPTI_ACTIVITY_KIND_DRIVER);
       if (nvtx_) cupti_.ActivityDisable(CUPTI_ACTIVITY_KIND_MARKER);
       cupti_.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
       size_t dropped = 0;

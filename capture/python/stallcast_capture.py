@@ -891,13 +891,13 @@ class Timeline:
         self._title = title
         self._recorder = None
         self.stats = _GpuStats()
-
-    def __enter__(self):
         self._library = _Library()
         # NVTX looks here at its first range; the library passes it on to the CUPTI in use.
         injected = os.path.join(os.path.dirname(self._library.path), INJECTED_NAME)
         if os.path.isfile(injected):
             os.environ.setdefault("NVTX_INJECTION64_PATH", injected)
+
+    def __enter__(self):
         recorder = ctypes.c_void_p()
         self._library.gpu_recorder_open(
             os.fsencode(self.path), _text(self._title), ctypes.byref(recorder)
@@ -926,8 +926,9 @@ class Timeline:
 
 def timeline(path, title=""):
     """A context manager that records what the GPU does inside it into the file `path`; its step()
-    says which step CUDA calls belong to. Raises CaptureError, where another profiler (torch's own,
-    Nsight) holds CUPTI too."""
+    says which step CUDA calls belong to. NVTX ranges are recorded where this is called before the
+    first one of the process. Raises CaptureError, also where another profiler (torch's own, Nsight)
+    holds CUPTI."""
     return Timeline(path, title)
 
 
@@ -1171,6 +1172,7 @@ def _run(options):
     if options.decode < 0 or options.chunk < 0 or options.query_window < 0:
         raise CaptureError("a negative number of tokens", "command line", "give 0 or more")
     _Library()  # its absence shows before the model is loaded and run
+    gpu = timeline(options.timeline, title=_own_command()) if options.timeline else None
     model = _load_model(options)
     tokens = _load_tokens(options, model)
     limit = getattr(_text_config(model), "max_position_embeddings", None) or sys.maxsize
@@ -1227,9 +1229,8 @@ def _run(options):
     total = time.perf_counter() - begin
     if timed:
         without += run.decode(timed)
-    if options.timeline:
-        # Last: CUDA stays slower after it.
-        with timeline(options.timeline, title=_own_command()) as gpu:
+    if gpu:
+        with gpu:
             traced = run.decode(timed, gpu.step)
 
     print(f"model    {model.config.model_type}, {_describe_machine(model.device)}")
@@ -1245,7 +1246,7 @@ def _run(options):
         )
     elif with_recording:
         print(f"step     {1e3 * statistics.median(with_recording):.3f} ms recording, median")
-    if options.timeline:
+    if gpu:
         print(
             f"timeline {options.timeline}: {gpu.stats.rows:,} rows, {gpu.stats.dropped:,} records "
             f"dropped; step {_change(statistics.median(traced), statistics.median(without))}"

@@ -14,6 +14,11 @@ inline __device__ void CopyAsync(uint32_t to, const void* from, int bytes) {
                : "memory");
 }
 
+/// All 16 bytes.
+inline __device__ void CopyAsync(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
 inline __device__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 template <int kPending>
@@ -38,8 +43,7 @@ inline __device__ void LoadTransposed(uint32_t (&a)[4], uint32_t from) {
 
 /// c += a (16 x 16, row-major) b (16 x 8, column-major). Of c a thread has row lane / 4 (c[0],
 /// c[1]) and 8 further (c[2], c[3]), columns 2 * (lane % 4) and the next.
-inline __device__ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                   uint32_t b1) {
+inline __device__ void MultiplyAdd(float* c, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])

@@ -155,8 +155,10 @@ class Coster {
  private:
   OpCost Launched() const {
     OpCost cost;
-    cost.host = cost.first_call =
-        Time(fit_.host_s > 0 ? fit_.host_s : profile_.host_launch * counts_.launches);
+    const double call = fit_.host_s > 0
+                            ? fit_.host_s * FactorAt(shape_, fit_.points, &KernelPoint::host_factor)
+                            : profile_.host_launch;
+    cost.host = cost.first_call = Time(call * counts_.launches);
     return cost;
   }
 
@@ -202,7 +204,8 @@ class Coster {
 
 }  // namespace
 
-double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points) {
+double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points,
+                double KernelPoint::*factor) {
   constexpr double kPriorOctaves = 2;
   const auto weight = [](double square) { return 1 / (square * square); };
   double sum = 0, weights = weight(kPriorOctaves * kPriorOctaves);
@@ -212,8 +215,8 @@ double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> poi
       const double octaves = std::log2(shape[i] / point.shape[i]);
       square += octaves * octaves;
     }
-    if (square < 1e-9) return point.factor;
-    sum += weight(square) * std::log(point.factor);
+    if (square < 1e-9) return point.*factor;
+    sum += weight(square) * std::log(point.*factor);
     weights += weight(square);
   }
   return std::exp(sum / weights);
@@ -226,6 +229,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
     if (fit != profile_.kernels.end()) fits_[static_cast<size_t>(kind)] = fit->second;
   }
   latencies_ = {.launch = FromSeconds(profile_.device_launch_latency),
+                .copy_launch = FromSeconds(profile_.device_copy_latency),
                 .gap = FromSeconds(profile_.device_gap),
                 .copy_gap = FromSeconds(profile_.device_copy_gap),
                 .event = FromSeconds(profile_.device_event_latency),

@@ -60,11 +60,12 @@ struct OpCost {
 
 /// Fixed times between ops.
 struct Latencies {
-  Picoseconds launch{0};     ///< issue to start on an idle stream
-  Picoseconds gap{0};        ///< previous op of the lane to this one
-  Picoseconds copy_gap{0};   ///< the same between a kernel and a copy
-  Picoseconds event{0};      ///< end of a waited-for op on another lane to this one's start
-  Picoseconds graph_gap{0};  ///< `gap` inside a CUDA graph
+  Picoseconds launch{0};       ///< issue to start on an idle stream
+  Picoseconds copy_launch{0};  ///< the same of a copy
+  Picoseconds gap{0};          ///< previous op of the lane to this one
+  Picoseconds copy_gap{0};     ///< the same between a kernel and a copy
+  Picoseconds event{0};        ///< end of a waited-for op on another lane to this one's start
+  Picoseconds graph_gap{0};    ///< `gap` inside a CUDA graph
   Picoseconds event_record{0}, stream_wait{0};  ///< host calls
   Picoseconds host_sync{0};                     ///< end of a waited-for op to the host going on
   Picoseconds host_handoff{0};
@@ -74,7 +75,8 @@ struct Latencies {
 /// points, each with weight 1/d^4, d being its distance in octaves of the shape's sizes, and of a 0
 /// at two octaves. So a timed shape costs what was timed, one between its neighbours what they
 /// suggest, and one far from all what the law says.
-double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points);
+double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points,
+                double KernelPoint::*factor = &KernelPoint::factor);
 
 /// Costs of ops on one machine.
 ///

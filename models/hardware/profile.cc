@@ -48,6 +48,8 @@ constexpr ProfileField kFields[] = {
     {"host.spread", kNumber, &Profile::host_spread, "relative standard deviation of host work"},
     {"device.launch_latency", kTime, &Profile::device_launch_latency,
      "launch call's return to start on an idle GPU"},
+    {"device.copy_latency", kTime, &Profile::device_copy_latency,
+     "copy call's return to start on an idle GPU"},
     {"device.gap", kTime, &Profile::device_gap, "between dependent kernels of a stream"},
     {"device.copy_gap", kTime, &Profile::device_copy_gap, "between a kernel and a copy"},
     {"device.event_latency", kTime, &Profile::device_event_latency,
@@ -64,7 +66,7 @@ constexpr KernelField kKernelFields[] = {
     {"flops", kFlops, &KernelFit::flops_rate, "operations a second; 0: never the limit"},
     {"serial", kTime, &KernelFit::serial_s, "time an item of the longest chain"},
     {"spread", kNumber, &KernelFit::spread, "relative standard deviation"},
-    {"host", kTime, &KernelFit::host_s, "host call; 0: host.launch for each kernel launched"},
+    {"host", kTime, &KernelFit::host_s, "host call of each kernel launched; 0: host.launch"},
 };
 
 constexpr std::string_view kKernelKinds[] = {

@@ -56,7 +56,8 @@ class RateTable {
 struct KernelPoint {
   plan::KernelShape shape{};
   double seconds = 0;
-  double factor = 1;  ///< seconds over what the law gives there
+  double factor = 1;       ///< seconds over what the law gives there
+  double host_factor = 1;  ///< its host call over the fit's
 };
 
 /// Time of a kernel kind alone on the device. The law
@@ -69,8 +70,8 @@ struct KernelFit {
   double serial_s = 0;                  ///< s an item of the longest chain
   double spread = 0;                    ///< relative standard deviation of measured about fitted
   double min_bytes = 0, max_bytes = 0;  ///< range calibrated; outside it a cost is extrapolated
-  double host_s = 0;                    ///< host call; 0: host.launch for each kernel launched
-  std::vector<KernelPoint> points{};    ///< distinct shapes
+  double host_s = 0;                    ///< host call of each kernel launched; 0: host.launch
+  std::vector<KernelPoint> points;      ///< distinct shapes
   std::string source;
 };
 
@@ -102,6 +103,7 @@ struct Profile {
   double host_memory = 0,
          host_gather_thread = 0;     ///< rates; a gather thread's rate for 8 KiB pieces
   double device_launch_latency = 0;  ///< from the launch call's return to the start on an idle GPU
+  double device_copy_latency = 0;    ///< the same of a copy
   double device_gap = 0;             ///< between dependent kernels of one stream
   double device_copy_gap = 0;        ///< between a kernel and a copy of one stream, either way
   double device_event_latency = 0;   ///< from an op's end to the start of one that waits for it

@@ -246,12 +246,14 @@ class Reader {
       for (const toml::node& point : Array(*points, "points")) {
         const std::vector<double> numbers = Numbers(point, "points");
         KernelPoint read;
-        if (numbers.size() != read.shape.size() + 2) {
-          Fail(point, "a point is not four sizes, a time in us and a factor", "give six numbers");
+        if (numbers.size() != read.shape.size() + 3) {
+          Fail(point, "a point is not four sizes, a time in us and two factors",
+               "give seven numbers");
         }
         std::copy_n(numbers.begin(), read.shape.size(), read.shape.begin());
         read.seconds = ToBase(numbers[read.shape.size()], kPointTimePerUnit);
-        read.factor = numbers.back();
+        read.factor = numbers[read.shape.size() + 1];
+        read.host_factor = numbers.back();
         fit.points.push_back(read);
       }
     }
@@ -367,6 +369,7 @@ toml::table ToToml(const Profile& profile) {
       toml::array numbers = ToArray({point.shape.begin(), point.shape.end()}, 1);
       numbers.push_back(FromBase(point.seconds, kPointTimePerUnit));
       numbers.push_back(FromBase(point.factor, 1));
+      numbers.push_back(FromBase(point.host_factor, 1));
       points.push_back(std::move(numbers));
     }
     if (!points.empty()) table.insert("points", std::move(points));

@@ -55,13 +55,13 @@ OpId DecoderPlan::AttendAll(int step, int layer, std::initializer_list<OpId> wai
 namespace {
 
 // The ops of a layer around its attention, for `rows` tokens.
-void BeforeAttention(DecoderPlan& d, int layer, int64_t rows) {
+void BeforeAttention(DecoderPlan& d, int layer, int64_t rows, bool bounds = false) {
   const llm::Model& m = d.input.model;
   d.builder.At(layer, Role::kProjection);
   d.builder.Run(d.compute, plan::Norm{rows, m.hidden});
   const int64_t qkv = int64_t{m.query_heads + 2 * m.kv_heads} * m.head_dim;
   d.builder.Run(d.compute, plan::Gemm{rows, qkv, m.hidden});
-  d.builder.Run(d.compute, plan::RopeAppend{rows, m.query_heads, m.kv_heads, m.head_dim});
+  d.builder.Run(d.compute, plan::RopeAppend{rows, m.query_heads, m.kv_heads, m.head_dim, bounds});
 }
 
 void OutputProjection(DecoderPlan& d, int layer, int64_t rows) {
@@ -110,7 +110,7 @@ plan::Plan WriteDecode(const Method& method, const PlanInput& input) {
     if (input.graph) d.builder.BeginGraph(d.host);
     writer->BeginStep(step);
     for (int layer = 0; layer < input.model.layers; ++layer) {
-      BeforeAttention(d, layer, input.batch);
+      BeforeAttention(d, layer, input.batch, writer->KeepsBounds(layer));
       writer->Attention(step, layer);
       OutputProjection(d, layer, input.batch);
       writer->AfterAttention(step, layer);

@@ -72,6 +72,8 @@ class PlanWriter {
   virtual void AfterAttention(int /*step*/, int /*layer*/) {}
   /// After the last layer, before the next token is chosen.
   virtual void EndLayers(int /*step*/) {}
+  /// Whether the append kernel also keeps the bounds of the layer's pages.
+  virtual bool KeepsBounds(int /*layer*/) const { return false; }
   /// Prefill: before and after the layer's causal attention, once its keys and values exist.
   virtual void BeforePrefillAttention(int /*layer*/) {}
   virtual void AfterPrefillAttention(int /*layer*/) {}

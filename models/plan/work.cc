@@ -55,7 +55,8 @@ struct Counter {
   WorkCounts operator()(const DecodeAttention& w) const {
     const Bytes queries = int64_t{w.sequences} * w.kv_heads * w.group * w.head_dim * kElement;
     const int64_t split = std::max(kTileTokens, CeilDivide(w.kv_tokens_max, kMaxSplits));
-    return {.device_read = 2 * w.kv_tokens * w.head_dim * kElement + queries,
+    const int64_t read = w.distinct_tokens > 0 ? w.distinct_tokens : w.kv_tokens;
+    return {.device_read = 2 * read * w.head_dim * kElement + queries,
             .device_written = queries,
             .flops = Product({4, w.kv_tokens, w.group, w.head_dim}),
             .serial_items = static_cast<double>(std::min(w.kv_tokens_max, split))};
@@ -110,7 +111,7 @@ struct Counter {
     return {.device_read = summaries + w.kv_rows * w.group * w.head_dim * kElement,
             .device_written = w.kv_rows * w.units * kScore,
             .flops = Product({2, w.kv_rows, w.units, w.group, w.vectors, w.head_dim}),
-            .launches = w.passes};
+            .launches = w.pool == Score::Pool::kGroup ? 1 : 2};
   }
   WorkCounts operator()(const TopK& w) const {
     return {.device_read = w.rows * w.candidates * kScore,
@@ -212,7 +213,7 @@ struct Shaper {
   KernelShape operator()(const Gemm& w) const { return Of(w.m, w.n, w.k); }
   KernelShape operator()(const Norm& w) const { return Of(w.rows, w.width); }
   KernelShape operator()(const RopeAppend& w) const {
-    return Of(w.tokens, (w.query_heads + 2 * w.kv_heads) * w.head_dim);
+    return Of(w.tokens, (w.query_heads + 2 * w.kv_heads) * w.head_dim, w.bounds ? 2 : 1);
   }
   KernelShape operator()(const SwiGlu& w) const { return Of(w.rows, w.width); }
   KernelShape operator()(const Sample& w) const { return Of(w.rows, w.vocabulary); }
@@ -235,7 +236,7 @@ struct Shaper {
   KernelShape operator()(const Summarize& w) const { return Of(w.units, w.unit_tokens, w.vectors); }
   KernelShape operator()(const QuerySimilarity& w) const { return Of(w.rows, w.head_dim); }
   KernelShape operator()(const Score& w) const {
-    return Of(w.units * w.vectors, w.kv_rows, w.group, w.passes);
+    return Of(w.units * w.vectors, w.kv_rows, w.group, 1 << static_cast<int>(w.pool));
   }
   KernelShape operator()(const TopK& w) const { return Of(w.rows, w.candidates, w.k); }
   KernelShape operator()(const AssignSlots& w) const { return Of(w.rows, w.k, w.slots); }

@@ -32,6 +32,7 @@ struct RopeAppend {
   static constexpr std::string_view kName = "rope_append";
   int64_t tokens = 0;
   int32_t query_heads = 0, kv_heads = 0, head_dim = 0;
+  bool bounds = false;  ///< keeps the bounds of the new tokens' pages up to date (Quest)
 };
 
 /// silu(gate) * up over `rows` vectors of `width`.
@@ -52,6 +53,8 @@ struct DecodeAttention {
   int64_t kv_tokens = 0;      ///< summed over sequences and KV heads
   int64_t kv_tokens_max = 0;  ///< longest (sequence, KV head)
   int32_t sequences = 0, kv_heads = 0, group = 0, head_dim = 0;
+  /// Of kv_tokens, those read from memory, where several heads read the same; 0: all.
+  int64_t distinct_tokens = 0;
 };
 
 /// Causal attention of `tokens` new tokens a sequence after `past` earlier ones.
@@ -113,7 +116,10 @@ struct Score {
   int64_t units = 0;    ///< a (sequence, KV head)
   int64_t kv_rows = 0;  ///< sequences * KV heads: each reads its own summaries once
   int32_t group = 0, vectors = 0, head_dim = 0;
-  int32_t passes = 1;  ///< 2: softmax, or one choice for all KV heads, is a kernel of its own
+  /// What scores are pooled over: the group, in the scoring kernel; the group after a softmax over
+  /// units, or all heads of a sequence, in a second one.
+  enum class Pool : uint8_t { kGroup, kSoftmax, kSequence };
+  Pool pool = Pool::kGroup;
 };
 
 /// The `k` best of `candidates` scores in each of `rows` rows.
@@ -246,12 +252,12 @@ struct GraphLaunch {
   int64_t nodes = 0;
 };
 
-using Work = std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
-                          VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize,
-                          QuerySimilarity, Score, TopK, AssignSlots, SelectUnits, KMeans,
-                          ObservationScore, KeyEncode, CollisionTable, CollisionScore, BucketTopK,
-                          Rerank, Layout, Copy, ZeroCopyGather, HostGather, HostSync, HostHandoff,
-                          GraphLaunch>;
+using Work =
+    std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
+                 VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize, QuerySimilarity,
+                 Score, TopK, AssignSlots, SelectUnits, KMeans, ObservationScore, KeyEncode,
+                 CollisionTable, CollisionScore, BucketTopK, Rerank, Layout, Copy, ZeroCopyGather,
+                 HostGather, HostSync, HostHandoff, GraphLaunch>;
 
 inline constexpr int kOpKinds = static_cast<int>(std::variant_size_v<Work>);
 /// Index of the op kind, 0 .. kOpKinds-1.

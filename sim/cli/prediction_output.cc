@@ -197,6 +197,10 @@ std::string Report(const MachinePredictions& machine, const std::string& trace) 
   if (s.evictions > 0) {
     line("evicted", fmt::format("{} units a layer and selection head, a step", Short(s.evictions)));
   }
+  if (!std::isnan(s.kept)) {
+    line("cache", fmt::format("{} % of the context is kept, {} % of layers evict in a step",
+                              Percent(s.kept), Percent(s.eviction_rate)));
+  }
   if (m.recall_bytes > 0) {
     line("recall",
          fmt::format("{} MB a step in {} pieces at {}",

@@ -94,12 +94,12 @@ class Assembly {
 /// A source without a GPU: calls `feed` with the thread that takes records when it starts.
 class FakeSource : public ActivitySource {
  public:
-  using Feed = std::function<void(std::shared_ptr<RecordThread>)>;
+  using Feed = std::function<void(const std::shared_ptr<RecordThread>&)>;
   explicit FakeSource(Feed feed, bool stops = true) : feed_(std::move(feed)), stops_(stops) {}
 
   int64_t NowNs() const override { return kOriginNs; }
   void Start(std::shared_ptr<RecordThread> thread, const GpuRecorderOptions& /*options*/) override {
-    feed_(std::move(thread));
+    feed_(thread);
   }
   bool Stop() override { return stops_; }
   void Push(ExternalId id) override { pushed.push_back(id); }

@@ -72,13 +72,14 @@ using AnyRecord = std::variant<CallRecord, DeviceRecord, ExternalRecord, WaitRec
 std::vector<AnyRecord> Program(uint32_t calls) {
   std::vector<AnyRecord> records;
   for (uint32_t i = 1; i <= calls; ++i) {
-    records.push_back(External(i, static_cast<int32_t>(i / 100), static_cast<int32_t>(i)));
-    records.push_back(Call(i, 1000 * i, 1000 * i + 300, i % 3));
+    const int64_t at = int64_t{i} * 1000;
+    records.emplace_back(External(i, static_cast<int32_t>(i / 100), static_cast<int32_t>(i)));
+    records.emplace_back(Call(i, at, at + 300, i % 3));
     if (i % 5 == 0) {
-      records.push_back(
-          WaitRecord{"host waits for stream", kOriginNs + 1000 * i, kOriginNs + 1000 * i + 200, i});
+      records.emplace_back(
+          WaitRecord{"host waits for stream", kOriginNs + at, kOriginNs + at + 200, i});
     } else {
-      records.push_back(Kernel(i, 1000 * i + 10'000, 1000 * i + 10'900, i % 4));
+      records.emplace_back(Kernel(i, at + 10'000, at + 10'900, i % 4));
     }
   }
   return records;

@@ -84,8 +84,8 @@ struct LayerProducts {
     Check(cudaMemset(weights.get(), 0, static_cast<size_t>(weights.bytes())), "cudaMemset");
   }
   void Run(cudaStream_t stream) {
-    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{6144, 4096}, {4096, 4096},
-                               {28672, 4096}, {4096, 14336}}) {
+    for (const auto& [n, k] :
+         {std::pair<int64_t, int64_t>{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}) {
       gemm.Run(a.get(), weights.get(), c.get(), tokens, n, k, stream);
     }
   }
@@ -131,7 +131,8 @@ void MeasureClustering(Stopwatch& watch) {
       alone * 1e3, both * 1e3, 100 * (both / alone - 1));
 }
 
-void MeasureRetrieval(Stopwatch& watch, int sequences, int tokens, int budget, double memory) {
+void MeasureRetrieval(Stopwatch& watch, int sequences, int tokens, int budget, bool gathers,
+                      double memory) {
   const int rows = sequences * kHeads;
   const Prompt prompt(sequences, tokens);
   prompt.Cluster(watch.stream());
@@ -169,16 +170,21 @@ void MeasureRetrieval(Stopwatch& watch, int sequences, int tokens, int budget, d
   };
   line("centroid scores", summaries + scored, watch.InGraph(score, 32));
   line("selection", scored + 12.0 * rows * budget, watch.InGraph(choose, 32));
-  line("both", summaries + 2 * scored + 12.0 * rows * budget, watch.InGraph(
-                                                                  [&](int i) {
-                                                                    score(i);
-                                                                    choose(i);
-                                                                  },
-                                                                  32));
+  line("both", summaries + 2 * scored + 12.0 * rows * budget,
+       watch.InGraph(
+           [&](int i) {
+             score(i);
+             choose(i);
+           },
+           32));
 
-  // The rows chosen, read from a pinned pool.
+  // The rows chosen, read from a pinned pool of so many layers, one after the other: neither the
+  // host's caches nor the device's address translation know them.
   const int64_t chosen = int64_t{rows} * budget;
-  const Buffer<Bf16> pool(int64_t{sequences} * tokens * 2 * kHeads * kDim, Memory::kPinned);
+  const int64_t layer = int64_t{sequences} * tokens * 2 * kHeads * kDim;
+  const int layers = static_cast<int>((int64_t{4} << 30) / 2 / layer);
+  if (!gathers) return;
+  const Buffer<Bf16> pool(layers * layer, Memory::kPinned);
   std::memset(static_cast<void*>(pool.get()), 1, static_cast<size_t>(pool.bytes()));
   const Buffer<Bf16> cache(chosen * 2 * kDim);
   std::vector<int32_t> slot(static_cast<size_t>(chosen)), zero(slot.size());
@@ -197,13 +203,47 @@ void MeasureRetrieval(Stopwatch& watch, int sequences, int tokens, int budget, d
         "itself");
   for (const bool rows_apart : {true, false}) {
     for (const int blocks : {8, 32, 132}) {
-      const double seconds = watch.Once([&] {
-        ZeroCopyGather(pool.get(), source.get(), d_slot.get(), d_zero.get(),
-                       static_cast<int32_t>(chosen), nullptr, target, rows_apart, blocks,
-                       watch.stream());
-      });
+      const double seconds = watch.InStream(
+          [&](int i) {
+            ZeroCopyGather(pool.get() + i % layers * layer, source.get(), d_slot.get(),
+                           d_zero.get(), static_cast<int32_t>(chosen), nullptr, target, rows_apart,
+                           blocks, watch.stream());
+          },
+          layers, 5);
       Print(shape + fmt::format("rows of {}, {} blocks", rows_apart ? "256 B" : "512 B", blocks),
             seconds, bytes / seconds * 1e-9, "GB/s", bytes / engine * 1e-9, "the copy engine");
+    }
+  }
+}
+
+/// How far apart the rows lie: a layer of one sequence's 32K tokens is 128 MiB.
+void MeasureRegions(Stopwatch& watch) {
+  constexpr int64_t kPool = int64_t{4} << 30, kRowBytes = 2 * kDim;
+  constexpr int32_t kPieces = 8 * 1728;
+  const Buffer<Bf16> pool(kPool / 2, Memory::kPinned), cache(int64_t{kPieces} * 2 * kDim);
+  std::memset(static_cast<void*>(pool.get()), 1, static_cast<size_t>(kPool));
+  std::vector<int32_t> slot(kPieces), zero(kPieces);
+  std::iota(slot.begin(), slot.end(), 0);
+  const auto d_slot = Upload(slot), d_zero = Upload(zero);
+  PagedKv target = HndPages(cache.get(), 1, 1, kDim);
+  target.kv_heads = kHeads;
+  std::mt19937_64 random(5);
+  for (int64_t region = int64_t{64} << 20; region <= kPool; region *= 2) {
+    constexpr int kDraws = 16;
+    std::vector<int64_t> source(int64_t{kDraws} * kPieces);
+    for (int64_t& s : source) s = static_cast<int64_t>(random() % (region / (2 * kRowBytes)));
+    const auto d_source = Upload(source);
+    const int64_t regions = kPool / region;
+    for (const int blocks : {8, 32}) {
+      const double seconds = watch.InStream(
+          [&](int i) {
+            ZeroCopyGather(pool.get() + i % regions * (region / 2),
+                           d_source.get() + i % kDraws * int64_t{kPieces}, d_slot.get(),
+                           d_zero.get(), kPieces, nullptr, target, true, blocks, watch.stream());
+          },
+          32, 5);
+      Print(fmt::format("13,824 pairs of 256 B from {} MiB, {} blocks", region >> 20, blocks),
+            seconds, kPieces * 2.0 * kRowBytes / seconds * 1e-9, "GB/s", 52.8, "52.8 GB/s");
     }
   }
 }
@@ -237,9 +277,10 @@ void Run() {
   }();
   fmt::print("{}; medians; memory reads {:.0f} GB/s\n", device.name, memory * 1e-9);
   MeasureClustering(watch);
-  MeasureRetrieval(watch, 1, 32768, 1728, memory);
-  MeasureRetrieval(watch, 1, 131072, 1728, memory);
-  MeasureRetrieval(watch, 4, 32768, 1728, memory);
+  MeasureRetrieval(watch, 1, 32768, 1728, true, memory);
+  MeasureRetrieval(watch, 1, 131072, 1728, false, memory);
+  MeasureRetrieval(watch, 4, 32768, 1728, false, memory);
+  MeasureRegions(watch);
   MeasureSegments(watch);
 }
 

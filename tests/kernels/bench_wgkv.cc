@@ -54,11 +54,13 @@ void Gate(Stopwatch& watch, int tokens, double memory) {
   const auto after = Normal(int64_t{tokens} * kHeads * kDim, 1);
   Buffer<float> scores(int64_t{tokens} * kHeads);
   const TokenView a{before.get(), kDim, kHeads * kDim, 0}, b{after.get(), kDim, kHeads * kDim, 0};
+  const GateWeights weights{w1.get(), vector.get(), vector.get(), vector.get(), nullptr,
+                            nullptr,  kHeads,       kDim,         kHidden};
+  const auto workspace =
+      ToDevice(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
   const double seconds = watch.InGraph(
       [&](int) {
-        GateMlp({w1.get(), vector.get(), vector.get(), vector.get(), nullptr, nullptr, kHeads, kDim,
-                 kHidden},
-                a, b, tokens, scores.get(), tokens, watch.stream());
+        GateMlp(weights, a, b, tokens, scores.get(), tokens, workspace.get(), watch.stream());
       },
       tokens > 1'000 ? 2 : 16, 7);
   const std::string name = "gate MLP, " + std::to_string(tokens) + " tokens";
@@ -95,6 +97,39 @@ void AdmitRows(Stopwatch& watch, int rows, int tokens, double memory) {
       8);
   MemoryRow("admit a quarter of " + std::to_string(rows) + " x " + std::to_string(tokens), seconds,
             static_cast<double>(rows) * tokens * (4 + 0.25 * 1'024), memory);
+}
+
+void Evict(Stopwatch& watch, int keys) {
+  constexpr int kQueries = 256;
+  const auto query = Normal(int64_t{kHeads} * kQueries * kGroup * kDim, 1);
+  const auto pages = Normal(int64_t{kHeads} * keys * 2 * kDim, 1);
+  std::vector<int32_t> places, positions;
+  for (int i = 0; i < kHeads * keys; ++i) {
+    places.push_back(i);
+    positions.push_back(i % keys);
+  }
+  const auto d_places = ToDevice(places), d_positions = ToDevice(positions);
+  const auto counts = ToDevice(std::vector<int32_t>(kHeads, keys));
+  Buffer<float> scores(int64_t{kHeads} * keys);
+  WindowScoreArgs args{.query = query.get(),
+                       .cache = HndPages(pages.get(), kPage, 1, kDim),
+                       .places = d_places.get(),
+                       .positions = d_positions.get(),
+                       .counts = counts.get(),
+                       .scores = scores.get(),
+                       .workspace = nullptr,
+                       .rows = kHeads,
+                       .stride = keys,
+                       .queries = kQueries,
+                       .group = kGroup,
+                       .first_position = keys - kQueries,
+                       .smooth = 5,
+                       .scale = 0.0883883f};
+  const Buffer<float> workspace(WindowScoreWorkspace(args));
+  args.workspace = workspace.get();
+  TensorRow("window scores of 8 x " + std::to_string(keys) + " keys",
+            watch.InGraph([&](int) { WindowScore(args, watch.stream()); }, 4),
+            2.0 * kHeads * keys * kQueries * kGroup * kDim);
 }
 
 void Prefill(Stopwatch& watch, int tokens, int admitted_of_eight) {
@@ -156,6 +191,7 @@ void Run() {
   AdmitRows(watch, 256, 1, memory);
   AdmitRows(watch, 8, 32'768, memory);
   AdmitRows(watch, 8, 131'072, memory);
+  Evict(watch, 4'096);
   for (const int tokens : {32'768, 131'072, 200'000}) Prefill(watch, tokens, 2);
   Prefill(watch, 32'768, 8);
 }

@@ -26,6 +26,7 @@ class ParisKv : public OnDevice {
  protected:
   static std::vector<float> Widen(const std::vector<__nv_bfloat16>& values) {
     std::vector<float> wide;
+    wide.reserve(values.size());
     for (const __nv_bfloat16 x : values) wide.push_back(__bfloat162float(x));
     return wide;
   }
@@ -46,7 +47,8 @@ class ParisKv : public OnDevice {
     auto counts =
         ToDevice(std::vector<int32_t>(static_cast<size_t>(s.kv_rows * s.subspaces * clusters)));
     const KeyIndex index{ids.get(), codes.get(), weights.get(), counts.get(), capacity};
-    const TokenView view{device_keys.get(), 2 * s.dim, int64_t{2} * s.kv_rows * s.dim, s.dim};
+    const TokenView view{device_keys.get(), int64_t{2} * s.dim, int64_t{2} * s.kv_rows * s.dim,
+                         s.dim};
     // In two parts, as prefill and an update do.
     const int half = s.tokens / 2 + 1;
     EncodeKeys(tables, view, s.kv_rows, half, 0, index, nullptr);
@@ -121,10 +123,11 @@ class ParisKv : public OnDevice {
       ASSERT_TRUE(std::equal(want_scores.begin(), want_scores.end(),
                              got_scores.begin() + int64_t{row} * ScoreStride(s.tokens)));
       const auto best = methods::BestBuckets(want_scores, count);
+      const methods::Estimator estimator(book, turned.data());
       std::vector<std::pair<float, int>> order;
       for (int i = 0; i < count; ++i) {
         ASSERT_EQ(got_candidates[int64_t{row} * count + i], static_cast<int32_t>(best[i])) << i;
-        const float estimate = methods::Estimate(book, own, best[i], turned.data());
+        const float estimate = estimator(own, best[i]);
         ASSERT_NEAR(got_estimates[int64_t{row} * count + i], estimate, 1e-4) << i;
         order.push_back({-estimate, i});
       }
@@ -187,7 +190,7 @@ TEST_F(ParisKv, FetchBringsKeysAndValuesFromTheHost) {
       const auto values = RandomBf16(random_, pool.size());
       std::copy(values.begin(), values.end(), pool.get());
       const TokenView from =
-          joined ? TokenView{pool.get(), int64_t{kTokens} * 2 * dim, 2 * dim, dim}
+          joined ? TokenView{pool.get(), int64_t{kTokens} * 2 * dim, int64_t{2} * dim, dim}
                  : TokenView{pool.get(), int64_t{kTokens} * dim, dim, pool.size() / 2};
       std::vector<int32_t> candidates, places;
       for (int i = 0; i < kRows * kCandidates; ++i) {

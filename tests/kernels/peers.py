@@ -26,7 +26,9 @@ def median_us(work, trials=11):
 
 
 def line(what, microseconds, amount, unit):
-    print(f"{what:<52} {microseconds:>10.2f} us {amount / microseconds / 1e6:>9.1f} {unit}")
+    """`amount`: operations or bytes."""
+    scale = 1e6 if unit == "TFLOPS" or unit == "TOPS" else 1e3
+    print(f"{what:<62} {microseconds:>10.2f} us {amount / microseconds / scale:>9.1f} {unit}")
 
 
 def k_means(keys, clusters):
@@ -43,7 +45,7 @@ def k_means(keys, clusters):
         sums.scatter_add_(1, label[..., None].expand(-1, -1, DIM), keys.float())
         sizes = torch.zeros(centroids.shape[:2], device="cuda").scatter_add_(1, label, ones)
         centroids = (sums / sizes.clamp(min=1)[..., None]).to(keys.dtype)
-    order = label.argsort(-1, stable=True)
+    order = label.argsort(dim=-1, stable=True)
     offsets = sizes.cumsum(-1)
     return centroids, order, offsets, sizes
 
@@ -82,12 +84,12 @@ def louiskv():
         label = torch.randint(clusters, (HEADS, tokens), device="cuda")
         sizes = torch.zeros(HEADS, clusters, device="cuda").scatter_add_(
             1, label, torch.ones(HEADS, tokens, device="cuda"))
-        order, offsets = label.argsort(-1, stable=True), sizes.cumsum(-1)
+        order, offsets = label.argsort(dim=-1, stable=True), sizes.cumsum(-1)
         centroids = keys[:, :clusters]
         what = f"8 x {clusters} units, {budget} tokens: "
         line("torch " + what + "scores, selection",
              median_us(lambda: select(query, centroids, order, offsets, sizes, budget)),
-             2 * HEADS * clusters * DIM / 1e3, "GB/s")
+             2 * HEADS * clusters * DIM, "GB/s")
         rows = select(query, centroids, order, offsets, sizes, budget)
         pool = torch.zeros(2, tokens, HEADS, DIM, dtype=torch.bfloat16).pin_memory()
         moved = 4 * HEADS * budget * DIM
@@ -98,11 +100,11 @@ def louiskv():
             for head in range(HEADS):
                 pool[:, index[head], head].cuda()
 
-        line("torch " + what + "rows", median_us(fetch), moved / 1e3, "GB/s")
+        line("torch " + what + "rows", median_us(fetch), moved, "GB/s")
         staging = torch.empty(moved // 2, dtype=torch.bfloat16).pin_memory()
         target = torch.empty(moved // 2, dtype=torch.bfloat16, device="cuda")
         line("torch " + what + "one copy of as much",
-             median_us(lambda: target.copy_(staging, non_blocking=True)), moved / 1e3, "GB/s")
+             median_us(lambda: target.copy_(staging, non_blocking=True)), moved, "GB/s")
     query = torch.randn(1, 32, 32768, DIM, device="cuda", dtype=torch.bfloat16)
     key = torch.randn(1, HEADS, 32768, DIM, device="cuda", dtype=torch.bfloat16)
     attend = torch.nn.functional.scaled_dot_product_attention
@@ -143,9 +145,9 @@ def prkv():
         ids = choose()
         line(what + "observation scores", median_us(observe),
              2 * HEADS * GROUP * WINDOW * tokens * DIM, "TFLOPS")
-        line(what + "choice", median_us(choose), 4 * HEADS * tokens / 1e3, "GB/s")
-        line(what + "pages restructured", median_us(move), 8 * HEADS * tokens * DIM / 1e3, "GB/s")
-        line(what + "bounds", median_us(bound), 2 * HEADS * tokens * DIM / 1e3, "GB/s")
+        line(what + "choice", median_us(choose), 4 * HEADS * tokens, "GB/s")
+        line(what + "pages restructured", median_us(move), 8 * HEADS * tokens * DIM, "GB/s")
+        line(what + "bounds", median_us(bound), 2 * HEADS * tokens * DIM, "GB/s")
     for missed in (32, 192):
         pool = torch.zeros(8192, 2 * PAGE * DIM, dtype=torch.bfloat16).pin_memory()
         nhd = torch.zeros(1024, 2 * PAGE, HEADS, DIM, dtype=torch.bfloat16).pin_memory()
@@ -153,7 +155,7 @@ def prkv():
         staging = torch.empty(missed, 2 * PAGE * DIM, dtype=torch.bfloat16).pin_memory()
         cache = torch.empty(8192, 2 * PAGE * DIM, device="cuda", dtype=torch.bfloat16)
         slots = torch.randperm(8192, device="cuda")[:missed]
-        moved = missed * 4 * PAGE * DIM / 1e3
+        moved = missed * 4 * PAGE * DIM
         what = f"torch {missed} pages of 16 KiB: "
 
         def batched():

@@ -23,20 +23,24 @@ TEST_F(WgKv, GateIsThePapersMlp) {
     for (const int tokens : {1, 3, 8, 9, 200}) {
       const int heads = 3, hidden = 4 * dim;
       const auto w1 = RandomBf16(random_, int64_t{heads} * hidden * 2 * dim, 0.1f);
-      const auto b1 = RandomBf16(random_, heads * hidden, 0.3f);
-      const auto w2 = RandomBf16(random_, heads * hidden, 0.1f);
+      const auto b1 = RandomBf16(random_, int64_t{heads} * hidden, 0.3f);
+      const auto w2 = RandomBf16(random_, int64_t{heads} * hidden, 0.1f);
       const auto b2 = RandomBf16(random_, heads, 0.3f), norm = RandomBf16(random_, dim);
       // Keys before RoPE in a fused projection, after it in a cache.
       const auto before = RandomBf16(random_, int64_t{tokens} * heads * dim, 3);
       const auto after = RandomBf16(random_, int64_t{tokens} * heads * 2 * dim, 3);
       const auto d_w1 = ToDevice(w1), d_b1 = ToDevice(b1), d_w2 = ToDevice(w2), d_b2 = ToDevice(b2);
       const auto d_norm = ToDevice(norm), d_before = ToDevice(before), d_after = ToDevice(after);
-      auto scores = Poisoned<float>(heads * (tokens + 5));
-      GateMlp({d_w1.get(), d_b1.get(), d_w2.get(), d_b2.get(), d_norm.get(), nullptr, heads, dim,
-               hidden},
-              {d_before.get(), dim, int64_t{heads} * dim, 0},
-              {d_after.get(), int64_t{tokens} * 2 * dim, 2 * dim, dim}, tokens, scores.get(),
-              tokens + 5, nullptr);
+      auto scores = Poisoned<float>(int64_t{heads} * (tokens + 5));
+      const GateWeights weights{d_w1.get(), d_b1.get(), d_w2.get(), d_b2.get(), d_norm.get(),
+                                nullptr,    heads,      dim,        hidden};
+      const auto workspace =
+          ToDevice(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
+      for (int launch = 0; launch < 2; ++launch) {  // the first leaves the workspace ready
+        GateMlp(weights, {d_before.get(), dim, int64_t{heads} * dim, 0},
+                {d_after.get(), int64_t{tokens} * 2 * dim, int64_t{2} * dim, dim}, tokens,
+                scores.get(), tokens + 5, workspace.get(), nullptr);
+      }
       const auto got = ToHost(scores);
       for (int h = 0; h < heads; ++h) {
         for (int t = 0; t < tokens; t += 7) {
@@ -79,22 +83,23 @@ TEST_F(WgKv, AdmittedTokensGoToTheirPagesInOrder) {
       const auto kv = RandomBf16(random_, int64_t{tokens} * rows * 2 * dim);
       const auto d_kv = ToDevice(kv);
       std::vector<float> scores;
+      scores.reserve(static_cast<size_t>(rows) * tokens);
       for (int i = 0; i < rows * tokens; ++i) scores.push_back(static_cast<float>(random_() % 4));
       for (int t = 0; t < tokens; ++t) scores[t] = 0, scores[tokens + t] = 9;  // none, all
-      std::vector<int32_t> table, lengths{0, 3, 16, 31, 33};
+      const std::vector<int32_t> before{0, 3, 16, 31, 33};
+      std::vector<int32_t> table;
       for (int i = 0; i < rows * max_pages; ++i) table.push_back(i);
       std::shuffle(table.begin(), table.end(), random_);
-      const auto before = lengths;
       const auto d_scores = ToDevice(scores);
       const auto d_table = ToDevice(table);
-      auto d_lengths = ToDevice(lengths);
+      auto d_lengths = ToDevice(before);
       auto pages = Poisoned<__nv_bfloat16>(int64_t{rows} * max_pages * 2 * kPage * dim);
       auto columns = Poisoned<int32_t>(int64_t{rows} * tokens);
       auto admitted = Poisoned<uint8_t>(int64_t{rows} * tokens);
       const Buffer<int32_t> workspace(AdmitWorkspace(rows, tokens));
       const PagedKv cache = HndPages(pages.get(), kPage, 1, dim);
-      Admit({d_kv.get(), 2 * dim, int64_t{rows} * 2 * dim, dim}, d_scores.get(), tokens, rows,
-            tokens, 2.0f, cache, d_table.get(), max_pages, d_lengths.get(), columns.get(),
+      Admit({d_kv.get(), int64_t{2} * dim, int64_t{rows} * 2 * dim, dim}, d_scores.get(), tokens,
+            rows, tokens, 2.0f, cache, d_table.get(), max_pages, d_lengths.get(), columns.get(),
             admitted.get(), workspace.get(), nullptr);
       const auto got = ToHost(pages);
       const auto got_lengths = ToHost(d_lengths), got_columns = ToHost(columns);
@@ -110,7 +115,7 @@ TEST_F(WgKv, AdmittedTokensGoToTheirPagesInOrder) {
           const int64_t slot = table[row * max_pages + place / kPage];
           for (int d = 0; d < 2 * dim; d += 13) {
             const int64_t at = slot * cache.slot_stride + d / dim * cache.kv_stride +
-                               place % kPage * dim + d % dim;
+                               int64_t{place % kPage} * dim + d % dim;
             ASSERT_EQ(Bits(got[at]), Bits(kv[(int64_t{t} * rows + row) * 2 * dim + d]));
           }
         }
@@ -138,6 +143,7 @@ TEST_F(WgKv, VerticalSlashAttentionSeesExactlyTheMask) {
     const auto query = RandomBf16(random_, int64_t{s.sequences} * s.tokens * heads * kDim);
     const auto kv = RandomBf16(random_, int64_t{rows} * s.tokens * 2 * kDim);
     std::vector<uint8_t> admitted;
+    admitted.reserve(static_cast<size_t>(rows) * s.tokens);
     for (int i = 0; i < rows * s.tokens; ++i) {
       admitted.push_back(static_cast<int>(random_() % 8) < s.density ? 1 : 0);
     }
@@ -153,20 +159,21 @@ TEST_F(WgKv, VerticalSlashAttentionSeesExactlyTheMask) {
     const auto d_admitted = ToDevice(admitted);
     const auto d_columns = ToDevice(columns), d_counts = ToDevice(counts);
     auto output = Poisoned<__nv_bfloat16>(d_query.size());
-    VerticalSlashAttention({.query = d_query.get(),
-                            .kv = {d_kv.get(), int64_t{s.tokens} * 2 * kDim, 2 * kDim, kDim},
-                            .columns = d_columns.get(),
-                            .column_counts = d_counts.get(),
-                            .admitted = d_admitted.get(),
-                            .output = output.get(),
-                            .sequences = s.sequences,
-                            .tokens = s.tokens,
-                            .window = s.window,
-                            .kv_heads = s.kv_heads,
-                            .group = s.group,
-                            .head_dim = kDim,
-                            .scale = 0.0883883f},
-                           nullptr);
+    VerticalSlashAttention(
+        {.query = d_query.get(),
+         .kv = {d_kv.get(), int64_t{s.tokens} * 2 * kDim, int64_t{2} * kDim, kDim},
+         .columns = d_columns.get(),
+         .column_counts = d_counts.get(),
+         .admitted = d_admitted.get(),
+         .output = output.get(),
+         .sequences = s.sequences,
+         .tokens = s.tokens,
+         .window = s.window,
+         .kv_heads = s.kv_heads,
+         .group = s.group,
+         .head_dim = kDim,
+         .scale = 0.0883883f},
+        nullptr);
     const auto got = ToHost(output);
     for (int sequence = 0; sequence < s.sequences; ++sequence) {
       for (int head = 0; head < heads; ++head) {
@@ -203,10 +210,80 @@ TEST_F(WgKv, VerticalSlashAttentionSeesExactlyTheMask) {
   }
 }
 
+TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
+  constexpr int kDim = 128, kPage = 16, kRows = 2, kSlots = 40;
+  for (const int group : {1, 3, 4}) {
+    const int queries = 21, stride = 200, first = 500;
+    const std::vector<int32_t> counts{200, 77};
+    std::vector<int32_t> places, positions;
+    for (int row = 0; row < kRows; ++row) {
+      for (int n = 0; n < stride; ++n) {
+        places.push_back(static_cast<int32_t>(random_() % (kSlots * kPage)));
+        positions.push_back(first + queries + (n - counts[row]) * (n < counts[row] - 30 ? 3 : 1));
+      }
+    }
+    const auto query = RandomBf16(random_, int64_t{kRows} * queries * group * kDim);
+    const auto pages = RandomBf16(random_, int64_t{kSlots} * 2 * kPage * kDim);
+    auto d_pages = ToDevice(pages);
+    const auto d_query = ToDevice(query);
+    const auto d_places = ToDevice(places), d_positions = ToDevice(positions);
+    const auto d_counts = ToDevice(counts);
+    auto scores = Poisoned<float>(int64_t{kRows} * stride);
+    WindowScoreArgs args{.query = d_query.get(),
+                         .cache = HndPages(d_pages.get(), kPage, 1, kDim),
+                         .places = d_places.get(),
+                         .positions = d_positions.get(),
+                         .counts = d_counts.get(),
+                         .scores = scores.get(),
+                         .workspace = nullptr,
+                         .rows = kRows,
+                         .stride = stride,
+                         .queries = queries,
+                         .group = group,
+                         .first_position = first,
+                         .smooth = 5,
+                         .scale = 0.0883883f};
+    auto workspace = Poisoned<float>(WindowScoreWorkspace(args));
+    args.workspace = workspace.get();
+    WindowScore(args, nullptr);
+    const auto got = ToHost(scores);
+    for (int row = 0; row < kRows; ++row) {
+      std::vector<double> raw(static_cast<size_t>(counts[row]));
+      for (int q = 0; q < queries; ++q) {
+        std::vector<double> largest(raw.size());
+        for (int g = 0; g < group; ++g) {
+          std::vector<double> weights;
+          double sum = 0;
+          for (int n = 0; n < counts[row]; ++n) {
+            const int place = places[row * stride + n];
+            double dot = 0;
+            for (int d = 0; d < kDim; ++d) {
+              dot += At(query, ((int64_t{row} * queries + q) * group + g) * kDim + d) *
+                     At(pages, (int64_t{place / kPage} * 2 * kPage + place % kPage) * kDim + d);
+            }
+            const bool seen = positions[row * stride + n] <= first + q;
+            sum += weights.emplace_back(seen ? std::exp(dot * 0.0883883) : 0);
+          }
+          for (size_t n = 0; n < raw.size(); ++n) {
+            largest[n] = std::max(largest[n], weights[n] / sum);
+          }
+        }
+        for (size_t n = 0; n < raw.size(); ++n) raw[n] += largest[n];
+      }
+      for (int n = 0; n < counts[row]; ++n) {
+        const auto from = raw.begin() + std::max(0, n - 2);
+        const auto to = raw.begin() + std::min(counts[row], n + 3);
+        const double want = *std::max_element(from, to);
+        ASSERT_NEAR(got[row * stride + n], want, 1e-4 * (1 + want)) << group << " " << n;
+      }
+    }
+  }
+}
+
 TEST_F(WgKv, RefusesWhatItCannotDo) {
-  EXPECT_THROW(
-      GateMlp({.kv_heads = 1, .head_dim = 128, .hidden = 100}, {}, {}, 1, nullptr, 1, nullptr),
-      Error);
+  EXPECT_THROW(GateMlp({.kv_heads = 1, .head_dim = 128, .hidden = 100}, {}, {}, 1, nullptr, 1,
+                       nullptr, nullptr),
+               Error);
   EXPECT_THROW(VerticalSlashAttention({.window = 256, .group = 1, .head_dim = 64}, nullptr), Error);
 }
 

@@ -80,6 +80,26 @@ TEST_F(Predictions, FullCacheKeepsAllAttention) {
   EXPECT_EQ(Predictor(path()).Predict(request).selection.attention_mass, 1);
 }
 
+TEST_F(Predictions, AdmissionAndEvictionShowInWhatIsKept) {
+  PredictRequest request;
+  request.method = "wgkv";
+  request.params = {{"window", "32"}, {"sparsity", "0.5"}};
+  const SelectionMetrics admitted = Predictor(path()).Predict(request).selection;
+  // Half of 171 to 240 tokens, and the window, of 204 to 273.
+  EXPECT_NEAR(admitted.kept, 0.57, 0.04);
+  EXPECT_EQ(admitted.eviction_rate, 0);
+  EXPECT_TRUE(std::isnan(admitted.hit_rate)) << "nothing is selected";
+  request.params["evict"] = "snapkv";
+  request.params["capacity"] = "80";
+  const SelectionMetrics evicted = Predictor(path()).Predict(request).selection;
+  EXPECT_LT(evicted.kept, 80.0 / 204);
+  EXPECT_GT(evicted.eviction_rate, 0.01);
+  EXPECT_LT(evicted.eviction_rate, 0.5);
+  request.method = "full";
+  request.params = {};
+  EXPECT_TRUE(std::isnan(Predictor(path()).Predict(request).selection.kept));
+}
+
 TEST_F(Predictions, TheCacheSparesTheReplay) {
   int replays = 0;
   PredictorOptions options;
@@ -204,6 +224,30 @@ TEST_F(Predictions, SamplesBracketTheMedian) {
   ASSERT_TRUE(p.sampled);
   EXPECT_LT(p.sampled->p10, p.sampled->p50);
   EXPECT_LT(p.sampled->p50, p.sampled->p90);
+  ASSERT_EQ(p.sampled_steps.size(), p.metrics.step_times.size());
+  for (size_t step = 0; step < p.sampled_steps.size(); ++step) {
+    EXPECT_LE(p.sampled_steps[step].p10, p.metrics.step_times[step]);
+    EXPECT_GE(p.sampled_steps[step].p90, p.metrics.step_times[step]);
+  }
+}
+
+TEST_F(Predictions, StopWhenAsked) {
+  int steps_of_progress = 0;
+  std::stop_source stop;
+  PredictorOptions options;
+  options.progress = [&](const std::string& what, double) {
+    EXPECT_EQ(what, "sampling freekv");
+    ++steps_of_progress;
+    stop.request_stop();
+  };
+  PredictRequest request = FreeKv();
+  Predictor(path()).Predict(request);  // replays
+  Predictor predictor(path(), options);
+  request.samples = 100'000;
+  EXPECT_THROW(predictor.Predict(request, nullptr, stop.get_token()), Cancelled);
+  EXPECT_LT(steps_of_progress, 1000);
+  EXPECT_THROW(predictor.Log(request, stop.get_token()), Cancelled);
+  EXPECT_NE(predictor.Log(request), nullptr) << "a cancelled replay leaves nothing half done";
 }
 
 // The order that the papers report, on every trace that ships: what selects finer keeps more.

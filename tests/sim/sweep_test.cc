@@ -160,6 +160,32 @@ class SweepTest : public testing::Test {
   fs::path folder_;
 };
 
+TEST_F(SweepTest, PredictsEachWantedPointUntilStopped) {
+  Predictor predictor(trace());
+  const auto points = Points();
+  std::set<size_t> done;
+  const auto take = [&](PointResult&& result) {
+    EXPECT_TRUE(result.prediction) << result.problem;
+    EXPECT_TRUE(done.insert(result.point).second);
+  };
+  PredictAll(predictor, points, take, [](size_t point) { return point % 2 == 0; });
+  EXPECT_EQ(done, (std::set<size_t>{0, 2, 4, 6}));
+
+  done.clear();
+  std::stop_source stop;
+  PredictAll(
+      predictor, points,
+      [&](PointResult&& result) {
+        take(std::move(result));
+        stop.request_stop();
+      },
+      {}, stop.get_token());
+  EXPECT_GE(done.size(), 1u);
+  EXPECT_LT(done.size(), points.size());
+  PredictAll(
+      predictor, points, [](PointResult&&) { FAIL(); }, {}, stop.get_token());
+}
+
 TEST_F(SweepTest, StoresWhatPredictSays) {
   Predictor predictor(trace());
   const auto points = Points();

@@ -121,6 +121,7 @@ inline AccessLog SampleLog() {
     sparse.recalled_ahead.Append(std::span(ids).first(1));
     sparse.attended_tokens.push_back(static_cast<int32_t>(100 + cell));
     sparse.evicted.push_back(static_cast<int32_t>(cell % 3));
+    sparse.cached_tokens.push_back(static_cast<int32_t>(300 + cell));
   }
   sparse.attention_mass = {0.5f, 0.75f, 0.875f};
   sparse.output_error = {0.25f, 0.125f, 0};

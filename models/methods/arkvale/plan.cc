@@ -66,7 +66,8 @@ class ArkValePlan : public PlanWriter {
     const llm::Model& m = plan_.input.model;
     builder_.At(layer, Role::kSelection);
     builder_.Run(plan_.compute, plan::Score{pages, plan_.kv_rows(), m.group(), 2, m.head_dim,
-                                            published_ ? 2 : 1});
+                                            published_ ? plan::Score::Pool::kSequence
+                                                       : plan::Score::Pool::kGroup});
     builder_.Run(plan_.compute, plan::TopK{Sets(), pages, std::min(pages, params_.ranked())});
   }
 

@@ -112,7 +112,7 @@ class FreeKvPlan : public PlanWriter {
                          params_.pooling == Pooling::kSoftmaxMeanUnscaled;
     builder_.Run(stream,
                  plan::Score{pages, plan_.kv_rows(), model_.group(), 2, model_.head_dim,
-                             softmax ? 2 : 1},
+                             softmax ? plan::Score::Pool::kSoftmax : plan::Score::Pool::kGroup},
                  ready, issuer);
     builder_.Run(stream,
                  plan::TopK{plan_.kv_rows(), pages, std::min<int64_t>(pages, params_.slots())}, {},

@@ -149,10 +149,10 @@ class LouisKvPlan : public PlanWriter {
     const int64_t rows = sequences * plan_.log.heads();
     const auto group = static_cast<int32_t>(sequences * model_.query_heads / rows);
     builder_.At(layer, Role::kSelection);
-    builder_.Run(
-        plan_.compute,
-        plan::Score{units, sequences * model_.kv_heads, model_.group(), 1, model_.head_dim},
-        {centroids_[layer]});
+    builder_.Run(plan_.compute,
+                 plan::Score{units, sequences * model_.kv_heads, model_.group(), 1, model_.head_dim,
+                             plan::Score::Pool::kSoftmax},
+                 {centroids_[layer]});
     if (params_.kernel == LouisKvParams::Kernel::kFused) {
       builder_.Run(plan_.compute, plan::SelectUnits{rows, group, units, params_.capacity()});
       return;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kMaxSubDim = 8;  // a sign pattern is a byte
 constexpr int kMaxScore = 255;
+constexpr int kCodes = 2 * kMagnitudes;
 
 // To the nearest bf16, ties to even; finite values only.
 float RoundToBf16(float value) {
@@ -36,9 +37,9 @@ CodeBook::CodeBook(int head_dim, int subspace_count, bool rotation, uint64_t see
     : dim(head_dim), subspaces(subspace_count) {
   if (subspaces < 1 || dim % subspaces != 0 || dim / subspaces < 2 ||
       dim / subspaces > kMaxSubDim || subspaces * kTiers > kMaxScore) {
-    throw Error(
-        fmt::format("{} subspaces of a head dimension of {}", subspaces, dim), "pariskv",
-        fmt::format("give a number that divides it into {} to {} dimensions each", 2, kMaxSubDim));
+    throw Error(fmt::format("{} subspaces of a head dimension of {}", subspaces, dim), "pariskv",
+                fmt::format("give at most {} that divide it into 2 to {} dimensions each",
+                            kMaxScore / kTiers, kMaxSubDim));
   }
   sub_dim = dim / subspaces;
   clusters = 1 << sub_dim;
@@ -69,7 +70,7 @@ void KeyCodes::Append(const float* key) {
   codes_.resize(codes_.size() + static_cast<size_t>(book.dim / 2));
   uint8_t* codes = codes_.data() + size_ * book.dim / 2;
   for (int b = 0; b < book.subspaces; ++b) {
-    const float* y = rotated.data() + b * book.sub_dim;
+    const float* y = rotated.data() + int64_t{b} * book.sub_dim;
     float energy = 0;
     for (int j = 0; j < book.sub_dim; ++j) energy += y[j] * y[j];
     const float radius = std::sqrt(energy);
@@ -126,7 +127,8 @@ std::vector<uint8_t> CollisionTable(const CodeBook& book, const float* rotated,
       score[c] = sum;
     }
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int x, int y) { return score[x] > score[y]; });
+    std::sort(order.begin(), order.end(),
+              [&](int x, int y) { return score[x] > score[y] || (score[x] == score[y] && x < y); });
     int32_t before = 0;
     for (int c : order) {
       const auto tier = std::find_if(limits.begin(), limits.end(),
@@ -168,22 +170,29 @@ std::vector<uint32_t> BestBuckets(std::span<const uint8_t> scores, int64_t count
   return best;
 }
 
-float Estimate(const CodeBook& book, const KeyCodes& codes, int64_t token, const float* rotated) {
+Estimator::Estimator(const CodeBook& book, const float* rotated) : book_(book) {
+  for (int i = 0; i < book.dim; ++i) {
+    for (int code = 0; code < kCodes; ++code) {
+      const float level = book.level[static_cast<size_t>(code % kMagnitudes)];
+      products_.push_back((code >= kMagnitudes ? -level : level) * rotated[i]);
+    }
+  }
+}
+
+float Estimator::operator()(const KeyCodes& codes, int64_t token) const {
   const uint8_t* code = codes.codes(token);
   const float* weights = codes.weights(token);
+  const float* products = products_.data();
   float estimate = 0;
-  for (int b = 0; b < book.subspaces; ++b) {
+  for (int b = 0, i = 0; b < book_.subspaces; ++b) {
     float dot = 0;
-    for (int j = 0; j < book.sub_dim; ++j) {
-      const int at = b * book.sub_dim + j;
-      const int nibble = code[at / 2] >> (at % 2 * 4) & 15;
-      const float level = book.level[static_cast<size_t>(nibble & 7)];
-      dot += ((nibble & 8) != 0 ? -level : level) * rotated[at];
+    for (const int end = i + book_.sub_dim; i < end; ++i, products += kCodes) {
+      dot += products[code[i / 2] >> (i % 2 * 4) & (kCodes - 1)];
     }
     estimate += weights[b] * dot;
   }
   // Key and query are each sqrt(hadamard) too long.
-  return estimate / static_cast<float>(book.hadamard);
+  return estimate / static_cast<float>(book_.hadamard);
 }
 
 }  // namespace stallcast::methods

@@ -78,7 +78,15 @@ void CollisionScores(const CodeBook& book, const KeyCodes& codes, std::span<cons
 /// The `count` largest scores, ascending by id; those that tie with the last are cut by id.
 std::vector<uint32_t> BestBuckets(std::span<const uint8_t> scores, int64_t count);
 
-/// Stage 2: estimates of the query-key products (paper, equation 24).
-float Estimate(const CodeBook& book, const KeyCodes& codes, int64_t token, const float* rotated);
+/// Stage 2: estimates of a rotated query's products with keys (paper, equation 24).
+class Estimator {
+ public:
+  Estimator(const CodeBook& book, const float* rotated);
+  float operator()(const KeyCodes& codes, int64_t token) const;
+
+ private:
+  const CodeBook& book_;
+  std::vector<float> products_;  // [dim][code]: of a coordinate and what its code stands for
+};
 
 }  // namespace stallcast::methods

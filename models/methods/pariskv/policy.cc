@@ -71,9 +71,10 @@ class Retrieval {
     std::vector<uint8_t> scores(static_cast<size_t>(tokens_));
     CollisionScores(book_, codes, table, scores);
     const std::vector<uint32_t> candidates = BestBuckets(scores, Candidates(params_, tokens_));
+    const Estimator estimate(book_, rotated.data());
     std::vector<float> estimates(candidates.size());
     for (size_t i = 0; i < candidates.size(); ++i) {
-      estimates[i] = Estimate(book_, codes, candidates[i], rotated.data());
+      estimates[i] = estimate(codes, candidates[i]);
     }
     std::vector<uint32_t> best = Best(estimates, 0, params_.topk);
     for (uint32_t& at : best) at = candidates[at] + static_cast<uint32_t>(params_.sink);
@@ -106,18 +107,18 @@ void ParisKvPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& acc
       return tensors.prompt_tokens() + step + 1 >= params_.first_sparse() && end > params_.sink;
     };
     retrieval.Slide(end - params_.sink);
-    chosen.assign(static_cast<size_t>((next - begin) * heads), {});
+    chosen.assign(static_cast<size_t>(next - begin) * heads, {});
     tbb::parallel_for(begin * heads, next * heads, [&](int cell) {
       const int step = cell / heads;
       if (!sparse(step)) return;
-      chosen[static_cast<size_t>(cell - begin * heads)] =
+      chosen[static_cast<size_t>(cell) - begin * heads] =
           retrieval.Select(cell % heads, heads, tensors.prompt_tokens() + step);
     });
     for (int step = begin; step < next; ++step) {
       const int64_t context = tensors.prompt_tokens() + step + 1;
       for (int head = 0; head < heads; ++head) {
         const std::vector<uint32_t>& tokens =
-            chosen[static_cast<size_t>((step - begin) * heads + head)];
+            chosen[static_cast<size_t>(step - begin) * heads + head];
         if (sparse(step)) {
           attended.Add(0, params_.sink);
           for (const uint32_t token : tokens) attended.Add(token, token + 1);

@@ -1,5 +1,10 @@
 #include "models/methods/quest/plan.h"
 
+#include <algorithm>
+#include <array>
+#include <map>
+#include <vector>
+
 namespace stallcast::methods {
 namespace {
 
@@ -28,8 +33,11 @@ class QuestPlan : public PlanWriter {
     plan_.builder.Run(
         plan_.compute,
         plan::DecodeAttention{access.attended_tokens, access.attended_tokens_max, plan_.input.batch,
-                              heads, m.query_heads / heads, m.head_dim});
+                              heads, m.query_heads / heads, m.head_dim,
+                              DistinctTokens(step, layer, access.attended_tokens)});
   }
+
+  bool KeepsBounds(int layer) const override { return layer >= params_.dense_layers; }
 
   void BeforePrefillAttention(int layer) override {
     if (layer < params_.dense_layers) return;
@@ -41,7 +49,41 @@ class QuestPlan : public PlanWriter {
   }
 
  private:
+  // Query heads of a group choose pages of one KV head: what several choose is read once.
+  int64_t DistinctTokens(int step, int layer, int64_t attended) {
+    const int heads = plan_.log.heads();
+    const int sharing = heads / plan_.input.model.kv_heads;
+    if (sharing <= 1) return attended;
+    int64_t shared = 0;
+    for (int sequence = 0; sequence < plan_.input.batch; ++sequence) {
+      for (int head = 0; head < heads; head += sharing) {
+        shared += SharedPages(step, layer, sequence, head, sharing);
+      }
+    }
+    // Beside the pages that are chosen, all have the newest in common, which may be partial.
+    const int64_t newest = (plan_.Context(step) - 1) % params_.page + 1;
+    const int64_t groups = int64_t{plan_.input.batch} * plan_.input.model.kv_heads;
+    return attended - shared * params_.page - groups * (sharing - 1) * newest;
+  }
+
+  // Choices of the group's heads that another of them has made too.
+  int64_t SharedPages(int step, int layer, int sequence, int first, int sharing) {
+    const std::array<int, 3> key{plan_.log.LayerOf(layer), plan_.log.LogStep(step, sequence),
+                                 first};
+    const auto [known, fresh] = shared_pages_.try_emplace(key, 0);
+    if (!fresh) return known->second;
+    std::vector<uint32_t> pages;
+    for (int head = first; head < first + sharing; ++head) {
+      const auto chosen = plan_.log.Selected(step, layer, sequence, head);
+      pages.insert(pages.end(), chosen.begin(), chosen.end());
+    }
+    std::sort(pages.begin(), pages.end());
+    const auto distinct = std::unique(pages.begin(), pages.end());
+    return known->second = pages.end() - distinct;
+  }
+
   DecoderPlan& plan_;
+  std::map<std::array<int, 3>, int64_t> shared_pages_;
   QuestParams params_;
 };
 

@@ -138,7 +138,7 @@ class Unrotate {
   }
   void operator()(int64_t position, const float* key, float* out) const {
     if (frequencies_.empty()) {
-      std::copy(key, key + 2 * half_, out);
+      std::copy(key, key + int64_t{2} * half_, out);
       return;
     }
     for (int i = 0; i < half_; ++i) {

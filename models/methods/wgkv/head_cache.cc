@@ -17,7 +17,7 @@ void HeadCache::Add(uint32_t token) {
   if (summaries_ && size() % page_ == 0) SummarizeLast();
 }
 
-void HeadCache::Keep(std::vector<uint32_t> tokens) {
+void HeadCache::Keep(std::span<const uint32_t> tokens) {
   tokens_.clear();
   bounds_.clear();
   for (const uint32_t token : tokens) Add(token);

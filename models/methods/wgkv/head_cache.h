@@ -21,7 +21,7 @@ class HeadCache {
   /// Adds a token, later than all before.
   void Add(uint32_t token);
   /// Keeps these alone, ascending: pages are filled anew.
-  void Keep(std::vector<uint32_t> tokens);
+  void Keep(std::span<const uint32_t> tokens);
   /// Upper bounds of a query's products with each whole page's keys.
   void ScorePages(std::span<const float> query, std::vector<float>& scores) const;
 

@@ -99,8 +99,9 @@ class WgKvMethod final : public ConfiguredMethod<WgKvParams> {
     const int64_t weights = (2 * model.head_dim + 2) * hidden + 1;
     const int64_t summaries = p.select == WgKvParams::Select::kQuest ? rows * pages * token : 0;
     return {.gpu_kv = rows * pages * p.page * token,
-            .gpu_index = rows * (pages * int64_t{sizeof(int32_t)} + window) + summaries +
-                         model.layers * model.kv_heads * weights * model.element_bytes};
+            .gpu_index =
+                rows * (pages * int64_t{sizeof(int32_t)} + window * int64_t{sizeof(float)}) +
+                summaries + int64_t{model.layers} * model.kv_heads * weights * model.element_bytes};
   }
 };
 

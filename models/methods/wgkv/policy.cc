@@ -66,7 +66,7 @@ class LayerCache {
                                                    window(context), first, last, params_.smooth);
       std::vector<uint32_t> keep = Best(scores, 0, heads_[h].size() - drop);
       for (uint32_t& at : keep) at = cached[at];
-      heads_[h].Keep(std::move(keep));
+      heads_[h].Keep(keep);
       dropped[h] = 1;
     });
     return std::ranges::find(dropped, 1) != dropped.end();

@@ -65,7 +65,7 @@ inline int Nearest(const std::vector<float>& centroids, const float* x, int m) {
   int best = 0;
   float least = INFINITY;
   for (int c = 0; c < kClusters; ++c) {
-    const float distance = Distance(centroids.data() + c * m, x, m);
+    const float distance = Distance(centroids.data() + int64_t{c} * m, x, m);
     if (distance < least) least = distance, best = c;
   }
   return best;
@@ -108,13 +108,13 @@ inline std::vector<std::vector<uint8_t>> LearntVotes(const Keys& keys, const Set
     const std::vector<float> centroids = Learn(keys, setup.learn, b * m, m);
     std::vector<int> id, counts(kClusters);
     for (int64_t t = 0; t < keys.tokens(); ++t) {
-      id.push_back(Nearest(centroids, keys.keys.data() + t * keys.dim + b * m, m));
+      id.push_back(Nearest(centroids, keys.keys.data() + t * keys.dim + int64_t{b} * m, m));
       ++counts[id.back()];
     }
     for (int64_t q = 0; q < keys.count(); ++q) {
-      const float* query = keys.queries.data() + q * keys.dim + b * m;
+      const float* query = keys.queries.data() + q * keys.dim + int64_t{b} * m;
       const auto score = [&](int c) {
-        return std::inner_product(query, query + m, centroids.data() + c * m, 0.0f);
+        return std::inner_product(query, query + m, centroids.data() + int64_t{c} * m, 0.0f);
       };
       std::vector<int> order(kClusters);
       std::iota(order.begin(), order.end(), 0);
@@ -194,10 +194,10 @@ inline Found Of(const Keys& keys, const Setup& setup, int64_t best) {
     const std::vector<uint32_t> wanted = Best(products, 0, best);
     const std::vector<uint32_t> candidates = BestBuckets(
         votes, static_cast<int64_t>(std::ceil(setup.beta * static_cast<double>(tokens))));
+    const Estimator estimate(book, rotated.data());
     std::vector<float> estimates;
-    for (const uint32_t t : candidates) {
-      estimates.push_back(Estimate(book, codes, t, rotated.data()));
-    }
+    estimates.reserve(candidates.size());
+    for (const uint32_t t : candidates) estimates.push_back(estimate(codes, t));
     std::vector<uint32_t> chosen = Best(estimates, 0, best);
     for (uint32_t& at : chosen) at = candidates[at];
     found.coarse += detail::Share(BestBuckets(votes, best), wanted);

@@ -112,6 +112,28 @@ TEST(Footprint, PrkvAddsALayerToRestructureAndAStagingBuffer) {
   EXPECT_EQ(plain.host, 32 * kContext * kTokenLayer);
 }
 
+TEST(Footprint, ParisKvKeepsItsRegionsAndAHundredAndTwelveBytesATokenAndHead) {
+  const Footprint bytes = Of("pariskv", {});
+  const int64_t region = kContext - 128 - 512;
+  EXPECT_EQ(bytes.gpu_kv, 32 * (128 + 512 + 512) * kTokenLayer);
+  EXPECT_EQ(bytes.gpu_index, int64_t{32} * 8 * (region * 112 + 16 * 256 * 4));
+  // What one layer retrieves, a score a token, and ids and estimates of a tenth of the tokens.
+  EXPECT_EQ(bytes.gpu_buffers, 8 * (100 * 512 + region + 2 * 3'213 * 4));
+  EXPECT_EQ(bytes.host, 32 * region * kTokenLayer);
+}
+
+TEST(Footprint, WgKvKeepsAQuarterBesideTheWindow) {
+  const Footprint bytes = Of("wgkv", {});
+  const int64_t pages = (kContext - 256) / 4 / 16 + 256 / 16, rows = 32 * 8;
+  EXPECT_EQ(bytes.gpu_kv, rows * pages * 16 * 512);
+  // A page table, a gate's score of each token in the window, and 132,097 weights a head.
+  EXPECT_EQ(bytes.gpu_index, rows * (pages * 4 + 256 * 4) + int64_t{rows} * 132'097 * 2);
+  EXPECT_EQ(bytes.host, 0);
+  EXPECT_EQ(Of("wgkv", {{"sparsity", "0"}}).gpu_kv, 4 * kGiB);
+  EXPECT_EQ(Of("wgkv-quest", {}).gpu_index - bytes.gpu_index, rows * pages * 512);
+  EXPECT_EQ(Of("wgkv-snapkv", {}).gpu_kv, rows * 4096 * 512);
+}
+
 TEST(Footprint, ContextsUnderTheBudgetTakeWhatTheyHold) {
   EXPECT_EQ(Of("freekv", {}, 1000).gpu_kv, kTokenLayer * 32 * 1024);  // whole pages
 }

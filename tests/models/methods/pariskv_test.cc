@@ -139,7 +139,8 @@ TEST(ParisKvCodes, AlignmentMakesAKeysOwnDirectionExact) {
       codes.Append(key.data());
       std::vector<float> rotated(key.size());
       book.Rotate(key.data(), rotated.data());
-      EXPECT_NEAR(Estimate(book, codes, token, rotated.data()), Dot(key, key), Dot(key, key) / 256);
+      EXPECT_NEAR(Estimator(book, rotated.data())(codes, token), Dot(key, key),
+                  Dot(key, key) / 256);
     }
   }
 }
@@ -156,7 +157,7 @@ TEST(ParisKvCodes, EstimatesAreUnbiasedAndClose) {
     codes.Append(key.data());
     std::vector<float> rotated(128);
     book.Rotate(query.data(), rotated.data());
-    const double relative = (Estimate(book, codes, token, rotated.data()) - Dot(key, query)) /
+    const double relative = (Estimator(book, rotated.data())(codes, token) - Dot(key, query)) /
                             std::sqrt(Dot(key, key) * Dot(query, query));
     error += relative / kPairs;
     squares += relative * relative / kPairs;
@@ -170,7 +171,7 @@ TEST(ParisKvCodes, ZeroKeysAndQueriesAreHarmless) {
   const std::vector<float> zero(64, 0.0f);
   KeyCodes codes(book);
   codes.Append(zero.data());
-  EXPECT_EQ(Estimate(book, codes, 0, zero.data()), 0);
+  EXPECT_EQ(Estimator(book, zero.data())(codes, 0), 0);
   const std::vector<int32_t> counts = ClusterCounts(book, codes, 1);
   // All patterns tie, so the smallest number comes first; the only key is in the last one.
   const std::vector<uint8_t> table = CollisionTable(book, zero.data(), counts, 1, 1);
@@ -303,7 +304,7 @@ struct Brute {
         }
         estimate += std::sqrt(energy) * brute::Dot(v, part) / brute::Dot(v, u);
       }
-      ranked.push_back({-estimate, t});
+      ranked.emplace_back(-estimate, t);
     }
     std::sort(ranked.begin(), ranked.end());
     std::set<uint32_t> chosen;
@@ -434,7 +435,7 @@ TEST(ParisKv, RegionsSlideWhenTheBufferIsFull) {
 TEST(ParisKv, RefusesWhatCannotBe) {
   llm::Model model;
   model.head_dim = 128;
-  const auto refuses = [&](ParamValues values, int64_t context, const char* says) {
+  const auto refuses = [&](const ParamValues& values, int64_t context, const char* says) {
     try {
       MakeMethod("pariskv", values).method->Check(model, context);
       ADD_FAILURE() << "accepted: " << says;

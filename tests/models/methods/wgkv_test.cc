@@ -196,6 +196,17 @@ TEST_F(WgKv, TheMlpIsThePapersFormula) {
   EXPECT_LT(passed, sure * 19 / 20);
 }
 
+TEST_F(WgKv, ALogIsKeyedByTheWeightsContent) {
+  const ParamValues values{{"gate", "mlp"}, {"gate_file", file_.string()}};
+  Write(RandomWeights(2, 16, 3));
+  const auto key = [&] { return MakeMethod("wgkv", values).method->Params(true); };
+  const auto first = key();
+  Write(RandomWeights(2, 16, 4));
+  EXPECT_NE(key(), first);
+  Write(RandomWeights(2, 16, 3));
+  EXPECT_EQ(key(), first);
+}
+
 TEST_F(WgKv, HeadsAttendTheirRowOfTheMask) {
   for (const auto gate : {WgKvParams::Gate::kRandom, WgKvParams::Gate::kOracle}) {
     for (const int64_t prompt : {10, 203}) {
@@ -216,7 +227,7 @@ TEST_F(WgKv, HeadsAttendTheirRowOfTheMask) {
             ASSERT_EQ(attended[j], i - j < 16 || admitted[head][j] != 0) << i << " " << j;
             count += attended[j] ? 1 : 0;
           }
-          const auto cell = static_cast<size_t>(step * 2 + head);
+          const auto cell = static_cast<size_t>(step) * 2 + head;
           ASSERT_EQ(log.access.attended_tokens[cell], count);
           ASSERT_EQ(log.access.cached_tokens[cell], count);
           ASSERT_EQ(log.access.flags[cell], 0);
@@ -328,9 +339,9 @@ TEST_F(WgKv, EvictionDropsTheLeastImportantTenth) {
       std::vector<std::pair<double, size_t>> order;
       for (size_t n = 0; n < global.size(); ++n) {
         const size_t from = n < 2 ? 0 : n - 2, to = std::min(all.size(), n + 3);
-        order.push_back({-*std::max_element(raw.begin() + static_cast<int64_t>(from),
-                                            raw.begin() + static_cast<int64_t>(to)),
-                         n});
+        order.emplace_back(-*std::max_element(raw.begin() + static_cast<int64_t>(from),
+                                              raw.begin() + static_cast<int64_t>(to)),
+                           n);
       }
       std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
         return std::abs(a.first - b.first) > 1e-6 * std::abs(a.first) ? a.first < b.first
@@ -339,6 +350,7 @@ TEST_F(WgKv, EvictionDropsTheLeastImportantTenth) {
       order.resize(order.size() -
                    static_cast<size_t>(std::ceil(0.1 * static_cast<double>(all.size()))));
       std::vector<int64_t> keep;
+      keep.reserve(order.size());
       for (const auto& entry : order) keep.push_back(global[entry.second]);
       std::sort(keep.begin(), keep.end());
       global = keep;

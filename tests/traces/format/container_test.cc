@@ -175,6 +175,7 @@ TEST(ContainerTest, LongTimelineComesBack) {
     timeline.bytes.push_back(static_cast<int64_t>(random()));
     timeline.flows.push_back({static_cast<int64_t>(random()), static_cast<int64_t>(random())});
   }
+  RestoreOrder(&timeline);
   std::vector<std::byte> file;
   TraceWriter writer(&file, {});
   writer.Write(timeline);
@@ -182,6 +183,53 @@ TEST(ContainerTest, LongTimelineComesBack) {
   const Trace trace = ReadWhole(file);
   ASSERT_EQ(trace.timelines.size(), 1u);
   EXPECT_TRUE(trace.timelines[0] == timeline);
+}
+
+TEST(ContainerTest, TimelineWrittenInPartsComesBackInOrder) {
+  // Parts with growing tables; rows out of order between and within parts; graph nodes in some.
+  Timeline whole;
+  whole.title = "parts";
+  std::vector<std::byte> file;
+  TraceWriter writer(&file, {});
+  uint32_t id = 0;
+  std::mt19937 random(5);
+  for (int part_number = 0; part_number < 30; ++part_number) {
+    whole.lanes.push_back({"lane " + std::to_string(part_number), LaneKind::kStream, false});
+    whole.names.push_back("name " + std::to_string(part_number));
+    Timeline part = whole;
+    for (Timeline* t : {&part, &whole}) t->notes = {"after part " + std::to_string(part_number)};
+    part.lane.clear(), part.op.clear(), part.step.clear(), part.layer.clear(), part.role.clear();
+    part.name.clear(), part.start.clear(), part.duration.clear(), part.bytes.clear();
+    part.graph_node.clear();
+    for (int i = 0; i < 50; ++i) {
+      const int64_t start = static_cast<int64_t>(random() % 1000);
+      const int64_t node = part_number % 3 == 1 ? start : 0;
+      for (Timeline* t : {&part, &whole}) {
+        t->lane.push_back(static_cast<uint16_t>(i % (part_number + 1)));
+        t->op.push_back(part_number * 50 + i);
+        t->step.push_back(part_number);
+        t->layer.push_back(-1);
+        t->role.push_back(Role::kOther);
+        t->name.push_back(static_cast<uint32_t>(part_number));
+        t->start.emplace_back(start);
+        t->duration.emplace_back(i);
+        t->bytes.push_back(0);
+        if (t == &whole || part_number % 3 == 1) t->graph_node.push_back(node);
+      }
+    }
+    if (part_number == 0) {
+      id = writer.Write(part);
+    } else {
+      writer.Append(id, part);
+    }
+  }
+  writer.Finish();
+  const Trace trace = ReadWhole(file);
+  ASSERT_EQ(trace.timelines.size(), 1u);
+  const Timeline& found = trace.timelines[0];
+  EXPECT_TRUE(std::ranges::is_sorted(found.start));
+  RestoreOrder(&whole);
+  EXPECT_TRUE(found == whole);
 }
 
 TEST(ContainerTest, NamesNeedNotBeUtf8) {

@@ -1,0 +1,90 @@
+#include "capture/calibrate/calibrate.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "capture/calibrate/measure_host.h"
+#include "capture/calibrate/measure_kernels.h"
+#include "capture/calibrate/measure_links.h"
+#include "capture/run_info.h"
+
+namespace stallcast::capture {
+namespace {
+
+std::string SoftwareOf(const traces::proto::TraceInfo& info, const std::string& name) {
+  const auto found = info.software().find(name);
+  return found == info.software().end() ? "unknown" : found->second;
+}
+
+}  // namespace
+
+hardware::Profile Calibrate(const CalibrateOptions& options) {
+  const auto progress = [&](const std::string& what, double share) {
+    if (options.progress) options.progress(what, share);
+  };
+  // What nothing here measures is the H200's: kernels that have no probe.
+  hardware::Profile profile = hardware::FindProfile("h200");
+  profile.overrides.clear();
+  int device = 0;
+  kernels::Check(cudaGetDevice(&device), "cudaGetDevice");
+  cudaDeviceProp properties{};
+  kernels::Check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  const traces::proto::TraceInfo info = RunInfo();
+  profile.name = options.name;
+  profile.title = properties.name;
+  profile.status = "measured";
+  profile.provenance = fmt::format("{}, driver {}, CUDA {}, {}, command: {}", info.machine(),
+                                   SoftwareOf(info, "driver"), SoftwareOf(info, "cuda"),
+                                   info.created(), options.command);
+  profile.notes.clear();
+  profile.device_sms = properties.multiProcessorCount;
+  profile.memory_bytes = static_cast<double>(properties.totalGlobalMem);
+  profile.host_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                       static_cast<double>(sysconf(_SC_PAGESIZE)) * 0.8;
+
+  Stopwatch watch;
+  progress("device memory", 0);
+  MeasureMemory(watch, profile);
+  progress("host calls", 0.02);
+  MeasureHost(watch, profile);
+  progress("copies", 0.05);
+  MeasureCopies(watch, profile);
+  progress("zero-copy reads", 0.1);
+  MeasureZeroCopy(watch, profile);
+  // A first look at the gaps for the kernels' times; it comes last, as recording slows calls.
+  const double assumed_gap = profile.device_gap;
+  MeasureKernels(watch, profile, [&](const std::string& kind, double share) {
+    progress("kernels: " + kind, 0.2 + 0.75 * share);
+  });
+  progress("gaps between ops", 0.95);
+  if (!MeasureGaps(watch, profile)) {
+    profile.notes.emplace_back(
+        "Gaps between ops are assumed: CUPTI was not found, or another profiler holds it.");
+  }
+  // Of a small copy and the wait for it, what is neither call, copy nor synchronisation.
+  profile.device_copy_latency = std::max(profile.device_copy_latency - profile.host_copy_call -
+                                             profile.copy_d2h_start - profile.host_sync,
+                                         1e-8);
+  const std::string source = fmt::format("measured, {}", info.created());
+  for (const hardware::ProfileField& field : hardware::ProfileFields()) {
+    profile.sources[std::string(field.path)] = source;
+  }
+  profile.sources["host.bytes"] = "0.8 of the host's memory";
+  profile.sources["host.spread"] = "assumed: calls vary from run to run";
+  for (const char* curve :
+       {"batch.host_piece", "batch.engine_piece", "zero_copy.rate", "zero_copy.memory_loss"}) {
+    profile.sources[curve] = source;
+  }
+  // The gap that the kernels' times were taken without is the one that belongs to them.
+  const double shift = assumed_gap - profile.device_gap;
+  for (auto& [kind, fit] : profile.kernels) {
+    if (fit.points.empty()) continue;
+    fit.fixed_s = std::max(fit.fixed_s + shift, 1e-7);
+    fit.source =
+        fmt::format("{}: {} shapes; spread is of each from the others", source, fit.points.size());
+  }
+  hardware::Check(profile, options.name);
+  return profile;
+}
+
+}  // namespace stallcast::capture

@@ -1,0 +1,251 @@
+// Probes of the decoder's own kernels, and of attention.
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "capture/calibrate/kernel_probe.h"
+#include "kernels/cuda_error.h"
+#include "kernels/decode_attention.h"
+#include "kernels/decoder.h"
+#include "kernels/prefill_attention.h"
+#include "models/llm/model.h"
+
+namespace stallcast::capture {
+namespace {
+
+using kernels::Buffer;
+using Bf16 = __nv_bfloat16;
+
+template <class T>
+std::shared_ptr<Buffer<T>> Zeroed(int64_t count) {
+  auto buffer = std::make_shared<Buffer<T>>(count);
+  kernels::Check(cudaMemset(buffer->get(), 0, static_cast<size_t>(buffer->bytes())), "cudaMemset");
+  return buffer;
+}
+
+std::shared_ptr<Buffer<int32_t>> Counting(int64_t count) {
+  std::vector<int32_t> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<int32_t>(i));
+  auto buffer = std::make_shared<Buffer<int32_t>>(count);
+  kernels::Check(cudaMemcpy(buffer->get(), values.data(), static_cast<size_t>(buffer->bytes()),
+                            cudaMemcpyHostToDevice),
+                 "cudaMemcpy");
+  return buffer;
+}
+
+KernelProbe GemmProbe(const plan::Gemm& w) {
+  return {w, [w] {
+            auto gemm = std::make_shared<kernels::Gemm>();
+            auto weights = std::make_shared<ColdMemory>(w.n * w.k);
+            auto a = std::make_shared<Buffer<Bf16>>(w.m * w.k);
+            auto c = std::make_shared<Buffer<Bf16>>(w.m * w.n);
+            kernels::FillRandom(a->get(), a->size(), 1, 2, nullptr);
+            gemm->Run(a->get(), weights->At(0), c->get(), w.m, w.n, w.k, nullptr);
+            return [=](int i, cudaStream_t stream) {
+              gemm->Run(a->get(), weights->At(i), c->get(), w.m, w.n, w.k, stream);
+            };
+          }};
+}
+
+KernelProbe NormProbe(int64_t rows, int64_t width) {
+  // The weights that stream through between two norms leave nothing of the activations in the
+  // cache.
+  return {plan::Norm{rows, width}, [=] {
+            auto data = std::make_shared<ColdMemory>((3 * rows + 1) * width);
+            return [=](int i, cudaStream_t stream) {
+              Bf16* input = data->At(i);
+              kernels::AddRmsNorm(input, input + rows * width, input + 3 * rows * width, 1e-5F,
+                                  rows, static_cast<int32_t>(width), input + 2 * rows * width,
+                                  stream);
+            };
+          }};
+}
+
+KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int32_t dim,
+                      bool bounds) {
+  return {plan::RopeAppend{tokens, query_heads, kv_heads, dim, bounds}, [=] {
+            auto qkv = std::make_shared<ColdMemory>(tokens * (query_heads + 2 * kv_heads) * dim);
+            auto query = Zeroed<Bf16>(tokens * query_heads * dim);
+            auto cache = std::make_shared<ColdMemory>(tokens * 2 * kv_heads * dim);
+            auto pages = std::make_shared<ColdMemory>(tokens * 2 * kv_heads * dim);
+            auto page = Zeroed<int32_t>(tokens);
+            auto places = Zeroed<int32_t>(tokens);
+            auto slots = Counting(tokens);
+            auto frequencies = Zeroed<float>(dim);
+            return [=](int i, cudaStream_t stream) {
+              kernels::PageBounds kept;
+              if (bounds) kept = {pages->At(i), page->get(), 1};
+              kernels::RopeAppend(qkv->At(i), tokens, query_heads,
+                                  kernels::NhdPages(cache->At(i), 1, kv_heads, dim), slots->get(),
+                                  places->get(), slots->get(), frequencies->get(), 1, query->get(),
+                                  kept, stream);
+            };
+          }};
+}
+
+KernelProbe SwiGluProbe(int64_t rows, int64_t width) {
+  return {plan::SwiGlu{rows, width}, [=] {
+            auto data = Zeroed<Bf16>(3 * rows * width);
+            return [=](int, cudaStream_t stream) {
+              kernels::SwiGlu(data->get(), rows, static_cast<int32_t>(width),
+                              data->get() + 2 * rows * width, stream);
+            };
+          }};
+}
+
+KernelProbe SampleProbe(int64_t rows, int64_t vocabulary) {
+  return {plan::Sample{rows, vocabulary}, [=] {
+            auto logits = Zeroed<Bf16>(rows * vocabulary);
+            auto token = Zeroed<int32_t>(rows);
+            return [=](int, cudaStream_t stream) {
+              kernels::ArgMax(logits->get(), rows, static_cast<int32_t>(vocabulary), token->get(),
+                              stream);
+            };
+          }};
+}
+
+// One sequence with `rows` KV heads reads as many bytes from as many places as several do.
+KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, int32_t dim) {
+  const plan::DecodeAttention work{tokens * rows, tokens, 1, rows, group, dim};
+  return {work, [=] {
+            constexpr int32_t kPage = 32;
+            const int64_t pages = (tokens + kPage - 1) / kPage;
+            auto cache = std::make_shared<ColdMemory>(pages * kPage * 2 * rows * dim);
+            std::vector<int32_t> table, lengths;
+            for (int32_t row = 0; row < rows; ++row) {
+              for (int64_t page = 0; page < pages; ++page) {
+                table.push_back(static_cast<int32_t>(page));
+              }
+              lengths.push_back(static_cast<int32_t>(tokens));
+            }
+            const auto upload = [](const std::vector<int32_t>& values) {
+              auto buffer = std::make_shared<Buffer<int32_t>>(static_cast<int64_t>(values.size()));
+              kernels::Check(
+                  cudaMemcpy(buffer->get(), values.data(), static_cast<size_t>(buffer->bytes()),
+                             cudaMemcpyHostToDevice),
+                  "cudaMemcpy");
+              return buffer;
+            };
+            auto device_table = upload(table), device_lengths = upload(lengths);
+            auto query = Zeroed<Bf16>(int64_t{2} * rows * group * dim);
+            kernels::DecodeAttentionArgs args;
+            args.query = query->get();
+            args.output = query->get() + int64_t{rows} * group * dim;
+            args.cache = kernels::NhdPages(cache->At(0), kPage, rows, dim);
+            args.pages = {device_table->get(), device_lengths->get(), static_cast<int32_t>(pages),
+                          static_cast<int32_t>(tokens)};
+            args.sequences = 1;
+            args.group = group;
+            args.scale = 0.1F;
+            auto workspace = Zeroed<float>(kernels::DecodeAttentionWorkspace(args));
+            args.workspace = workspace->get();
+            return [=](int i, cudaStream_t stream) {
+              static_cast<void>(query);
+              static_cast<void>(device_table);
+              static_cast<void>(device_lengths);
+              static_cast<void>(workspace);
+              kernels::DecodeAttentionArgs now = args;
+              now.cache.data = cache->At(i);
+              kernels::DecodeAttention(now, stream);
+            };
+          }};
+}
+
+KernelProbe PrefillAttentionProbe(int64_t tokens, int32_t kv_heads, int32_t group, int32_t dim) {
+  const plan::PrefillAttention work{1, tokens, 0, kv_heads * group, kv_heads, dim};
+  return {work, [=] {
+            auto query = Zeroed<Bf16>(2 * tokens * kv_heads * group * dim);
+            auto cache = std::make_shared<Buffer<Bf16>>(tokens * 2 * kv_heads * dim);
+            kernels::FillRandom(cache->get(), cache->size(), 1, 3, nullptr);
+            kernels::PrefillAttentionArgs args;
+            args.query = query->get();
+            args.output = query->get() + tokens * kv_heads * group * dim;
+            args.cache =
+                kernels::NhdPages(cache->get(), static_cast<int32_t>(tokens), kv_heads, dim);
+            args.max_pages = 1;
+            args.sequences = 1;
+            args.tokens = static_cast<int32_t>(tokens);
+            args.group = group;
+            args.scale = 0.1F;
+            return [=](int, cudaStream_t stream) {
+              static_cast<void>(query);
+              static_cast<void>(cache);
+              kernels::PrefillAttention(args, stream);
+            };
+          }};
+}
+
+}  // namespace
+
+std::vector<KernelProbe> GemmProbes() {
+  std::set<std::pair<int64_t, int64_t>> products;
+  for (const std::string& name : llm::ModelNames()) {
+    const llm::Model m = llm::FindModel(name);
+    const int64_t heads = int64_t{m.query_heads} * m.head_dim;
+    products.insert({heads + int64_t{2} * m.kv_heads * m.head_dim, m.hidden});
+    products.insert({m.hidden, heads});
+    products.insert({2 * m.intermediate, m.hidden});
+    products.insert({m.hidden, m.intermediate});
+    products.insert({m.vocabulary, m.hidden});
+  }
+  std::vector<KernelProbe> probes;
+  for (const auto& [n, k] : products) {
+    for (const int64_t m : {1, 2, 4, 8, 16, 32}) probes.push_back(GemmProbe({m, n, k}));
+  }
+  for (const int64_t m : {512, 2048, 8192}) {
+    for (const auto& [n, k] : {std::pair{int64_t{6144}, int64_t{4096}}, {4096, 14336}}) {
+      probes.push_back(GemmProbe({m, n, k}));
+    }
+  }
+  return probes;
+}
+
+std::vector<KernelProbe> DecoderProbes() {
+  std::vector<KernelProbe> probes;
+  for (const int64_t rows : {1, 2, 4, 8, 16, 64, 1024, 8192}) {
+    for (const int64_t width : {1024, 3584, 4096, 5120, 8192}) {
+      probes.push_back(NormProbe(rows, width));
+    }
+  }
+  for (const int64_t tokens : {1, 2, 4, 8, 16, 64, 1024, 8192}) {
+    for (const bool bounds : {false, true}) {
+      if (bounds && tokens > 64) continue;  // prefill summarizes whole pages
+      probes.push_back(RopeProbe(tokens, 8, 2, 128, bounds));
+      probes.push_back(RopeProbe(tokens, 28, 4, 128, bounds));
+      probes.push_back(RopeProbe(tokens, 32, 8, 128, bounds));
+      probes.push_back(RopeProbe(tokens, 64, 8, 128, bounds));
+    }
+  }
+  for (const int64_t rows : {1, 2, 4, 8, 16, 64, 1024, 8192}) {
+    for (const int64_t width : {3072, 9728, 14336, 18944, 28672}) {
+      probes.push_back(SwiGluProbe(rows, width));
+    }
+  }
+  for (const int64_t rows : {1, 2, 4, 8, 16, 64}) {
+    for (const int64_t vocabulary : {32000, 128256, 152064}) {
+      probes.push_back(SampleProbe(rows, vocabulary));
+    }
+  }
+  return probes;
+}
+
+std::vector<KernelProbe> AttentionProbes() {
+  std::vector<KernelProbe> probes;
+  for (int64_t tokens = 128; tokens <= 262144; tokens *= 2) {
+    for (const int32_t rows : {2, 4, 8, 16, 32, 64, 128}) {
+      for (const int32_t group : {1, 4, 7, 8}) {
+        const bool usual = rows == 8 || rows == 32;
+        if (!usual && group != 4) continue;
+        if (tokens * rows > int64_t{1} << 21) continue;
+        probes.push_back(DecodeAttentionProbe(tokens, rows, group, 128));
+      }
+    }
+  }
+  for (int64_t tokens = 1024; tokens <= 32768; tokens *= 2) {
+    probes.push_back(PrefillAttentionProbe(tokens, 8, 4, 128));
+    probes.push_back(PrefillAttentionProbe(tokens, 4, 7, 128));
+  }
+  return probes;
+}
+
+}  // namespace stallcast::capture

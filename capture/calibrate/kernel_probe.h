@@ -1,0 +1,47 @@
+// A kernel kind under test: its shapes, and how one of them is launched.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "kernels/buffer.h"
+#include "kernels/fill.h"
+#include "models/plan/work.h"
+
+namespace stallcast::capture {
+
+/// Launches the i-th of a train on a stream. What a step reads cold is another part of memory each
+/// time, what it finds in the cache is the same.
+using Launch = std::function<void(int i, cudaStream_t stream)>;
+
+struct KernelProbe {
+  plan::Work work;
+  std::function<Launch()> prepare;  ///< allocates and fills
+};
+
+/// Of one kind each; of gemm the products of all known models and prefill's large ones.
+std::vector<KernelProbe> GemmProbes();
+std::vector<KernelProbe> DecoderProbes();    ///< norm, rope_append, swiglu, sample
+std::vector<KernelProbe> AttentionProbes();  ///< decode_attention, prefill_attention
+std::vector<KernelProbe> SelectionProbes();  ///< summarize, query_similarity, score, top_k,
+                                             ///< assign_slots, layout
+
+/// Device memory that is larger than any cache, in parts.
+class ColdMemory {
+ public:
+  /// `part` elements each, so many that they do not fit the cache together.
+  explicit ColdMemory(int64_t part)
+      : part_((part + 127) / 128 * 128),
+        parts_(std::max<int64_t>(1, kBytes / (2 * std::max<int64_t>(part_, 1)))),
+        data_(part_ * parts_) {
+    kernels::FillRandom(data_.get(), data_.size(), 1, 1, nullptr);
+  }
+  __nv_bfloat16* At(int i) const { return data_.get() + i % parts_ * part_; }
+
+ private:
+  static constexpr int64_t kBytes = int64_t{256} << 20;
+  int64_t part_, parts_;
+  kernels::Buffer<__nv_bfloat16> data_;
+};
+
+}  // namespace stallcast::capture

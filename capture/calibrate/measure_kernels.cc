@@ -1,0 +1,52 @@
+#include "capture/calibrate/measure_kernels.h"
+
+#include <algorithm>
+#include <map>
+
+#include "capture/calibrate/fit.h"
+#include "capture/calibrate/kernel_probe.h"
+
+namespace stallcast::capture {
+namespace {
+
+// Trains this long are free of what starts and ends them.
+constexpr double kTrainSeconds = 2e-3;
+constexpr int kMostLaunches = 200;
+
+struct Timing {
+  double seconds = 0;  // without the gap to the next kernel
+  double host = 0;
+};
+
+Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
+  const Launch launch = probe.prepare();
+  const auto work = [&](int i) { launch(i, watch.stream()); };
+  const double first = watch.Period(4, work, 1);
+  const int count =
+      std::clamp(static_cast<int>(kTrainSeconds / std::max(first, 1e-6)), 4, kMostLaunches);
+  Timing timing;
+  timing.seconds = std::max(watch.Period(count, work, 5) - gap, 1e-7);
+  timing.host = watch.HostTime(std::min(count, 40), work, 3);
+  return timing;
+}
+
+}  // namespace
+
+void MeasureKernels(Stopwatch& watch, hardware::Profile& profile,
+                    const std::function<void(const std::string&, double)>& progress) {
+  std::vector<KernelProbe> probes;
+  for (auto family : {GemmProbes(), DecoderProbes(), AttentionProbes(), SelectionProbes()}) {
+    std::move(family.begin(), family.end(), std::back_inserter(probes));
+  }
+  std::map<std::string, std::vector<TimedWork>> kinds;
+  for (size_t i = 0; i < probes.size(); ++i) {
+    const std::string name(plan::KindName(probes[i].work));
+    if (progress) progress(name, static_cast<double>(i) / static_cast<double>(probes.size()));
+    const Timing timing = TimeKernel(watch, probes[i], profile.device_gap);
+    kinds[name].push_back(
+        {probes[i].work, timing.seconds, timing.host / plan::Count(probes[i].work).launches});
+  }
+  for (const auto& [name, timed] : kinds) profile.kernels[name] = FitKernel(timed);
+}
+
+}  // namespace stallcast::capture

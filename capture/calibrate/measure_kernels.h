@@ -1,0 +1,18 @@
+// Every kernel kind over the shapes that decoders have.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "capture/calibrate/stopwatch.h"
+#include "models/hardware/profile.h"
+
+namespace stallcast::capture {
+
+/// Fits all kinds of hardware::KernelKinds() that have a probe here; needs device.gap. A kind
+/// without a probe keeps what the profile says. `progress` is called with a kind and the share
+/// done.
+void MeasureKernels(Stopwatch& watch, hardware::Profile& profile,
+                    const std::function<void(const std::string&, double)>& progress);
+
+}  // namespace stallcast::capture

@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "gui/app/charts_panel.h"
+
+#include <fmt/format.h>
+
+#include <QComboBox>
+#include <QEvent>
+#include <QFileDialog>
+#include <QLabel>
+#include <QLineEdit>
+#include <QProgressBar>
+#include <QPushButton>
+#include <QSignalBlocker>
+#include <QSpinBox>
+#include <QVBoxLayout>
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "gui/app/appearance.h"
+#include "gui/app/flow_layout.h"
+#include "gui/charts/chart_export.h"
+#include "gui/charts/log_chart.h"
+#include "gui/charts/residual_chart.h"
+#include "sim/names.h"
+#include "traces/common/quantity.h"
+
+namespace stallcast::gui {
+namespace {
+
+using Kind = ChartsPanel::Kind;
+
+struct Named {
+  Kind kind;
+  const char* name;
+  const char* title;
+};
+constexpr Named kNames[] = {
+    {Kind::kSteps, "steps", "Step times"},
+    {Kind::kRoles, "roles", "Busy and exposed by role"},
+    {Kind::kSweep, "sweep", "Sweep: time against a value"},
+    {Kind::kPareto, "pareto", "Sweep: attention mass against time"},
+    {Kind::kUnits, "units", "Selected, recalled and hit units"},
+    {Kind::kResiduals, "residuals", "Residuals by op kind"},
+};
+
+constexpr int kHalvings = 3;   // a proposed sweep goes so many factors of two below the default
+constexpr int kDoublings = 4;  // and so many above
+constexpr double kDigits = 3;
+
+bool Sweeps(Kind kind) { return kind == Kind::kSweep || kind == Kind::kPareto; }
+
+// What ExpandGrid() calls the control.
+std::string AxisName(const Control& control) {
+  const size_t dot = control.path.find('.');
+  return dot == std::string::npos ? control.path : control.path.substr(dot + 1);
+}
+
+// The axis in the unit of its values.
+SweptAxis AxisOf(const Control& control, double largest) {
+  SweptAxis axis{.title = control.label, .unit = control.unit, .binary = control.integer};
+  if (control.path.starts_with("machine.")) {
+    const QStringList parts = QString::fromStdString(control.format(largest)).split(' ');
+    axis.unit = parts.value(1);
+    axis.scale = parts[0].toDouble() / largest;
+  }
+  return axis;
+}
+
+}  // namespace
+
+QString ChartsPanel::Name(Kind kind) {
+  return QLatin1String(kNames[static_cast<size_t>(kind)].name);
+}
+QString ChartsPanel::Title(Kind kind) {
+  return QLatin1String(kNames[static_cast<size_t>(kind)].title);
+}
+std::optional<Kind> ChartsPanel::KindOf(const QString& name) {
+  for (const Named& named : kNames) {
+    if (name == QLatin1String(named.name)) return named.kind;
+  }
+  return std::nullopt;
+}
+const std::vector<Kind>& ChartsPanel::Kinds() {
+  static const std::vector<Kind> kinds = [] {
+    std::vector<Kind> all;
+    for (const Named& named : kNames) all.push_back(named.kind);
+    return all;
+  }();
+  return kinds;
+}
+
+ChartsPanel::ChartsPanel(QWidget* parent) : QWidget(parent) {
+  auto* controls = new QWidget(this);
+  auto* flow = new FlowLayout(controls);
+  flow->setContentsMargins(6, 4, 6, 2);
+  const auto add = [&](auto* widget, const char* name, const QString& tip) {
+    widget->setObjectName(QLatin1String(name));
+    widget->setToolTip(tip);
+    widget->setAccessibleName(tip);
+    flow->addWidget(widget);
+    return widget;
+  };
+  kind_ = add(new QComboBox(controls), "kind", QStringLiteral("Chart"));
+  for (const Named& named : kNames) kind_->addItem(QLatin1String(named.title));
+  axis_ = add(new QComboBox(controls), "axis", QStringLiteral("Value that the sweep goes over"));
+  axis_->setSizeAdjustPolicy(QComboBox::AdjustToContents);
+  values_ = add(new QLineEdit(controls), "values",
+                QStringLiteral("Values, as 512,1024 or 512:8192:x2 or 1:9:2"));
+  values_->setMinimumWidth(fontMetrics().horizontalAdvance('0') * 34);
+  which_ = add(new QComboBox(controls), "which", QStringLiteral("Methods that the sweep compares"));
+  which_->addItems({QStringLiteral("this method"), QStringLiteral("all methods")});
+  layer_label_ = add(new QLabel(QStringLiteral("layer"), controls), "layer_label", {});
+  layer_ = add(new QComboBox(controls), "layer", QStringLiteral("Layer of the access log"));
+  head_label_ = add(new QLabel(QStringLiteral("head"), controls), "head_label", {});
+  head_ = add(new QSpinBox(controls), "head", QStringLiteral("Head that selects"));
+  op_kind_ = add(new QComboBox(controls), "op_kind", QStringLiteral("Op kind"));
+  op_kind_->setSizeAdjustPolicy(QComboBox::AdjustToContents);
+  run_ = add(new QPushButton(QStringLiteral("Run"), controls), "run",
+             QStringLiteral("Predicts every point in the background"));
+  cancel_ = add(new QPushButton(QStringLiteral("Cancel"), controls), "cancel",
+                QStringLiteral("Stops the sweep; what is done stays"));
+  progress_ = add(new QProgressBar(controls), "progress", QStringLiteral("Points predicted"));
+  progress_->setFixedWidth(fontMetrics().horizontalAdvance('0') * 16);
+  save_ = add(new QPushButton(QStringLiteral("Save…"), controls), "save",
+              QStringLiteral("Saves the chart as PNG, SVG, PDF, or its data as CSV"));
+  note_ = new QLabel(this);
+  note_->setObjectName(QStringLiteral("note"));
+  note_->setProperty("role", "error");
+  note_->setWordWrap(true);
+  note_->setMargin(4);
+  note_->hide();
+  view_ = new ChartView(this);
+  auto* column = new QVBoxLayout(this);
+  column->setContentsMargins(0, 0, 0, 0);
+  column->setSpacing(0);
+  column->addWidget(controls);
+  column->addWidget(note_);
+  column->addWidget(view_, 1);
+
+  connect(kind_, &QComboBox::currentIndexChanged, this, [this] {
+    ShowNote({});
+    ShowControls();
+    Refresh();
+  });
+  connect(axis_, &QComboBox::currentIndexChanged, this, &ChartsPanel::ProposeValues);
+  connect(values_, &QLineEdit::returnPressed, this, &ChartsPanel::RunSweep);
+  connect(run_, &QPushButton::clicked, this, &ChartsPanel::RunSweep);
+  connect(cancel_, &QPushButton::clicked, this, &ChartsPanel::CancelSweep);
+  connect(save_, &QPushButton::clicked, this, &ChartsPanel::Save);
+  connect(layer_, &QComboBox::currentIndexChanged, this, [this] {
+    ShowControls();
+    Refresh();
+  });
+  connect(head_, &QSpinBox::valueChanged, this, &ChartsPanel::Refresh);
+  connect(op_kind_, &QComboBox::currentIndexChanged, this, &ChartsPanel::Refresh);
+  connect(view_, &ChartView::Chosen, this, [this](int, qint64 index) {
+    if (kind() == Kind::kResiduals && op_kind_->currentIndex() == 0) {
+      op_kind_->setCurrentIndex(static_cast<int>(index) + 1);
+    }
+  });
+  for (SweepRunner* runner : {&sweep_, &method_sweep_}) {
+    connect(runner, &SweepRunner::Progressed, this, [this, runner](int finished, int total) {
+      progress_->setMaximum(total);
+      progress_->setValue(finished);
+      if (runner == &sweep_ ? Sweeps(kind()) : kind() == Kind::kRoles) Refresh();
+    });
+    connect(runner, &SweepRunner::Ended, this, [this, runner](bool cancelled) {
+      const SweepResults& results = runner->results();
+      if (!results.problems.empty()) {
+        ShowNote(QStringLiteral("%1 of %2 points cannot be predicted; the first: %3")
+                     .arg(results.problems.size())
+                     .arg(results.points.size())
+                     .arg(QString::fromStdString(results.problems.front())));
+      } else if (cancelled) {
+        ShowNote(QStringLiteral("Cancelled after %1 of %2 points")
+                     .arg(results.finished)
+                     .arg(results.points.size()));
+      }
+      ShowControls();
+      Refresh();
+    });
+  }
+  ShowControls();
+  Refresh();
+}
+
+ChartsPanel::~ChartsPanel() = default;
+
+void ChartsPanel::SetKind(Kind kind) { kind_->setCurrentIndex(static_cast<int>(kind)); }
+Kind ChartsPanel::kind() const { return static_cast<Kind>(kind_->currentIndex()); }
+
+bool ChartsPanel::busy() const { return sweep_.running() || method_sweep_.running() || comparing_; }
+
+bool ChartsPanel::wants_sweep() const {
+  if (kind() == Kind::kRoles) return method_sweep_.results().points.empty();
+  return Sweeps(kind()) && sweep_.results().points.empty();
+}
+
+void ChartsPanel::SetBase(std::shared_ptr<sim::Predictor> predictor,
+                          const sim::PredictRequest& request) {
+  const bool axes_change = axes_.empty() || request.method != request_.method ||
+                           request.machine != request_.machine || predictor != predictor_;
+  predictor_ = std::move(predictor);
+  request_ = request;
+  if (axes_change) FillAxes();
+  ShowControls();
+}
+
+void ChartsPanel::FillAxes() {
+  const QSignalBlocker quiet(axis_);
+  const QString before = axis_->currentText();
+  axes_.clear();
+  axis_->clear();
+  if (!predictor_) return;
+  for (Control& control : Controls(request_, predictor_->info())) {
+    if (control.kind != Control::Kind::kNumber || control.path == "steps") continue;
+    axis_->addItem(control.label);
+    axes_.push_back(std::move(control));
+  }
+  const auto budget = std::find_if(axes_.begin(), axes_.end(),
+                                   [](const Control& c) { return c.path == "param.budget"; });
+  const int old = axis_->findText(before);
+  if (old >= 0) {
+    axis_->setCurrentIndex(old);
+  } else {
+    axis_->setCurrentIndex(budget == axes_.end() ? 0 : static_cast<int>(budget - axes_.begin()));
+    ProposeValues();
+  }
+}
+
+void ChartsPanel::ProposeValues() {
+  const int index = axis_->currentIndex();
+  if (index < 0 || static_cast<size_t>(index) >= axes_.size()) return;
+  const Control& axis = axes_[static_cast<size_t>(index)];
+  const double middle = axis.parse(axis.Value(request_).toStdString());
+  QStringList values;
+  for (int i = -kHalvings; i <= kDoublings; ++i) {
+    double value = middle * std::pow(2, i);
+    if (!axis.logarithmic) {
+      value = axis.low + (axis.high - axis.low) * (i + kHalvings) / (kHalvings + kDoublings);
+    }
+    if (axis.integer) value = std::round(value);
+    try {
+      const std::string text = axis.format(value);
+      sim::PredictRequest request = request_;
+      axis.write(request, text);
+      methods::MakeMethod(request.method, request.params);
+      const QString plain = QString::fromStdString(text).remove(' ');
+      if (!values.contains(plain) && value > 0) values << plain;
+    } catch (const Error&) {
+      // Out of the range that is allowed, alone or beside the other parameters.
+    }
+  }
+  values_->setText(values.join(','));
+  values_->setCursorPosition(0);
+}
+
+void ChartsPanel::SetRuns(std::vector<Run> runs, std::vector<StepTimes> others) {
+  runs_ = std::move(runs);
+  others_ = std::move(others);
+  if (kind() == Kind::kSteps || kind() == Kind::kRoles) Refresh();
+}
+
+void ChartsPanel::SetLog(std::shared_ptr<const traces::AccessLog> log) {
+  if (log == log_) return;
+  log_ = std::move(log);
+  if (log_) {
+    const QSignalBlocker quiet(layer_);
+    const QString before = layer_->currentText();
+    layer_->clear();
+    // A layer that attends everything has no units: begin with one that selects.
+    int first = -1;
+    for (size_t i = 0; i < log_->layers.size(); ++i) {
+      const traces::LayerAccess& layer = log_->layers[i];
+      layer_->addItem(QString::number(layer.layer) +
+                      (layer.dense ? QStringLiteral(" (attends everything)") : QString()));
+      if (first < 0 && !layer.dense) first = static_cast<int>(i);
+    }
+    const int same = layer_->findText(before);
+    layer_->setCurrentIndex(same >= 0 ? same : std::max(0, first));
+  }
+  ShowControls();
+  if (kind() == Kind::kUnits) Refresh();
+}
+
+void ChartsPanel::SetSides(std::shared_ptr<const TimelineModel> predicted,
+                           std::shared_ptr<const TimelineModel> measured) {
+  if (predicted == predicted_model_ && measured == measured_model_) return;
+  predicted_model_ = std::move(predicted);
+  measured_model_ = std::move(measured);
+  comparison_.reset();
+  compared_ = false;
+  ++compare_ticket_;
+  comparing_ = false;
+  if (kind() == Kind::kResiduals) Refresh();
+}
+
+void ChartsPanel::Compare() {
+  if (compared_ || comparing_ || !predicted_model_ || !measured_model_) return;
+  comparing_ = true;
+  const uint64_t ticket = ++compare_ticket_;
+  compare_job_.Run([this, ticket, predicted = predicted_model_,
+                    measured = measured_model_](const std::stop_token&) {
+    auto result = std::make_shared<std::optional<sim::Comparison>>();
+    try {
+      *result = sim::Compare(sim::Predicted<const traces::Timeline*>{&predicted->timeline()},
+                             sim::Measured<const traces::Timeline*>{&measured->timeline()});
+    } catch (const Error&) {
+      // They have nothing in common: the chart says that it is empty.
+    }
+    QMetaObject::invokeMethod(
+        this,
+        [this, ticket, result] {
+          if (ticket != compare_ticket_) return;
+          comparing_ = false;
+          compared_ = true;
+          comparison_ = std::move(*result);
+          {
+            const QSignalBlocker quiet(op_kind_);
+            op_kind_->clear();
+            op_kind_->addItem(QStringLiteral("all kinds"));
+            if (comparison_) op_kind_->addItems(MatchedKinds(*comparison_));
+          }
+          ShowControls();
+          Refresh();
+        },
+        Qt::QueuedConnection);
+  });
+}
+
+void ChartsPanel::ShowControls() {
+  const bool sweep = Sweeps(kind()), roles = kind() == Kind::kRoles;
+  const bool running = sweep ? sweep_.running() : roles && method_sweep_.running();
+  axis_->setVisible(sweep);
+  values_->setVisible(sweep);
+  which_->setVisible(sweep);
+  run_->setVisible((sweep || roles) && !running);
+  run_->setText(roles ? QStringLiteral("Compare methods") : QStringLiteral("Run"));
+  run_->setEnabled(predictor_ != nullptr);
+  cancel_->setVisible(running);
+  progress_->setVisible(running);
+  const bool units = kind() == Kind::kUnits && log_ && !log_->layers.empty();
+  for (QWidget* w : std::initializer_list<QWidget*>{layer_label_, layer_, head_label_, head_}) {
+    w->setVisible(units);
+  }
+  if (units) {
+    const QSignalBlocker quiet(head_);
+    const auto& layer = log_->layers[static_cast<size_t>(layer_->currentIndex())];
+    head_->setMaximum(std::max(0, layer.heads - 1));
+  }
+  op_kind_->setVisible(kind() == Kind::kResiduals && comparison_.has_value());
+}
+
+void ChartsPanel::ShowNote(const QString& text) {
+  note_->setText(text);
+  note_->setVisible(!text.isEmpty());
+}
+
+std::vector<sim::GridPoint> ChartsPanel::MethodPoints() const {
+  std::vector<sim::GridPoint> points;
+  for (const std::string& method : sim::MethodNames()) {
+    sim::PredictRequest request = request_;
+    ChangeMethod(request, method);
+    request.prefill = false;
+    for (sim::GridPoint& point : sim::ExpandGrid(request, {})) points.push_back(std::move(point));
+  }
+  return points;
+}
+
+std::vector<sim::GridPoint> ChartsPanel::Points() const {
+  const Control& control = axes_[static_cast<size_t>(axis_->currentIndex())];
+  const std::string name = AxisName(control);
+  const sim::Axis axis =
+      sim::ParseAxis(fmt::format("{}={}", name, values_->text().remove(' ').toStdString()));
+  const bool parameter = control.path.starts_with("param.");
+  std::vector<sim::GridPoint> points;
+  for (const std::string& method : which_->currentIndex() == 0
+                                       ? std::vector<std::string>{request_.method}
+                                       : sim::MethodNames()) {
+    if (parameter && !sim::HasParameter(method, name)) continue;
+    sim::PredictRequest request = request_;
+    ChangeMethod(request, method);
+    request.prefill = false;
+    // ExpandGrid() lays the axis under what the request says itself.
+    std::erase_if(request.machine_overrides, [&](const auto& o) { return o.first == name; });
+    for (sim::GridPoint& point : sim::ExpandGrid(request, {axis})) {
+      points.push_back(std::move(point));
+    }
+  }
+  return points;
+}
+
+void ChartsPanel::RunSweep() {
+  if (!predictor_) return;
+  ShowNote({});
+  try {
+    if (kind() == Kind::kRoles) {
+      method_sweep_.Run(predictor_, MethodPoints());
+    } else if (Sweeps(kind()) && axis_->currentIndex() >= 0) {
+      std::vector<sim::GridPoint> points = Points();
+      const Control& control = axes_[static_cast<size_t>(axis_->currentIndex())];
+      swept_path_ = control.path;
+      double largest = 0;
+      for (const sim::GridPoint& point : points) {
+        largest = std::max(largest, control.parse(control.Value(point.request).toStdString()));
+      }
+      swept_ = AxisOf(control, largest);
+      sweep_.Run(predictor_, std::move(points));
+    } else {
+      return;
+    }
+  } catch (const Error& error) {
+    ShowNote(QString::fromStdString(error.what()));
+    return;
+  }
+  progress_->setMaximum(0);
+  progress_->setValue(0);
+  ShowControls();
+  Refresh();
+}
+
+void ChartsPanel::CancelSweep() {
+  sweep_.Cancel();
+  method_sweep_.Cancel();
+}
+
+std::vector<SweepPoint> ChartsPanel::SweptPoints() const {
+  const auto axis = std::find_if(axes_.begin(), axes_.end(),
+                                 [&](const Control& c) { return c.path == swept_path_; });
+  if (axis == axes_.end()) return {};
+  std::vector<SweepPoint> points;
+  const SweepResults& results = sweep_.results();
+  for (size_t i = 0; i < results.points.size(); ++i) {
+    if (!results.predictions[i]) continue;
+    const sim::PredictRequest& request = results.points[i].request;
+    points.push_back({QString::fromStdString(request.method),
+                      axis->parse(axis->Value(request).toStdString()), &*results.predictions[i]});
+  }
+  return points;
+}
+
+Chart ChartsPanel::Make() const {
+  const ChartColors colors{IsDark(palette())};
+  switch (kind()) {
+    case Kind::kSteps: {
+      std::vector<StepTimes> all;
+      for (const Run& run : runs_) {
+        const sim::Prediction& p = run.result->prediction;
+        all.push_back({run.name, p.metrics.step_times, p.sampled_steps, p.metrics.ceiling, 0});
+      }
+      all.insert(all.end(), others_.begin(), others_.end());
+      return StepTimeChart(all, colors);
+    }
+    case Kind::kRoles: {
+      std::vector<NamedPrediction> all;
+      for (const Run& run : runs_) all.push_back({run.name, &run.result->prediction});
+      const SweepResults& methods = method_sweep_.results();
+      for (size_t i = 0; i < methods.points.size(); ++i) {
+        if (!methods.predictions[i]) continue;
+        all.push_back(
+            {QString::fromStdString(methods.points[i].request.method), &*methods.predictions[i]});
+      }
+      return RoleChart(all, colors);
+    }
+    case Kind::kSweep:
+      return SweepChart(SweptPoints(), swept_, colors);
+    case Kind::kPareto:
+      return ParetoChart(SweptPoints(), swept_, colors);
+    case Kind::kUnits:
+      return UnitMap(log_ ? *log_ : traces::AccessLog(), layer_->currentIndex(), head_->value(),
+                     colors);
+    case Kind::kResiduals: {
+      const sim::Comparison nothing;
+      const sim::Comparison& comparison = comparison_ ? *comparison_ : nothing;
+      if (op_kind_->currentIndex() > 0) {
+        return ResidualHistogram(comparison, op_kind_->currentText(), colors);
+      }
+      return ResidualChart(comparison, colors);
+    }
+  }
+  return {};
+}
+
+void ChartsPanel::Refresh() {
+  if (!isVisible()) return;
+  if (kind() == Kind::kResiduals) Compare();
+  view_->SetChart(Make());
+}
+
+void ChartsPanel::showEvent(QShowEvent* event) {
+  QWidget::showEvent(event);
+  Refresh();
+}
+
+void ChartsPanel::changeEvent(QEvent* event) {
+  QWidget::changeEvent(event);
+  if (event->type() == QEvent::PaletteChange && view_) Refresh();
+}
+
+void ChartsPanel::Save() {
+  const QString path = QFileDialog::getSaveFileName(
+      this, QStringLiteral("Save Chart"), Name(kind()) + QStringLiteral(".png"), ChartFileFilter());
+  if (path.isEmpty()) return;
+  try {
+    view_->Save(path);
+    Q_EMIT Message(QStringLiteral("Chart saved to %1").arg(path));
+  } catch (const Error& error) {
+    ShowNote(QString::fromStdString(error.what()));
+  }
+}
+
+}  // namespace stallcast::gui

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// The charts: which one, what it needs, and the sweep that fills it.
+#pragma once
+
+#include <QWidget>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gui/charts/chart_view.h"
+#include "gui/charts/prediction_charts.h"
+#include "gui/whatif/control.h"
+#include "gui/whatif/prediction_worker.h"
+#include "gui/whatif/sweep_runner.h"
+#include "sim/compare.h"
+#include "traces/access_log.h"
+
+class QComboBox;
+class QLabel;
+class QLineEdit;
+class QProgressBar;
+class QPushButton;
+class QSpinBox;
+
+namespace stallcast::gui {
+
+class ChartsPanel : public QWidget {
+  Q_OBJECT
+
+ public:
+  enum class Kind : uint8_t { kSteps, kRoles, kSweep, kPareto, kUnits, kResiduals };
+  /// Name in sessions and on the command line, and for people.
+  static QString Name(Kind kind);
+  static QString Title(Kind kind);
+  static std::optional<Kind> KindOf(const QString& name);
+  static const std::vector<Kind>& Kinds();
+
+  explicit ChartsPanel(QWidget* parent = nullptr);
+  ~ChartsPanel() override;
+
+  void SetKind(Kind kind);
+  Kind kind() const;
+  /// What sweeps start from.
+  void SetBase(std::shared_ptr<sim::Predictor> predictor, const sim::PredictRequest& request);
+  /// Runs on the step-time and the role chart, the one at hand first; and steps of timelines.
+  struct Run {
+    QString name;
+    SharedResult result;
+  };
+  void SetRuns(std::vector<Run> runs, std::vector<StepTimes> others);
+  void SetLog(std::shared_ptr<const traces::AccessLog> log);
+  /// Both sides of the timeline; null: nothing to compare.
+  void SetSides(std::shared_ptr<const TimelineModel> predicted,
+                std::shared_ptr<const TimelineModel> measured);
+
+  /// Starts the sweep of the chart at hand, if it has one.
+  void RunSweep();
+  void CancelSweep();
+  bool busy() const;
+  /// Whether the chart at hand is filled by a sweep that has not been run.
+  bool wants_sweep() const;
+
+  ChartView& view() { return *view_; }
+  /// Asks where to, and saves the chart; what goes wrong is told by Message.
+  void Save();
+
+ Q_SIGNALS:
+  void Message(const QString& text);
+
+ protected:
+  void changeEvent(QEvent* event) override;
+  void showEvent(QShowEvent* event) override;
+
+ private:
+  void ShowControls();
+  void FillAxes();
+  void ProposeValues();
+  void Refresh();
+  void Compare();
+  Chart Make() const;
+  std::vector<SweepPoint> SweptPoints() const;
+  void ShowNote(const QString& text);
+
+  std::vector<sim::GridPoint> Points() const;
+  std::vector<sim::GridPoint> MethodPoints() const;
+
+  std::shared_ptr<sim::Predictor> predictor_;
+  sim::PredictRequest request_;
+  std::vector<Run> runs_;
+  std::vector<StepTimes> others_;
+  std::shared_ptr<const traces::AccessLog> log_;
+  std::shared_ptr<const TimelineModel> predicted_model_, measured_model_;
+  std::optional<sim::Comparison> comparison_;
+  bool compared_ = false;  // these two models
+  bool comparing_ = false;
+  std::vector<Control> axes_;  // numbers that can be swept
+  SweptAxis swept_;            // of the results
+  std::string swept_path_;
+
+  QComboBox* kind_ = nullptr;
+  QComboBox* axis_ = nullptr;
+  QLineEdit* values_ = nullptr;
+  QComboBox* which_ = nullptr;
+  QPushButton* run_ = nullptr;
+  QPushButton* cancel_ = nullptr;
+  QPushButton* save_ = nullptr;
+  QProgressBar* progress_ = nullptr;
+  QLabel* layer_label_ = nullptr;
+  QComboBox* layer_ = nullptr;  // by place in the log
+  QLabel* head_label_ = nullptr;
+  QSpinBox* head_ = nullptr;
+  QComboBox* op_kind_ = nullptr;
+  QLabel* note_ = nullptr;
+  ChartView* view_ = nullptr;
+
+  SweepRunner sweep_;
+  SweepRunner method_sweep_;
+  uint64_t compare_ticket_ = 0;
+  LatestJob compare_job_;  // last: stops before the rest goes
+};
+
+}  // namespace stallcast::gui

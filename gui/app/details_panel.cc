@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "gui/app/details_panel.h"
+
+#include <QLabel>
+#include <algorithm>
+
+#include "traces/common/quantity.h"
+
+namespace stallcast::gui {
+namespace {
+
+QString From(std::string_view text) {
+  return QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
+}
+
+QString Time(Picoseconds t) {
+  QString size = From(FormatQuantity(std::abs(Seconds(t)), Dimension::kTime));
+  if (size.endsWith(QStringLiteral(" us"))) size.replace(size.size() - 2, 1, QChar(0xb5));
+  return t.count() < 0 ? QStringLiteral("-") + size : size;
+}
+
+// Rows of a table: what, then a column a side.
+class Table {
+ public:
+  void Add(const QString& what, const QStringList& cells) {
+    rows_ += QStringLiteral("<tr><td>%1&nbsp;&nbsp;</td>").arg(what);
+    for (const QString& cell : cells) {
+      rows_ += QStringLiteral("<td align='right'>&nbsp;%1</td>").arg(cell);
+    }
+    rows_ += QStringLiteral("</tr>");
+  }
+  QString Html() const {
+    return QStringLiteral("<table cellspacing='0' cellpadding='1'>%1</table>").arg(rows_);
+  }
+
+ private:
+  QString rows_;
+};
+
+QString SideName(Side side) {
+  return side == Side::kPredicted ? QStringLiteral("predicted") : QStringLiteral("measured");
+}
+
+QString OpHtml(const OpDetails& details) {
+  const OpFacts& op = details.op;
+  std::vector<const OpFacts*> sides = {&op};
+  if (details.twin) sides.push_back(&*details.twin);
+  std::sort(sides.begin(), sides.end(),
+            [](const OpFacts* a, const OpFacts* b) { return a->ref.side < b->ref.side; });
+  const auto cells = [&](auto text) {
+    QStringList all;
+    for (const OpFacts* side : sides) all << text(*side);
+    return all;
+  };
+  Table table;
+  table.Add({}, cells([](const OpFacts& f) { return "<b>" + SideName(f.ref.side) + "</b>"; }));
+  table.Add("duration", cells([](const OpFacts& f) { return Time(f.duration); }));
+  table.Add("start in step", cells([](const OpFacts& f) { return Time(f.start_in_step); }));
+  table.Add("wait before", cells([](const OpFacts& f) { return Time(f.idle_before); }));
+  if (op.bytes > 0 || (details.twin && details.twin->bytes > 0)) {
+    table.Add("moved", cells([](const OpFacts& f) {
+                return From(FormatQuantity(static_cast<double>(f.bytes), Dimension::kBytes));
+              }));
+    table.Add("rate", cells([](const OpFacts& f) {
+                return From(FormatQuantity(f.rate(), Dimension::kRate));
+              }));
+  }
+  table.Add("lane", cells([](const OpFacts& f) { return From(f.lane).toHtmlEscaped(); }));
+  QStringList facts{From(traces::Name(op.role))};
+  if (op.step >= 0) facts << QStringLiteral("step %1").arg(op.step);
+  if (op.layer >= 0) facts << QStringLiteral("layer %1").arg(op.layer);
+  if (op.op >= 0) facts << QStringLiteral("op %1").arg(op.op);
+  if (op.rows > 1) facts << QStringLiteral("%1 rows").arg(op.rows);
+  QString html =
+      QStringLiteral("<p><b>%1</b><br>%2</p>%3")
+          .arg(From(op.name).toHtmlEscaped(), facts.join(QStringLiteral(" · ")), table.Html());
+  if (details.residual) {
+    html += QStringLiteral("<p>residual <b>%1</b> (%2%3 % of measured)</p>")
+                .arg(Time(*details.residual),
+                     details.relative_residual > 0 ? QStringLiteral("+") : QString())
+                .arg(details.relative_residual * 100, 0, 'f', 1);
+  }
+  for (const OpFacts* side : sides) {
+    if (side->waits.empty()) continue;
+    QStringList waits;
+    for (const std::string& wait : side->waits) waits << From(wait).toHtmlEscaped();
+    html += QStringLiteral("<p>waited (%1) for %2</p>")
+                .arg(SideName(side->ref.side), waits.join(QStringLiteral(", ")));
+  }
+  return html;
+}
+
+QString AreaHtml(const AreaSums& area) {
+  QString html = QStringLiteral("<p><b>Area</b> of %1</p>").arg(Time(area.range.length()));
+  const auto add = [&](const char* name, const std::optional<AreaSums::Roles>& roles) {
+    if (!roles) return;
+    Table table;
+    table.Add(QStringLiteral("<b>%1</b>").arg(QLatin1String(name)),
+              {QStringLiteral("busy"), QStringLiteral("exposed"), QStringLiteral("moved"),
+               QStringLiteral("ops")});
+    for (int r = 0; r < traces::kRoles; ++r) {
+      const AreaSums::Role& role = (*roles)[static_cast<size_t>(r)];
+      if (role.ops == 0 && role.exposed.count() == 0) continue;
+      table.Add(From(traces::Name(static_cast<traces::Role>(r))),
+                {Time(role.busy), Time(role.exposed),
+                 From(FormatQuantity(static_cast<double>(role.bytes), Dimension::kBytes)),
+                 QString::number(role.ops)});
+    }
+    html += table.Html() + QStringLiteral("<br>");
+  };
+  add("predicted", area.predicted);
+  add("measured", area.measured);
+  return html;
+}
+
+}  // namespace
+
+DetailsPanel::DetailsPanel(QWidget* parent) : QScrollArea(parent) {
+  text_ = new QLabel(this);
+  text_->setTextFormat(Qt::RichText);
+  text_->setWordWrap(true);
+  text_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
+  text_->setMargin(8);
+  text_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+  setWidget(text_);
+  setWidgetResizable(true);
+  setFrameShape(QFrame::NoFrame);
+  Tell();
+}
+
+void DetailsPanel::Select(const std::optional<OpDetails>& op) {
+  selected_ = op;
+  Tell();
+}
+
+void DetailsPanel::Hover(const std::optional<OpDetails>& op) {
+  hovered_ = op;
+  Tell();
+}
+
+void DetailsPanel::SelectArea(const std::optional<AreaSums>& area) {
+  area_ = area;
+  Tell();
+}
+
+QString DetailsPanel::text() const { return text_->text(); }
+
+void DetailsPanel::Tell() {
+  if (hovered_) {
+    text_->setText(OpHtml(*hovered_));
+  } else if (area_) {
+    text_->setText(AreaHtml(*area_));
+  } else if (selected_) {
+    text_->setText(OpHtml(*selected_));
+  } else {
+    text_->setText(QStringLiteral(
+        "<p>Point at an op to see what it is; click to keep it; drag over an area for its sums by "
+        "role.</p>"));
+  }
+}
+
+}  // namespace stallcast::gui

@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "gui/app/main_window.h"
+
+#include <QDockWidget>
+#include <QDragEnterEvent>
+#include <QFileInfo>
+#include <QHeaderView>
+#include <QLabel>
+#include <QMimeData>
+#include <QScrollArea>
+#include <QStatusBar>
+#include <QTableView>
+#include <QTreeView>
+#include <QVBoxLayout>
+#include <algorithm>
+
+#include "gui/app/command_palette.h"
+#include "gui/app/commands.h"
+#include "gui/app/details_panel.h"
+#include "gui/app/message_bar.h"
+#include "gui/app/truth_banner.h"
+#include "gui/timeline/timeline_view.h"
+#include "gui/whatif/summary_card.h"
+#include "gui/whatif/whatif_panel.h"
+
+namespace stallcast::gui {
+namespace {
+
+// A pause this long ends a move of the controls; what was there before is then the former position.
+constexpr int kMoveMilliseconds = 2000;
+constexpr int32_t kFirstSteps = 64;
+constexpr int kNarrow = 130;  // letters: a window with less has no room for a third column
+
+// Where the shipped traces lie: beside the sources that the program was built from, or beside it.
+QString Sample(const QString& name) { return QStringLiteral(STALLCAST_SAMPLES "/") + name; }
+
+// The timeline of the quick prediction with the figures of the refined one.
+SharedResult Refine(const PredictionResult& quick, const PredictionResult& refined) {
+  auto whole = std::make_shared<PredictionResult>(refined);
+  whole->model = quick.model;
+  whole->took = quick.took;
+  return whole;
+}
+
+Picoseconds Span(const TimelineModel::Step& step) { return step.end - step.begin; }
+
+}  // namespace
+
+MainWindow::MainWindow(QWidget* parent) : QMainWindow(parent) {
+  setObjectName(QStringLiteral("main"));
+  setAcceptDrops(true);
+  setDockOptions(AnimatedDocks | AllowTabbedDocks | AllowNestedDocks);
+  moving_.setSingleShot(true);
+  moving_.setInterval(kMoveMilliseconds);
+
+  truth_ = new TruthBanner(this);
+  messages_ = new MessageBar(this);
+  timeline_ = new TimelineView(this);
+  auto* middle = new QWidget(this);
+  auto* column = new QVBoxLayout(middle);
+  column->setContentsMargins(0, 0, 0, 0);
+  column->setSpacing(0);
+  column->addWidget(messages_);
+  column->addWidget(truth_);
+  column->addWidget(timeline_, 1);
+  setCentralWidget(middle);
+  status_ = new QLabel(this);
+  statusBar()->addPermanentWidget(status_);
+
+  BuildDocks();
+  BuildCommands();
+  Connect();
+  ShowTitle();
+  timeline_->setFocus();
+}
+
+MainWindow::~MainWindow() = default;
+
+QSize MainWindow::sizeHint() const { return {1440, 900}; }
+
+void MainWindow::BuildDocks() {
+  const auto dock = [this](const char* name, const QString& title, QWidget* widget,
+                           Qt::DockWidgetArea area) {
+    auto* made = new QDockWidget(title, this);
+    made->setObjectName(QLatin1String(name));
+    made->setWidget(widget);
+    addDockWidget(area, made);
+    return made;
+  };
+  auto* left = new QWidget(this);
+  auto* column = new QVBoxLayout(left);
+  column->setContentsMargins(0, 0, 0, 0);
+  column->setSpacing(0);
+  summary_ = new SummaryCard(left);
+  whatif_ = new WhatIfPanel(left);
+  column->addWidget(summary_);
+  column->addWidget(whatif_, 1);
+  whatif_dock_ = dock("whatif", QStringLiteral("What if"), left, Qt::LeftDockWidgetArea);
+
+  charts_ = new ChartsPanel(this);
+  charts_dock_ = dock("charts", QStringLiteral("Charts"), charts_, Qt::BottomDockWidgetArea);
+  comparison_ = new ComparisonModel(this);
+  comparison_view_ = new QTableView(this);
+  comparison_view_->setModel(comparison_);
+  comparison_view_->setAlternatingRowColors(true);
+  comparison_view_->setSelectionMode(QAbstractItemView::ExtendedSelection);
+  comparison_view_->horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
+  comparison_view_->verticalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
+  comparison_dock_ =
+      dock("comparison", QStringLiteral("Compare"), comparison_view_, Qt::BottomDockWidgetArea);
+  tabifyDockWidget(charts_dock_, comparison_dock_);
+  charts_dock_->raise();
+
+  details_ = new DetailsPanel(this);
+  details_dock_ = dock("details", QStringLiteral("Details"), details_, Qt::RightDockWidgetArea);
+  files_ = new FilesModel(this);
+  files_view_ = new QTreeView(this);
+  files_view_->setModel(files_);
+  files_view_->setHeaderHidden(true);
+  files_view_->setUniformRowHeights(true);
+  files_view_->setTextElideMode(Qt::ElideNone);
+  files_view_->header()->setSectionResizeMode(QHeaderView::ResizeToContents);
+  files_view_->header()->setStretchLastSection(false);
+  files_dock_ = dock("files", QStringLiteral("Files"), files_view_, Qt::RightDockWidgetArea);
+
+  setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
+  setCorner(Qt::BottomRightCorner, Qt::BottomDockWidgetArea);
+  resizeDocks({details_dock_, files_dock_}, {3, 2}, Qt::Vertical);
+}
+
+void MainWindow::Connect() {
+  connect(&opener_, &FileOpener::Opened, this, &MainWindow::OnOpened);
+  connect(&opener_, &FileOpener::Failed, this,
+          [this](const QString&, const QString& why) { messages_->Tell(why); });
+  connect(&opener_, &FileOpener::Progressed, this, [this](const QString& path, double share) {
+    statusBar()->showMessage(QStringLiteral("Reading %1: %2 %")
+                                 .arg(QFileInfo(path).fileName())
+                                 .arg(share * 100, 0, 'f', 0));
+  });
+  connect(&opener_, &FileOpener::Idle, this, [this] {
+    statusBar()->clearMessage();
+    FinishRestore();
+  });
+  connect(&worker_, &PredictionWorker::Predicted, this, &MainWindow::OnPredicted);
+  connect(&worker_, &PredictionWorker::Refined, this, &MainWindow::OnRefined);
+  connect(&worker_, &PredictionWorker::Failed, this, &MainWindow::OnFailed);
+  connect(&worker_, &PredictionWorker::BusyChanged, summary_, &SummaryCard::ShowBusy);
+  for (int i = 0; i < kPins; ++i) {
+    const auto pin = static_cast<Pin>(i);
+    PredictionWorker& worker = pin_workers_[static_cast<size_t>(i)];
+    connect(&worker, &PredictionWorker::Predicted, this,
+            [this, pin](const SharedResult& result) { OnPinned(pin, result); });
+    connect(&worker, &PredictionWorker::Refined, this, [this, pin](const SharedResult& refined) {
+      const SharedResult& pinned = comparison_->pinned(pin);
+      if (pinned) OnPinned(pin, Refine(*pinned, *refined));
+    });
+    connect(&worker, &PredictionWorker::Failed, this, [this, pin](const Error& error) {
+      messages_->Tell(QStringLiteral("Pin %1: %2").arg(Name(pin)).arg(error.what()));
+    });
+  }
+  connect(whatif_, &WhatIfPanel::Changed, this, &MainWindow::OnControlsChanged);
+  connect(timeline_, &TimelineView::OpHovered, details_, &DetailsPanel::Hover);
+  connect(timeline_, &TimelineView::OpSelected, details_, &DetailsPanel::Select);
+  connect(timeline_, &TimelineView::AreaSelected, details_, &DetailsPanel::SelectArea);
+  const auto say = [this](const QString& text) { statusBar()->showMessage(text, 8000); };
+  connect(timeline_, &TimelineView::Message, this, say);
+  connect(charts_, &ChartsPanel::Message, this, say);
+  connect(files_view_, &QTreeView::activated, this, &MainWindow::Activate);
+}
+
+void MainWindow::showEvent(QShowEvent* event) {
+  QMainWindow::showEvent(event);
+  if (laid_out_) return;
+  laid_out_ = true;
+  const int letter = fontMetrics().horizontalAdvance('0');
+  if (width() < letter * kNarrow) {
+    tabifyDockWidget(charts_dock_, details_dock_);
+    tabifyDockWidget(charts_dock_, files_dock_);
+    charts_dock_->raise();
+  }
+  resizeDocks({whatif_dock_, details_dock_}, {letter * 44, letter * 38}, Qt::Horizontal);
+  const int wanted = fontMetrics().height() * 22;
+  resizeDocks({charts_dock_}, {std::min(wanted, height() * 2 / 5)}, Qt::Vertical);
+  first_layout_ = saveState();
+}
+
+void MainWindow::Open(const QStringList& paths) {
+  for (const QString& path : paths) {
+    const QString whole = QFileInfo(path).absoluteFilePath();
+    if (QFileInfo(path).suffix() == QLatin1String(kSessionEnding)) {
+      try {
+        RestoreSession(whole);
+      } catch (const Error& error) {
+        messages_->Tell(QString::fromStdString(error.what()));
+      }
+    } else {
+      opener_.Open(whole);
+    }
+  }
+}
+
+void MainWindow::OpenSample() {
+  sim::PredictRequest request;
+  request.model = "llama-3.1-8b";
+  request.steps = kFirstSteps;
+  SetRequest(request);
+  Open({Sample(QStringLiteral("code-32k.kvt"))});
+}
+
+void MainWindow::OnOpened(const SharedFile& file) {
+  const size_t row = files_->Add(file);
+  files_view_->expandAll();
+  Remember(file->path);
+  for (const std::string& problem : file->report.problems) {
+    messages_->Tell(QStringLiteral("%1: %2").arg(QFileInfo(file->path).fileName(),
+                                                 QString::fromStdString(problem)));
+  }
+  if (restoring_) return;  // says itself what is shown
+  if (file->replayable()) UseTrace(file);
+  for (size_t i = 0; i < file->timelines.size(); ++i) ShowTimelineOf(row, i);
+  if (!file->replayable() && file->timelines.empty() && !file->logs.empty()) {
+    Activate(files_->IndexOf({FilesModel::Kind::kLog, row, 0}));
+  }
+  if (!file->replayable() && file->timelines.empty() && file->logs.empty()) {
+    messages_->Tell(
+        QStringLiteral("%1 holds no timeline, no access log, and no layer with queries and keys: "
+                       "there is nothing to show")
+            .arg(QFileInfo(file->path).fileName()));
+  }
+  ShowTruth();
+}
+
+void MainWindow::UseTrace(const SharedFile& file) {
+  try {
+    auto predictor = std::make_shared<sim::Predictor>(file->path.toStdString());
+    trace_ = file;
+    worker_.SetPredictor(predictor);
+    for (PredictionWorker& worker : pin_workers_) worker.SetPredictor(predictor);
+    whatif_->SetTrace(predictor->info());
+    result_.reset();
+    former_.reset();
+    predicted_.reset();
+    refining_ = true;
+    worker_.Predict(whatif_->request());
+    ShowTitle();
+  } catch (const Error& error) {
+    messages_->Tell(QString::fromStdString(error.what()));
+  }
+}
+
+void MainWindow::ShowTimelineOf(size_t file, size_t index) {
+  const FilesModel::Item item{FilesModel::Kind::kTimeline, file, index};
+  const bool prediction =
+      files_->Timeline(item)->timeline().origin == traces::Timeline::Origin::kPredicted;
+  (prediction ? predicted_ : measured_) = item;
+  ShowSides();
+}
+
+void MainWindow::Activate(const QModelIndex& index) {
+  if (!index.isValid()) return;
+  const FilesModel::Item item = files_->ItemAt(index);
+  switch (item.kind) {
+    case FilesModel::Kind::kTensors:
+      if (files_->files()[item.file]->replayable()) UseTrace(files_->files()[item.file]);
+      break;
+    case FilesModel::Kind::kTimeline:
+      ShowTimelineOf(item.file, item.index);
+      break;
+    case FilesModel::Kind::kLog:
+      log_ = item;
+      charts_->SetLog(files_->Log(item));
+      ShowChart(ChartsPanel::Kind::kUnits);
+      ShowSides();
+      break;
+    case FilesModel::Kind::kFile:
+    case FilesModel::Kind::kProblem:
+      break;
+  }
+}
+
+void MainWindow::SetRequest(const sim::PredictRequest& request) {
+  try {
+    whatif_->SetRequest(request);
+  } catch (const Error& error) {
+    messages_->Tell(QString::fromStdString(error.what()));
+    return;
+  }
+  OnControlsChanged(request);
+}
+
+void MainWindow::OnControlsChanged(const sim::PredictRequest& request) {
+  if (!moving_.isActive()) former_ = result_;
+  moving_.start();
+  refining_ = worker_.predictor() != nullptr;
+  predicted_.reset();
+  log_.reset();
+  worker_.Predict(request);
+  charts_->SetBase(worker_.predictor(), request);
+}
+
+void MainWindow::OnPredicted(const SharedResult& result) {
+  result_ = result;
+  whatif_->ClearErrors();
+  comparison_->SetNow(result_);
+  charts_->SetBase(worker_.predictor(), result_->request);
+  ShowSides();
+  ShowSummary();
+  status_->setText(
+      QStringLiteral("predicted in %1 ms")
+          .arg(std::chrono::duration<double, std::milli>(result_->took).count(), 0, 'f', 0));
+}
+
+void MainWindow::OnRefined(const SharedResult& refined) {
+  result_ = Refine(*result_, *refined);
+  refining_ = false;
+  comparison_->SetNow(result_);
+  ShowSummary();
+  ShowRuns();
+  ShowTruth();
+}
+
+void MainWindow::OnFailed(const Error& error) {
+  refining_ = false;
+  RestoreView();
+  whatif_->ShowError(error);
+  ShowDock(whatif_dock_);
+}
+
+void MainWindow::OnPinned(Pin pin, const SharedResult& result) {
+  comparison_->SetPin(pin, result);
+  ShowGhost();
+  ShowSummary();
+  ShowRuns();
+}
+
+void MainWindow::ShowSides() {
+  // A file that was read again may hold fewer.
+  for (auto* item : {&predicted_, &measured_}) {
+    if (*item && !files_->Timeline(**item)) item->reset();
+  }
+  const Model predicted = predicted_ ? files_->Timeline(*predicted_)
+                          : result_  ? result_->model
+                                     : nullptr;
+  const Model measured = measured_ ? files_->Timeline(*measured_) : nullptr;
+  Match(predicted, measured);
+  charts_->SetSides(predicted, measured);
+  if (!log_) charts_->SetLog(result_ ? result_->log : nullptr);
+  std::vector<QModelIndex> shown;
+  for (const auto& item : {predicted_, measured_, log_}) {
+    if (item) shown.push_back(files_->IndexOf(*item));
+  }
+  if (!predicted_ && trace_) {
+    for (size_t i = 0; i < files_->files().size(); ++i) {
+      if (files_->files()[i] == trace_) {
+        shown.push_back(files_->IndexOf({FilesModel::Kind::kTensors, i, 0}));
+      }
+    }
+  }
+  files_->SetShown(std::move(shown));
+  ShowGhost();
+  ShowRuns();
+  ShowTruth();
+  ShowTitle();
+}
+
+void MainWindow::Match(const Model& predicted, const Model& measured) {
+  if (matched_ == std::array{predicted, measured}) return;
+  matched_ = {predicted, measured};
+  matching_ = true;
+  match_job_.Run([this, ticket = ++match_ticket_, predicted, measured](const std::stop_token&) {
+    const auto pair = TimelinePair::Make({predicted}, {measured});
+    QMetaObject::invokeMethod(
+        this,
+        [this, ticket, pair] {
+          if (ticket != match_ticket_) return;
+          matching_ = false;
+          timeline_->SetPair(pair);
+          ShowGhost();
+          if (predicted_ || !trace_ || result_) RestoreView();
+        },
+        Qt::QueuedConnection);
+  });
+}
+
+void MainWindow::ShowGhost() {
+  SharedResult ghost;
+  switch (ghost_) {
+    case Ghost::kNone:
+      break;
+    case Ghost::kFormer:
+      ghost = former_;
+      break;
+    case Ghost::kPinA:
+      ghost = comparison_->pinned(Pin::kA);
+      break;
+    case Ghost::kPinB:
+      ghost = comparison_->pinned(Pin::kB);
+      break;
+  }
+  timeline_->SetGhost(!predicted_ && ghost && ghost != result_ ? ghost->model : nullptr);
+}
+
+void MainWindow::ShowSummary() {
+  if (!result_) return summary_->ShowNothing();
+  const SharedResult& a = comparison_->pinned(Pin::kA);
+  const SharedResult& reference = a ? a : former_;
+  summary_->Show(result_->prediction, reference ? &reference->prediction : nullptr,
+                 a ? QStringLiteral("pin A") : QStringLiteral("before"));
+}
+
+void MainWindow::ShowTruth() {
+  Truths truths;
+  if (predicted_) {
+    truths.AddNotes(files_->Timeline(*predicted_)->timeline().notes);
+  } else if (result_) {
+    truths.AddNotes(result_->prediction.notes);
+  }
+  if (measured_) {
+    truths.AddNotes(files_->Timeline(*measured_)->timeline().notes);
+  }
+  // Of the files that the picture comes from.
+  for (size_t i = 0; i < files_->files().size(); ++i) {
+    const SharedFile& file = files_->files()[i];
+    const auto from = [&](const std::optional<FilesModel::Item>& item) {
+      return item && item->file == i;
+    };
+    if (from(predicted_) || from(measured_) || from(log_) || (!predicted_ && file == trace_)) {
+      truths.AddReport(file->report, QFileInfo(file->path).fileName());
+      if (file->info.synthetic()) {
+        truths.AddNotes({"synthetic: the trace was not captured from a model"});
+      }
+    }
+  }
+  truth_->Show(truths.List());
+}
+
+void MainWindow::ShowRuns() {
+  std::vector<ChartsPanel::Run> runs;
+  if (result_ && !predicted_) runs.push_back({QStringLiteral("now"), result_});
+  for (const Pin pin : {Pin::kA, Pin::kB}) {
+    if (const SharedResult& pinned = comparison_->pinned(pin)) {
+      runs.push_back({QStringLiteral("pin %1").arg(Name(pin)), pinned});
+    }
+  }
+  std::vector<StepTimes> from_files;
+  const auto add = [&](const char* name, const std::optional<FilesModel::Item>& item) {
+    if (!item) return;
+    const Model model = files_->Timeline(*item);
+    StepTimes times{.name = QLatin1String(name), .times = {}};
+    for (const TimelineModel::Step& step : model->steps()) times.times.push_back(Span(step));
+    if (!model->steps().empty()) times.first_step = model->steps().front().step;
+    from_files.push_back(std::move(times));
+  };
+  add("predicted", predicted_);
+  add("measured", measured_);
+  charts_->SetRuns(std::move(runs), std::move(from_files));
+}
+
+void MainWindow::ShowTitle() {
+  QStringList parts;
+  if (predicted_ || (!trace_ && measured_)) {
+    parts
+        << QFileInfo(files_->files()[(predicted_ ? predicted_ : measured_)->file]->path).fileName();
+  } else if (trace_) {
+    parts << QFileInfo(trace_->path).fileName() << Describe(whatif_->request());
+  }
+  parts << QStringLiteral("Stallcast");
+  setWindowTitle(parts.join(QStringLiteral(" - ")));
+}
+
+void MainWindow::PinNow(Pin pin) {
+  if (!result_) return;
+  comparison_->SetPin(pin, result_);
+  statusBar()->showMessage(
+      QStringLiteral("Pinned as %1: %2").arg(Name(pin)).arg(Describe(result_->request)), 8000);
+  ShowGhost();
+  ShowSummary();
+  ShowRuns();
+}
+
+void MainWindow::GoToPin(Pin pin) {
+  if (const SharedResult pinned = comparison_->pinned(pin)) SetRequest(pinned->request);
+}
+
+void MainWindow::Unpin(Pin pin) {
+  pin_workers_[static_cast<size_t>(pin)].Cancel();
+  comparison_->SetPin(pin, nullptr);
+  ShowGhost();
+  ShowSummary();
+  ShowRuns();
+}
+
+void MainWindow::SetGhost(Ghost ghost) {
+  ghost_ = ghost;
+  ShowGhost();
+}
+
+void MainWindow::ShowLive() {
+  if (!trace_) return;
+  predicted_.reset();
+  log_.reset();
+  ShowSides();
+}
+
+void MainWindow::SetAppearance(Appearance appearance) {
+  appearance_ = appearance;
+  Apply(appearance);
+}
+
+void MainWindow::ShowChart(ChartsPanel::Kind kind) {
+  ShowDock(charts_dock_);
+  charts_->SetKind(kind);
+}
+
+void MainWindow::ShowDock(QDockWidget* dock) {
+  dock->show();
+  dock->raise();
+}
+
+bool MainWindow::idle() const {
+  const bool pins_busy = std::any_of(pin_workers_.begin(), pin_workers_.end(),
+                                     [](const PredictionWorker& w) { return w.busy(); });
+  return !opener_.busy() && !worker_.busy() && !refining_ && !pins_busy && !charts_->busy() &&
+         !restoring_ && !matching_;
+}
+
+void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
+  if (event->mimeData()->hasUrls()) event->acceptProposedAction();
+}
+
+void MainWindow::dropEvent(QDropEvent* event) {
+  QStringList paths;
+  for (const QUrl& url : event->mimeData()->urls()) {
+    if (url.isLocalFile()) paths << url.toLocalFile();
+  }
+  event->acceptProposedAction();
+  Open(paths);
+}
+
+}  // namespace stallcast::gui

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// The window: timeline, what-if, charts, files; and how they hang together.
+#pragma once
+
+#include <QMainWindow>
+#include <QTimer>
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "gui/app/appearance.h"
+#include "gui/app/charts_panel.h"
+#include "gui/app/files_model.h"
+#include "gui/app/opened_file.h"
+#include "gui/app/session.h"
+#include "gui/whatif/comparison_model.h"
+#include "gui/whatif/latest_job.h"
+#include "gui/whatif/prediction_worker.h"
+
+class QDockWidget;
+class QLabel;
+class QMenu;
+class QTableView;
+class QTreeView;
+
+namespace stallcast::gui {
+
+class CommandPalette;
+class Commands;
+class DetailsPanel;
+class MessageBar;
+class SummaryCard;
+class TimelineView;
+class TruthBanner;
+class WhatIfPanel;
+
+/// What the ghost on the timeline shows.
+enum class Ghost : uint8_t { kNone, kFormer, kPinA, kPinB };
+/// Object name of the command that chooses it.
+QString Name(Ghost ghost);
+
+class MainWindow : public QMainWindow {
+  Q_OBJECT
+
+ public:
+  explicit MainWindow(QWidget* parent = nullptr);
+  ~MainWindow() override;
+
+  /// Opens files of any kind, sessions among them; each is shown as soon as it is read.
+  void Open(const QStringList& paths);
+  /// The trace that ships with the program, predicted for a large model.
+  void OpenSample();
+  /// Throws Error.
+  void SaveSessionTo(const QString& path) const;
+  void RestoreSession(const QString& path);
+
+  /// What is predicted; a problem shows beside its control.
+  void SetRequest(const sim::PredictRequest& request);
+  void SetAppearance(Appearance appearance);
+  void ShowChart(ChartsPanel::Kind kind);
+  /// Nothing is being read, predicted, swept or compared.
+  bool idle() const;
+
+  // The parts, for tests and for taking pictures.
+  Commands& commands() { return *commands_; }
+  TimelineView& timeline() { return *timeline_; }
+  WhatIfPanel& whatif() { return *whatif_; }
+  ChartsPanel& charts() { return *charts_; }
+  TruthBanner& truth() { return *truth_; }
+  MessageBar& messages() { return *messages_; }
+  FilesModel& files() { return *files_; }
+  ComparisonModel& comparison() { return *comparison_; }
+  const SharedResult& result() const { return result_; }
+
+  QSize sizeHint() const override;
+
+ protected:
+  void showEvent(QShowEvent* event) override;
+  void dragEnterEvent(QDragEnterEvent* event) override;
+  void dropEvent(QDropEvent* event) override;
+
+ private:
+  using Model = std::shared_ptr<const TimelineModel>;
+
+  void BuildDocks();
+  void BuildCommands();
+  void BuildFileCommands();
+  void BuildWhatIfCommands();
+  void BuildWindowCommands();
+  void Connect();
+
+  void OnOpened(const SharedFile& file);
+  void OnPredicted(const SharedResult& result);
+  void OnRefined(const SharedResult& refined);
+  void OnFailed(const Error& error);
+  void OnControlsChanged(const sim::PredictRequest& request);
+  void OnPinned(Pin pin, const SharedResult& result);
+
+  void Activate(const QModelIndex& index);
+  void UseTrace(const SharedFile& file);
+  void ShowTimelineOf(size_t file, size_t index);
+  void ShowSides();
+  void RestoreView();
+  void Match(const Model& predicted, const Model& measured);
+  void ShowGhost();
+  void ShowSummary();
+  void ShowTruth();
+  void ShowRuns();
+  void ShowTitle();
+
+  void PinNow(Pin pin);
+  void GoToPin(Pin pin);
+  void Unpin(Pin pin);
+  void SetGhost(Ghost ghost);
+  void ShowLive();
+
+  void AskForFiles();
+  void AskForSessionName();
+  void ExportTimeline();
+  void CloseFiles();
+  void ShowRecent();
+  void Remember(const QString& path);
+  QStringList Recent() const;
+  void FinishRestore();
+  void ShowDock(QDockWidget* dock);
+  void ShowKeys();
+
+  Commands* commands_ = nullptr;
+  CommandPalette* palette_ = nullptr;
+  TimelineView* timeline_ = nullptr;
+  TruthBanner* truth_ = nullptr;
+  MessageBar* messages_ = nullptr;
+  WhatIfPanel* whatif_ = nullptr;
+  SummaryCard* summary_ = nullptr;
+  ChartsPanel* charts_ = nullptr;
+  DetailsPanel* details_ = nullptr;
+  FilesModel* files_ = nullptr;
+  QTreeView* files_view_ = nullptr;
+  ComparisonModel* comparison_ = nullptr;
+  QTableView* comparison_view_ = nullptr;
+  QLabel* status_ = nullptr;
+  QDockWidget* whatif_dock_ = nullptr;
+  QDockWidget* charts_dock_ = nullptr;
+  QDockWidget* comparison_dock_ = nullptr;
+  QDockWidget* details_dock_ = nullptr;
+  QDockWidget* files_dock_ = nullptr;
+  QByteArray first_layout_;
+  bool laid_out_ = false;
+
+  FileOpener opener_;
+  PredictionWorker worker_;
+  std::array<PredictionWorker, kPins> pin_workers_;
+
+  SharedFile trace_;       // predicted from
+  SharedResult result_;    // the live prediction
+  SharedResult former_;    // what it was before the controls began to move
+  bool refining_ = false;  // the quantiles are still to come
+  QTimer moving_;          // runs while controls move
+  Ghost ghost_ = Ghost::kFormer;
+  std::optional<FilesModel::Item> predicted_;  // shown instead of the live prediction
+  std::optional<FilesModel::Item> measured_;
+  std::optional<FilesModel::Item> log_;  // mapped instead of the live prediction's
+  Appearance appearance_ = Appearance::kLight;
+  std::optional<Session> restoring_;           // waits for its files
+  std::optional<QJsonObject> restoring_view_;  // waits for the prediction that it is a view of
+
+  uint64_t match_ticket_ = 0;
+  bool matching_ = false;
+  std::array<Model, 2> matched_;  // asked for last
+  LatestJob match_job_;           // last: stops before the rest goes
+};
+
+}  // namespace stallcast::gui

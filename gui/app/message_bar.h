@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// What went wrong, told in the window until it is dismissed; nothing waits for an answer.
+#pragma once
+
+#include <QWidget>
+
+class QLabel;
+
+namespace stallcast::gui {
+
+class MessageBar : public QWidget {
+  Q_OBJECT
+
+ public:
+  explicit MessageBar(QWidget* parent = nullptr);
+
+  /// Below what is told already.
+  void Tell(const QString& text);
+  QStringList messages() const { return messages_; }
+  void Dismiss();
+
+ private:
+  QStringList messages_;
+  QLabel* text_ = nullptr;
+};
+
+}  // namespace stallcast::gui

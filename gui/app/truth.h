@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// What qualifies the picture.
+#pragma once
+
+#include <QString>
+#include <QStringList>
+#include <string>
+#include <vector>
+
+#include "traces/format/trace_file.h"
+
+namespace stallcast::gui {
+
+/// One kind of qualification and every line that says it.
+struct Truth {
+  enum class Weight : uint8_t {
+    kLoss,    ///< the data are incomplete: dropped, truncated, zero stamps, damaged
+    kLimit,   ///< the data stand for something else: projected, synthetic, derived, extrapolated
+    kChoice,  ///< the user changed something: overridden
+  };
+  QString name;
+  Weight weight = Weight::kLimit;
+  QStringList lines;
+};
+
+/// Notes of predictions and timelines ("derived: ...") by what stands before the colon; a note of
+/// another form is a "note". Repeated lines count once.
+class Truths {
+ public:
+  void AddNotes(const std::vector<std::string>& notes);
+  /// What a file's reader found.
+  void AddReport(const traces::ReadReport& report, const QString& file);
+  /// The heaviest first.
+  std::vector<Truth> List() const;
+
+ private:
+  void Add(const QString& name, Truth::Weight weight, const QString& line);
+
+  std::vector<Truth> truths_;
+};
+
+}  // namespace stallcast::gui

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "gui/charts/chart_painter.h"
+
+#include <QPainter>
+#include <array>
+
+#include "gui/timeline/theme.h"
+
+namespace stallcast::gui {
+namespace {
+
+constexpr double kAreaOpacity = 0.28;
+constexpr double kDotRadius = 4;
+
+}  // namespace
+
+ChartTheme ChartTheme::From(const QPalette& palette) {
+  const QColor base = palette.color(QPalette::Base), text = palette.color(QPalette::Text);
+  return {base, text, Mix(text, base, 0.3), Mix(text, base, 0.86)};
+}
+
+QColor SeriesColor(size_t index, bool dark) {
+  // Okabe and Ito's set; black becomes grey, and yellow is darker on white.
+  static constexpr std::array<QRgb, 8> kLight = {0xff0072b2, 0xffd55e00, 0xff009e73, 0xffcc79a7,
+                                                 0xff56b4e9, 0xffb88a00, 0xff606060, 0xffb5651d};
+  static constexpr std::array<QRgb, 8> kDark = {0xff4fa8e0, 0xfff0803c, 0xff2dc49a, 0xffe09cc4,
+                                                0xff9bd4f5, 0xfff0e442, 0xffb0b0b0, 0xffd9a066};
+  const auto& colors = dark ? kDark : kLight;
+  return QColor::fromRgb(colors[index % colors.size()]);
+}
+
+void Paint(QPainter& painter, const Chart& chart, const ChartGeometry& geometry,
+           const ChartTheme& theme, const QFont& font) {
+  const auto color = [&](size_t series) { return chart.series[series].color; };
+  painter.fillRect(QRectF(QPointF(0, 0), geometry.size), theme.background);
+
+  painter.setRenderHint(QPainter::Antialiasing, false);
+  painter.setPen(QPen(theme.grid, 1));
+  painter.drawLines(QList<QLineF>(geometry.grid.begin(), geometry.grid.end()));
+
+  painter.setRenderHint(QPainter::Antialiasing, true);
+  painter.setPen(Qt::NoPen);
+  for (const ChartArea& area : geometry.areas) {
+    QColor fill = color(area.series);
+    fill.setAlphaF(static_cast<float>(kAreaOpacity));
+    painter.setBrush(fill);
+    painter.drawPolygon(area.outline);
+  }
+  painter.setRenderHint(QPainter::Antialiasing, false);
+  for (const ChartRect& rect : geometry.rects) painter.fillRect(rect.rect, color(rect.series));
+  for (const ChartRect& rect : geometry.swatches) painter.fillRect(rect.rect, color(rect.series));
+
+  painter.setRenderHint(QPainter::Antialiasing, true);
+  painter.setBrush(Qt::NoBrush);
+  for (const ChartPolyline& line : geometry.polylines) {
+    painter.setPen(QPen(color(line.series), line.dashed ? 1.5 : 2,
+                        line.dashed ? Qt::DashLine : Qt::SolidLine, Qt::RoundCap, Qt::RoundJoin));
+    painter.drawPolyline(line.points);
+  }
+  painter.setPen(QPen(theme.text, 1.5, Qt::SolidLine, Qt::FlatCap));
+  for (const ChartStroke& stroke : geometry.strokes) painter.drawLine(stroke.line);
+  for (const ChartDot& dot : geometry.dots) {
+    painter.setPen(QPen(color(dot.series), 2));
+    painter.setBrush(dot.filled ? QBrush(color(dot.series)) : QBrush(theme.background));
+    painter.drawEllipse(dot.center, kDotRadius, kDotRadius);
+  }
+
+  QFont strong = font;
+  strong.setBold(true);
+  for (const ChartText& text : geometry.texts) {
+    painter.setFont(text.tone == ChartText::Tone::kStrong ? strong : font);
+    painter.setPen(text.tone == ChartText::Tone::kMuted ? theme.muted : theme.text);
+    painter.drawText(text.rect, text.align, text.text);
+  }
+}
+
+}  // namespace stallcast::gui

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "gui/charts/chart_view.h"
+
+#include <QHelpEvent>
+#include <QMouseEvent>
+#include <QPainter>
+#include <QToolTip>
+
+#include "gui/charts/chart_export.h"
+#include "gui/charts/chart_painter.h"
+
+namespace stallcast::gui {
+
+ChartView::ChartView(QWidget* parent) : QWidget(parent) {
+  setMouseTracking(true);
+  setFocusPolicy(Qt::StrongFocus);
+  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
+}
+
+void ChartView::SetChart(Chart chart) {
+  chart_ = std::move(chart);
+  setAccessibleName(chart_.title);
+  setAccessibleDescription(chart_.note);
+  Relayout();
+}
+
+void ChartView::Save(const QString& path) const {
+  SaveChart(chart_, path, size(), ChartTheme::From(palette()), font());
+}
+
+QSize ChartView::sizeHint() const { return {520, 300}; }
+QSize ChartView::minimumSizeHint() const { return {220, 140}; }
+
+void ChartView::Relayout() {
+  geometry_ = LayOut(chart_, size(), font());
+  update();
+}
+
+bool ChartView::event(QEvent* event) {
+  if (event->type() != QEvent::ToolTip) return QWidget::event(event);
+  const auto* help = static_cast<QHelpEvent*>(event);
+  if (const auto hit = HitTest(chart_, geometry_, help->pos())) {
+    QToolTip::showText(help->globalPos(), hit->text, this);
+  } else {
+    QToolTip::hideText();
+  }
+  return true;
+}
+
+void ChartView::paintEvent(QPaintEvent*) {
+  QPainter painter(this);
+  Paint(painter, chart_, geometry_, ChartTheme::From(palette()), font());
+}
+
+void ChartView::resizeEvent(QResizeEvent*) { Relayout(); }
+
+void ChartView::changeEvent(QEvent* event) {
+  if (event->type() == QEvent::FontChange) Relayout();
+  QWidget::changeEvent(event);
+}
+
+void ChartView::mouseDoubleClickEvent(QMouseEvent* event) {
+  if (const auto hit = HitTest(chart_, geometry_, event->position())) {
+    Q_EMIT Chosen(static_cast<int>(hit->series), hit->index);
+  }
+}
+
+}  // namespace stallcast::gui

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "gui/charts/prediction_charts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "sim/sweep.h"
+
+namespace stallcast::gui {
+namespace {
+
+double Milliseconds(Picoseconds t) { return Seconds(t) * 1e3; }
+
+// The points of each curve, ascending in x, curves in the order in which they first appear.
+std::vector<std::pair<QString, std::vector<SweepPoint>>> Curves(
+    const std::vector<SweepPoint>& points) {
+  std::vector<std::pair<QString, std::vector<SweepPoint>>> curves;
+  for (const SweepPoint& point : points) {
+    auto curve = std::find_if(curves.begin(), curves.end(),
+                              [&](const auto& c) { return c.first == point.curve; });
+    if (curve == curves.end()) curve = curves.insert(curves.end(), {point.curve, {}});
+    curve->second.push_back(point);
+  }
+  for (auto& [name, of_curve] : curves) {
+    std::stable_sort(of_curve.begin(), of_curve.end(),
+                     [](const SweepPoint& a, const SweepPoint& b) { return a.x < b.x; });
+  }
+  return curves;
+}
+
+QString WithUnit(const SweptAxis& axis) {
+  return axis.unit.isEmpty() ? axis.title : QStringLiteral("%1 (%2)").arg(axis.title, axis.unit);
+}
+
+}  // namespace
+
+Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& colors) {
+  Chart chart;
+  chart.title = QStringLiteral("Step time over steps");
+  chart.x = {.title = QStringLiteral("step"), .integers = true, .tight = true};
+  chart.y = {.title = QStringLiteral("step time (ms)")};
+  chart.empty = QStringLiteral("No steps to show");
+  for (size_t r = 0; r < runs.size(); ++r) {
+    const StepTimes& run = runs[r];
+    if (run.spread.size() != run.times.size() || run.times.empty()) continue;
+    chart.note = QStringLiteral("band: P10 to P90 from the spread of the machine's calibration");
+    BandMark band;
+    for (size_t i = 0; i < run.spread.size(); ++i) {
+      band.x.push_back(run.first_step + static_cast<double>(i));
+      band.low.push_back(Milliseconds(run.spread[i].p10));
+      band.high.push_back(Milliseconds(run.spread[i].p90));
+    }
+    chart.series.push_back({{}, colors.Series(r), band});
+  }
+  for (size_t r = 0; r < runs.size(); ++r) {
+    const StepTimes& run = runs[r];
+    if (run.times.empty()) continue;
+    LineMark line{.points = {}, .dashed = false, .dots = run.times.size() == 1};
+    for (size_t i = 0; i < run.times.size(); ++i) {
+      line.points.emplace_back(run.first_step + static_cast<double>(i), Milliseconds(run.times[i]));
+    }
+    chart.series.push_back({run.name, colors.Series(r), line});
+  }
+  if (!runs.empty() && runs.front().ceiling.count() > 0 && !runs.front().times.empty()) {
+    const StepTimes& run = runs.front();
+    const double ceiling = Milliseconds(run.ceiling);
+    const double last = run.first_step + static_cast<double>(run.times.size() - 1);
+    chart.series.push_back(
+        {QStringLiteral("ceiling of the mean step"), colors.muted(),
+         LineMark{.points = {{static_cast<double>(run.first_step), ceiling}, {last, ceiling}},
+                  .dashed = true}});
+  }
+  return chart;
+}
+
+Chart RoleChart(const std::vector<NamedPrediction>& runs, const ChartColors& colors) {
+  Chart chart;
+  chart.title = QStringLiteral("Where a step goes");
+  chart.note = QStringLiteral(
+      "upper bar: computing, then GPU idle by what it waited for; lower bar: busy time by role");
+  chart.x = {.title = QStringLiteral("time a step (ms)"), .from_zero = true};
+  chart.y = {.title = QStringLiteral("method")};
+  chart.empty = QStringLiteral("Compare methods to fill this chart");
+  const auto values = [&](auto value) {
+    std::vector<double> all;
+    for (const NamedPrediction& run : runs) all.push_back(value(run.prediction->metrics));
+    return all;
+  };
+  const auto some = [](const std::vector<double>& all) {
+    return std::any_of(all.begin(), all.end(), [](double v) { return v > 0; });
+  };
+  for (const NamedPrediction& run : runs) chart.y.categories << run.name;
+  if (runs.empty()) return chart;
+
+  const auto computing = values([](const sim::Metrics& m) { return Milliseconds(m.compute_busy); });
+  chart.series.push_back({QStringLiteral("computing"), colors.muted(), BarMark{computing, 0}});
+  for (int r = 0; r < traces::kRoles; ++r) {
+    const auto role = static_cast<traces::Role>(r);
+    const QString name = QString::fromUtf8(traces::Name(role).data(),
+                                           static_cast<qsizetype>(traces::Name(role).size()));
+    const auto index = static_cast<size_t>(r);
+    const auto exposed =
+        values([&](const sim::Metrics& m) { return Milliseconds(m.roles[index].exposed); });
+    const auto busy =
+        values([&](const sim::Metrics& m) { return Milliseconds(m.roles[index].busy); });
+    if (some(exposed)) chart.series.push_back({{}, colors.Of(role), BarMark{exposed, 0}});
+    if (!some(exposed) && !some(busy)) continue;
+    chart.series.push_back({name, colors.Of(role), BarMark{busy, 1}});
+  }
+  return chart;
+}
+
+Chart SweepChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
+                 const ChartColors& colors) {
+  Chart chart;
+  chart.title = QStringLiteral("Step time against ") + axis.title;
+  chart.note =
+      QStringLiteral("dashed: ceiling, the least time that any order of the same work takes");
+  chart.x = {.title = WithUnit(axis), .scale = axis.binary ? ScaleKind::kBinary : ScaleKind::kLog};
+  chart.y = {.title = QStringLiteral("mean step time (ms)"), .from_zero = true};
+  chart.empty = QStringLiteral("Run a sweep to fill this chart");
+  size_t index = 0;
+  for (const auto& [name, curve] : Curves(points)) {
+    LineMark time{.points = {}, .dashed = false, .dots = true},
+        ceiling{.points = {}, .dashed = true};
+    for (const SweepPoint& point : curve) {
+      const sim::Metrics& metrics = point.prediction->metrics;
+      time.points.emplace_back(point.x * axis.scale, Milliseconds(metrics.step_mean));
+      ceiling.points.emplace_back(point.x * axis.scale, Milliseconds(metrics.ceiling));
+    }
+    const QColor color = colors.Series(index++);
+    chart.series.push_back({{}, color, ceiling});
+    chart.series.push_back({name, color, time});
+  }
+  return chart;
+}
+
+Chart ParetoChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
+                  const ChartColors& colors) {
+  Chart chart;
+  chart.title = QStringLiteral("Attention mass against step time");
+  chart.note = QStringLiteral("filled and joined: no other point is both faster and more faithful");
+  chart.x = {.title = QStringLiteral("mean step time (ms)"), .scale = ScaleKind::kLog};
+  chart.y = {.title = QStringLiteral("attention mass")};
+  chart.empty = QStringLiteral("Run a sweep to fill this chart");
+
+  std::vector<SweepPoint> known;
+  std::vector<std::vector<double>> goals;
+  for (const SweepPoint& point : points) {
+    const double mass = point.prediction->selection.attention_mass;
+    if (!std::isfinite(mass)) continue;
+    known.push_back(point);
+    goals.push_back({Milliseconds(point.prediction->metrics.step_mean), -mass});
+  }
+  const std::vector<bool> front = sim::ParetoFront(goals);
+
+  LineMark best{.points = {}, .dashed = true};
+  std::map<QString, DotMark> dots;
+  QStringList order;
+  for (size_t i = 0; i < known.size(); ++i) {
+    const QPointF at(goals[i][0], -goals[i][1]);
+    DotMark& of_curve = dots[known[i].curve];
+    if (!order.contains(known[i].curve)) order << known[i].curve;
+    of_curve.points.push_back(at);
+    of_curve.labels << QStringLiteral("%1 %2 %3")
+                           .arg(axis.title)
+                           .arg(known[i].x * axis.scale, 0, 'g', 6)
+                           .arg(axis.unit);
+    of_curve.hits.push_back(front[i]);
+    if (front[i]) best.points.push_back(at);
+  }
+  std::sort(best.points.begin(), best.points.end(),
+            [](QPointF a, QPointF b) { return a.x() < b.x(); });
+  if (best.points.size() > 1) chart.series.push_back({{}, colors.muted(), best});
+  for (qsizetype i = 0; i < order.size(); ++i) {
+    chart.series.push_back({order[i], colors.Series(static_cast<size_t>(i)), dots[order[i]]});
+  }
+  return chart;
+}
+
+}  // namespace stallcast::gui

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// Charts of predictions: step times, where a step goes, sweeps, time against attention mass.
+#pragma once
+
+#include <QString>
+#include <string>
+#include <vector>
+
+#include "gui/charts/chart.h"
+#include "gui/charts/chart_colors.h"
+#include "sim/predict.h"
+
+namespace stallcast::gui {
+
+/// Steps of one run, predicted or measured.
+struct StepTimes {
+  QString name;
+  std::vector<Picoseconds> times;
+  std::vector<sim::Quantiles> spread = {};  ///< one a step, or empty: no band
+  Picoseconds ceiling{0};                   ///< 0: not known
+  int32_t first_step = 0;
+};
+
+/// Step time over steps, the P10-P90 band of those that have one, and the first one's ceiling.
+Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& colors);
+
+/// One prediction of several that are shown together.
+struct NamedPrediction {
+  QString name;
+  const sim::Prediction* prediction = nullptr;
+};
+
+/// For each run two bars: what a step is made of (computing, and the compute lane's idle time by
+/// the role that it waited for; together the mean step), and how long each role is busy.
+Chart RoleChart(const std::vector<NamedPrediction>& runs, const ChartColors& colors);
+
+/// One point of a sweep that was predicted.
+struct SweepPoint {
+  QString curve;  ///< points of one name are joined: the method
+  double x = 0;   ///< along the axis swept, in its base unit
+  const sim::Prediction* prediction = nullptr;
+};
+
+/// What a sweep goes over.
+struct SweptAxis {
+  QString title;        ///< without unit: "budget"
+  QString unit = {};    ///< "tokens", "GB/s", ...
+  double scale = 1;     ///< from the base unit to `unit`
+  bool binary = false;  ///< token counts and the like, labelled at powers of two
+};
+
+/// Mean step time over the axis, a curve a method, each with its ceiling dashed.
+Chart SweepChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
+                 const ChartColors& colors);
+
+/// Attention mass against mean step time, points that no other one beats in both filled and
+/// joined. Points without a known mass are left out.
+Chart ParetoChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
+                  const ChartColors& colors);
+
+}  // namespace stallcast::gui

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// The commands of the timeline: what each key and menu entry does.
+#include <QAction>
+#include <QInputDialog>
+#include <QUndoStack>
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "gui/timeline/view_impl.h"
+#include "gui/timeline/words.h"
+
+namespace stallcast::gui {
+
+void TimelineView::Impl::MakeCommands() {
+  const auto add = [this](const char* name, const QString& text, const QList<QKeySequence>& keys,
+                          const QString& tip, void (Impl::*run)()) {
+    auto* action = new QAction(text, view_);
+    action->setObjectName(QString::fromLatin1(name));
+    action->setShortcuts(keys);
+    action->setShortcutContext(Qt::WidgetWithChildrenShortcut);
+    action->setStatusTip(tip);
+    QObject::connect(action, &QAction::triggered, view_, [this, run] { (this->*run)(); });
+    view_->addAction(action);
+    menus_.back().actions.append(action);
+  };
+  const auto separate = [this] { menus_.back().actions.append(nullptr); };
+  const auto stack_action = [this](QAction* action, const char* name, const QKeySequence& key,
+                                   const QString& tip) {
+    action->setObjectName(QString::fromLatin1(name));
+    action->setShortcut(key);
+    action->setShortcutContext(Qt::WidgetWithChildrenShortcut);
+    action->setStatusTip(tip);
+    view_->addAction(action);
+    menus_.back().actions.append(action);
+  };
+
+  menus_.append({tr("View"), {}});
+  add("zoom_in", tr("Zoom &In"), {Qt::Key_W}, tr("Shows half as much, about the cursor"),
+      &Impl::ZoomIn);
+  add("zoom_out", tr("Zoom &Out"), {Qt::Key_S}, tr("Shows twice as much, about the cursor"),
+      &Impl::ZoomOut);
+  add("pan_left", tr("Pan &Left"), {Qt::Key_A, Qt::Key_Left}, tr("Moves to earlier times"),
+      &Impl::PanLeft);
+  add("pan_right", tr("Pan &Right"), {Qt::Key_D, Qt::Key_Right}, tr("Moves to later times"),
+      &Impl::PanRight);
+  add("show_all", tr("Show &All"), {Qt::Key_Home, Qt::Key_0}, tr("Shows the whole timeline"),
+      &Impl::ShowAll);
+  add("show_selection", tr("Zoom to &Selection"), {Qt::Key_F},
+      tr("Fills the view with the selected op and its twin, or with the selected area"),
+      &Impl::ShowSelection);
+  separate();
+  add("toggle_color", tr("Color by Role or &Residual"), {Qt::Key_R},
+      tr("Colors ops by what they are for, or by how far the prediction is off"),
+      &Impl::ToggleColor);
+  add("toggle_waits", tr("Show All &Waits"), {Qt::Key_X},
+      tr("Draws an arrow for each wait between lanes that is on the screen"), &Impl::ToggleWaits);
+  add("pin_lane", tr("&Pin Lane"), {Qt::Key_P},
+      tr("Keeps the lane under the cursor (or of the selected op) beside the axis"),
+      &Impl::PinLane);
+  separate();
+  stack_action(undo_.createUndoAction(view_, tr("&Undo View Change:")), "undo_view",
+               QKeySequence(Qt::CTRL | Qt::Key_Z), tr("Goes back to what was shown before"));
+  stack_action(undo_.createRedoAction(view_, tr("Red&o View Change:")), "redo_view",
+               QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_Z), tr("Takes back the last undo"));
+
+  menus_.append({tr("Go"), {}});
+  add("next_op", tr("&Next Op"), {Qt::Key_Period}, tr("Selects the next op of the track"),
+      &Impl::NextOp);
+  add("previous_op", tr("&Previous Op"), {Qt::Key_Comma},
+      tr("Selects the op before it on its track"), &Impl::PreviousOp);
+  add("go_twin", tr("&Twin"), {Qt::Key_T}, tr("Selects the same op on the other side"),
+      &Impl::GoToTwin);
+  add("go_cause", tr("What It &Waited For"), {Qt::Key_B},
+      tr("Selects the op whose end let the selected one start"), &Impl::GoToCause);
+  add("worst_residual", tr("Next &Worst Residual"), {Qt::Key_E},
+      tr("Selects the visible op whose prediction is off by most; again: the next"),
+      &Impl::WorstResidual);
+  separate();
+  add("next_step", tr("Next &Step"), {Qt::Key_BracketRight}, tr("Shows the next step"),
+      &Impl::NextStep);
+  add("previous_step", tr("Previous S&tep"), {Qt::Key_BracketLeft}, tr("Shows the step before"),
+      &Impl::PreviousStep);
+  add("jump_step", tr("&Jump to Step…"), {Qt::Key_G}, tr("Asks for a step and shows it"),
+      &Impl::JumpToStep);
+  separate();
+  add("search", tr("&Search and Filter…"), {QKeySequence(Qt::CTRL | Qt::Key_F), Qt::Key_Slash},
+      tr("Words, role:recall, lane:copy, step:3-5, layer:0, dur>10us, residual>5%; -word for not"),
+      &Impl::OpenSearch);
+  add("next_match", tr("Next &Match"), {Qt::Key_N, Qt::Key_F3}, tr("Selects the next op found"),
+      &Impl::NextMatch);
+  add("previous_match", tr("Previous M&atch"),
+      {QKeySequence(Qt::SHIFT | Qt::Key_N), QKeySequence(Qt::SHIFT | Qt::Key_F3)},
+      tr("Selects the op found before it"), &Impl::PreviousMatch);
+  add("clear_filter", tr("&Clear Filter"), {QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_F)},
+      tr("Shows all ops alike"), &Impl::ClearFilter);
+
+  menus_.append({tr("Select"), {}});
+  add("measure", tr("&Measure"), {Qt::Key_M},
+      tr("Dragging measures a time, snapping to ops; so does the right button at any time"),
+      &Impl::ToggleMeasure);
+  add("clear_selection", tr("&Clear Selection"), {Qt::Key_Escape},
+      tr("Drops the selected op, area and measure"), &Impl::ClearSelection);
+  for (const TimelineView::Menu& menu : menus_) {
+    for (QAction* action : menu.actions) {
+      if (action != nullptr && action->objectName() == QLatin1String("measure")) {
+        action->setCheckable(true);
+      }
+    }
+  }
+}
+
+namespace {
+
+constexpr double kKeyZoom = 1.6, kKeyPan = 0.15;
+
+}  // namespace
+
+void TimelineView::Impl::ZoomIn() {
+  const AxisRange& v = state_.visible;
+  const bool over = cursor_.x() >= layout_.chart_x0 && cursor_.x() < layout_.chart_x1;
+  Zoom(1 / kKeyZoom, over ? AxisAt(cursor_.x(), v, layout_) : v.begin + v.length() / 2);
+}
+
+void TimelineView::Impl::ZoomOut() {
+  const AxisRange& v = state_.visible;
+  const bool over = cursor_.x() >= layout_.chart_x0 && cursor_.x() < layout_.chart_x1;
+  Zoom(kKeyZoom, over ? AxisAt(cursor_.x(), v, layout_) : v.begin + v.length() / 2);
+}
+
+void TimelineView::Impl::PanLeft() { Pan(-kKeyPan); }
+void TimelineView::Impl::PanRight() { Pan(kKeyPan); }
+void TimelineView::Impl::ShowAll() { ShowRange(alignment_.whole, tr("show all")); }
+
+void TimelineView::Impl::ShowSelection() {
+  if (sums_) {
+    ShowRange(sums_->range, tr("zoom to area"));
+    return;
+  }
+  if (!selected_) {
+    Say(tr("Nothing is selected: click an op, or drag over an area"));
+    return;
+  }
+  AxisRange range;
+  const auto add = [&](OpRef op) {
+    const SceneInput input = Input();
+    const auto span = pair_->model(op.side)->SpanOf(op.row);
+    const AxisRange of{input.map(op.side).ToAxis(span.start),
+                       input.map(op.side).EndToAxis(span.end)};
+    range = range.length().count() == 0
+                ? of
+                : AxisRange{std::min(range.begin, of.begin), std::max(range.end, of.end)};
+  };
+  add(*selected_);
+  if (const auto twin = pair_->Twin(*selected_)) add(*twin);
+  const Picoseconds margin = std::max(range.length(), Picoseconds{1000}) * 3 / 4;
+  ShowRange({range.begin - margin, range.end + margin}, tr("zoom to op"));
+}
+
+void TimelineView::Impl::ToggleColor() {
+  view_->SetColorBy(state_.color == ColorBy::kRole ? ColorBy::kResidual : ColorBy::kRole);
+}
+
+void TimelineView::Impl::ToggleWaits() {
+  ViewState next = state_;
+  next.all_waits = !next.all_waits;
+  ChangeTo(next, next.all_waits ? tr("show waits") : tr("hide waits"));
+}
+
+void TimelineView::Impl::ClearFilter() {
+  search_->clear();
+  search_->hide();
+  SetFilter(QString());
+  view_->setFocus();
+  Invalidate();
+}
+
+void TimelineView::Impl::PinLane() {
+  const LaneBox* lane = layout_.LaneAt(cursor_.x(), cursor_.y());
+  if (lane != nullptr) {
+    const auto& of = pair_->model(lane->side)->timeline().lanes[static_cast<size_t>(lane->lane)];
+    TogglePin({lane->side, of.name});
+  } else if (selected_) {
+    const traces::Timeline& t = pair_->model(selected_->side)->timeline();
+    TogglePin({selected_->side, t.lanes[t.lane[static_cast<size_t>(selected_->row)]].name});
+  } else {
+    Say(tr("Point at a lane, or select an op on it"));
+  }
+}
+
+void TimelineView::Impl::NextOp() { OpOnTrack(1); }
+void TimelineView::Impl::PreviousOp() { OpOnTrack(-1); }
+
+// Along the track, skipping what the filter does not choose. Without a selection, the first op on
+// the screen.
+void TimelineView::Impl::OpOnTrack(int direction) {
+  if (!pair_) return;
+  if (!selected_) {
+    EnsureScene();
+    for (const BarShape& bar : scene_.frame.bars) {
+      if (bar.kind == BarShape::Kind::kOp && bar.last > bar.first && !bar.dimmed) {
+        Select(OpRef{bar.side, bar.first}, true);
+        return;
+      }
+    }
+    Say(tr("No op is on the screen"));
+    return;
+  }
+  const TimelineModel& model = *pair_->model(selected_->side);
+  const ModelTrack& track = model.tracks()[static_cast<size_t>(model.TrackOf(selected_->row))];
+  const FilterMask& mask = masks_[static_cast<size_t>(selected_->side)];
+  int64_t row = selected_->row + direction;
+  const auto within = [&] { return row >= track.first_row && row < track.first_row + track.rows; };
+  while (within() && !mask.Matches(row)) row += direction;
+  if (!within()) {
+    Say(direction > 0 ? tr("This is the last op of the track")
+                      : tr("This is the first op of the track"));
+    return;
+  }
+  Select(OpRef{selected_->side, row}, true);
+}
+
+void TimelineView::Impl::GoToTwin() {
+  if (!selected_) {
+    Say(tr("Select an op first"));
+    return;
+  }
+  const auto twin = pair_->Twin(*selected_);
+  if (twin) {
+    Select(twin, true);
+  } else {
+    Say(pair_->both() ? tr("This op has no twin on the other side") : tr("There is one side only"));
+  }
+}
+
+void TimelineView::Impl::GoToCause() {
+  if (!selected_) {
+    Say(tr("Select an op first"));
+    return;
+  }
+  const TimelineModel& model = *pair_->model(selected_->side);
+  const std::vector<Wait> waits = WaitsInto(model, selected_->row);
+  if (waits.empty()) {
+    Say(tr("This op waited for no other"));
+    return;
+  }
+  const auto last = std::max_element(waits.begin(), waits.end(), [&](const Wait& a, const Wait& b) {
+    return model.End(a.from) < model.End(b.from);
+  });
+  Select(OpRef{selected_->side, last->from}, true);
+}
+
+// Ordered by how much time a row's residual is worth; after the selected one, if it is one of them.
+void TimelineView::Impl::WorstResidual() {
+  if (!pair_ || !pair_->both()) {
+    Say(tr("Residuals need a predicted and a measured side"));
+    return;
+  }
+  const TimelineModel& model = *pair_->model(Side::kMeasured);
+  const AxisMap& map = alignment_.measured;
+  const Picoseconds begin = map.FromAxis(state_.visible.begin);
+  const Picoseconds end = map.FromAxis(state_.visible.end);
+  const auto key = [&](int64_t row) {
+    const double residual = pair_->Residual({Side::kMeasured, row});
+    const double duration =
+        static_cast<double>(model.timeline().duration[static_cast<size_t>(row)].count());
+    return std::pair(std::isfinite(residual) ? std::abs(residual) * duration : -1.0, -row);
+  };
+  std::optional<std::pair<double, int64_t>> below;
+  if (selected_) {
+    const auto here = selected_->side == Side::kMeasured ? selected_ : pair_->Twin(*selected_);
+    if (here) below = key(here->row);
+  }
+  const FilterMask& mask = masks_[static_cast<size_t>(Side::kMeasured)];
+  std::optional<std::pair<double, int64_t>> best;
+  for (size_t k = 0; k < model.tracks().size(); ++k) {
+    const Track track = model.Ops(static_cast<int32_t>(k));
+    const int64_t last = track.Before(end);
+    for (int64_t i = track.Before(begin); i < last; ++i) {
+      const auto candidate = key(track.first_row() + i);
+      if (candidate.first <= 0 || (below && candidate >= *below)) continue;
+      if (best && candidate <= *best) continue;
+      if (mask.Matches(track.first_row() + i)) best = candidate;
+    }
+  }
+  if (!best) {
+    Say(below ? tr("No visible op has a smaller residual") : tr("No visible op has a residual"));
+    return;
+  }
+  Select(OpRef{Side::kMeasured, -best->second}, true);
+}
+
+void TimelineView::Impl::NextStep() { GoStep(1); }
+void TimelineView::Impl::PreviousStep() { GoStep(-1); }
+
+void TimelineView::Impl::JumpToStep() {
+  const auto& stretches = alignment_.stretches;
+  if (stretches.empty()) {
+    Say(tr("This timeline has no steps"));
+    return;
+  }
+  bool ok = false;
+  const int step = QInputDialog::getInt(
+      view_, tr("Jump to Step"),
+      tr("Step, %1 to %2:").arg(stretches.front().step).arg(stretches.back().step),
+      std::max(CurrentStep(), stretches.front().step), stretches.front().step,
+      stretches.back().step, 1, &ok);
+  if (ok) ShowStep(step);
+}
+
+void TimelineView::Impl::NextMatch() { Match(1); }
+void TimelineView::Impl::PreviousMatch() { Match(-1); }
+
+// Ops that the filter chooses on either side, by their start on the axis. From the selected one, or
+// from the middle of the view.
+void TimelineView::Impl::Match(int direction) {
+  if (!pair_) return;
+  if (masks_[0].all() && masks_[1].all()) {
+    Say(tr("Nothing is searched for: %1 opens the search").arg(QStringLiteral("Ctrl+F")));
+    return;
+  }
+  const SceneInput input = Input();
+  using Key = std::tuple<Picoseconds, int, int64_t>;
+  const auto key = [&](OpRef op) {
+    return Key(input.map(op.side).ToAxis(pair_->model(op.side)->Start(op.row)),
+               static_cast<int>(op.side), op.row);
+  };
+  const Picoseconds middle = state_.visible.begin + state_.visible.length() / 2;
+  const Key from = selected_ ? key(*selected_) : Key(middle, -1, -1);
+  std::optional<OpRef> found;
+  for (Side side : kSides) {
+    const TimelineModel* model = pair_->model(side).get();
+    if (model == nullptr) continue;
+    const FilterMask& mask = masks_[static_cast<size_t>(side)];
+    for (size_t k = 0; k < model->tracks().size(); ++k) {
+      const Track track = model->Ops(static_cast<int32_t>(k));
+      int64_t i = track.Before(input.map(side).FromAxis(std::get<0>(from)));
+      // Rows that start together may be on either side of `from`.
+      while (direction < 0 && i < track.size() && key({side, track.first_row() + i}) < from) ++i;
+      if (direction < 0) --i;
+      for (; i >= 0 && i < track.size(); i += direction) {
+        const OpRef op{side, track.first_row() + i};
+        if (direction > 0 ? key(op) <= from : key(op) >= from) continue;
+        if (!mask.Matches(op.row)) continue;
+        const bool nearer =
+            !found || (direction > 0 ? key(op) < key(*found) : key(op) > key(*found));
+        if (nearer) found = op;
+        break;
+      }
+    }
+  }
+  if (found) {
+    Select(found, true);
+  } else {
+    Say(direction > 0 ? tr("No further op is found") : tr("No op is found before it"));
+  }
+}
+
+void TimelineView::Impl::ToggleMeasure() {
+  measuring_ = !measuring_;
+  if (!measuring_) measure_.reset();
+  for (QAction* action : view_->actions()) {
+    if (action->objectName() == QLatin1String("measure")) action->setChecked(measuring_);
+  }
+  view_->setCursor(measuring_ ? Qt::CrossCursor : Qt::ArrowCursor);
+  if (measuring_) Say(tr("Drag to measure; M ends measuring"));
+  view_->update();
+}
+
+void TimelineView::Impl::ClearSelection() {
+  if (search_->isVisible()) {
+    // The filter stays; the line comes back with the same words.
+    search_->hide();
+    view_->setFocus();
+    Invalidate();
+    return;
+  }
+  measure_.reset();
+  ClearArea();
+  Select(std::nullopt, false);
+  view_->update();
+}
+
+}  // namespace stallcast::gui

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "gui/timeline/view_state.h"
+
+#include <QJsonArray>
+#include <utility>
+
+namespace stallcast::gui {
+namespace {
+
+constexpr qint64 kOneMovementMilliseconds = 500;
+
+// JSON numbers are doubles: picoseconds beyond 2^53 would be rounded.
+QString TimeToJson(Picoseconds time) { return QString::number(time.count()); }
+
+Picoseconds TimeFromJson(const QJsonValue& value, Picoseconds otherwise) {
+  bool ok = false;
+  const qlonglong time = value.toString().toLongLong(&ok);
+  return ok ? Picoseconds(time) : otherwise;
+}
+
+}  // namespace
+
+QJsonObject ToJson(const ViewState& state) {
+  QJsonArray pins;
+  for (const LaneKey& pin : state.pins) {
+    pins.append(QJsonObject{{"side", pin.side == Side::kPredicted ? "predicted" : "measured"},
+                            {"lane", QString::fromStdString(pin.name)}});
+  }
+  return {{"begin_ps", TimeToJson(state.visible.begin)},
+          {"end_ps", TimeToJson(state.visible.end)},
+          {"filter", state.filter},
+          {"align_by", state.align_by},
+          {"color_by", state.color == ColorBy::kRole ? "role" : "residual"},
+          {"all_waits", state.all_waits},
+          {"pins", pins}};
+}
+
+ViewState FromJson(const QJsonObject& json, ViewState state) {
+  state.visible.begin = TimeFromJson(json["begin_ps"], state.visible.begin);
+  state.visible.end = TimeFromJson(json["end_ps"], state.visible.end);
+  state.filter = json["filter"].toString(state.filter);
+  state.align_by = json["align_by"].toString(state.align_by);
+  const QString color = json["color_by"].toString();
+  if (color == "role") state.color = ColorBy::kRole;
+  if (color == "residual") state.color = ColorBy::kResidual;
+  state.all_waits = json["all_waits"].toBool(state.all_waits);
+  if (json["pins"].isArray()) {
+    state.pins.clear();
+    const QJsonArray pins = json["pins"].toArray();
+    for (const auto& item : pins) {
+      const QJsonObject pin = item.toObject();
+      const QString lane = pin["lane"].toString();
+      if (lane.isEmpty()) continue;
+      state.pins.insert({pin["side"].toString() == "measured" ? Side::kMeasured : Side::kPredicted,
+                         lane.toStdString()});
+    }
+  }
+  return state;
+}
+
+ViewCommand::ViewCommand(const QString& text, int kind, ViewState before, ViewState after,
+                         Apply apply)
+    : QUndoCommand(text),
+      kind_(kind),
+      before_(std::move(before)),
+      after_(std::move(after)),
+      apply_(std::move(apply)) {
+  since_.start();
+}
+
+bool ViewCommand::mergeWith(const QUndoCommand* next) {
+  const auto* command = dynamic_cast<const ViewCommand*>(next);
+  if (command == nullptr || since_.elapsed() > kOneMovementMilliseconds) return false;
+  after_ = command->after_;
+  since_.restart();
+  return true;
+}
+
+}  // namespace stallcast::gui

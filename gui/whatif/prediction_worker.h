@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// Predicts again whenever a control moves, beside the window.
+#pragma once
+
+#include <QObject>
+#include <QString>
+#include <chrono>
+#include <memory>
+
+#include "gui/timeline/timeline_model.h"
+#include "gui/whatif/latest_job.h"
+#include "sim/predict.h"
+#include "traces/common/error.h"
+
+namespace stallcast::gui {
+
+/// A prediction as the window shows it.
+struct PredictionResult {
+  sim::PredictRequest request;  ///< as asked for
+  sim::Prediction prediction;
+  std::shared_ptr<const TimelineModel> model;
+  std::shared_ptr<const traces::AccessLog> log;  ///< null: the method selects nothing
+  std::chrono::nanoseconds took{0};
+};
+using SharedResult = std::shared_ptr<const PredictionResult>;
+
+/// Signals come in the thread of this object. Of a request that was superseded none comes any more.
+class PredictionWorker : public QObject {
+  Q_OBJECT
+
+ public:
+  explicit PredictionWorker(QObject* parent = nullptr);
+  ~PredictionWorker() override;
+
+  /// The trace to predict from; null: none. Cancels what is under way.
+  void SetPredictor(std::shared_ptr<sim::Predictor> predictor);
+  const std::shared_ptr<sim::Predictor>& predictor() const { return predictor_; }
+
+  /// Predicts at once without what takes long (prefill, samples), with the timeline; then, unless
+  /// superseded, with them. Does nothing without a predictor.
+  void Predict(const sim::PredictRequest& request);
+  void Cancel();
+  bool busy() const { return busy_; }
+
+ Q_SIGNALS:
+  void Predicted(stallcast::gui::SharedResult result);
+  /// The same prediction with prefill and quantiles; no timeline.
+  void Refined(stallcast::gui::SharedResult result);
+  void Failed(const stallcast::Error& error);
+  void BusyChanged(bool busy);
+
+ private:
+  void Post(uint64_t ticket, std::function<void()> deliver);
+  void SetBusy(bool busy);
+
+  std::shared_ptr<sim::Predictor> predictor_;
+  uint64_t latest_ = 0;
+  bool busy_ = false;
+  LatestJob job_;  // last: stops before the rest goes
+};
+
+/// Samples from which the refined prediction takes its quantiles.
+inline constexpr int32_t kRefinedSamples = 48;
+
+}  // namespace stallcast::gui

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "gui/whatif/summary_card.h"
+
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QVBoxLayout>
+#include <cmath>
+
+#include "sim/prediction_fields.h"
+
+namespace stallcast::gui {
+namespace {
+
+double Milliseconds(Picoseconds t) { return Seconds(t) * 1e3; }
+
+QString Short(double value) { return QString::number(value, 'g', 4); }
+
+}  // namespace
+
+SummaryCard::SummaryCard(QWidget* parent) : QWidget(parent) {
+  step_ = new QLabel(QStringLiteral("-"), this);
+  step_->setObjectName(QStringLiteral("step"));
+  QFont large = step_->font();
+  large.setPointSizeF(large.pointSizeF() * 1.6);
+  large.setBold(true);
+  step_->setFont(large);
+  change_ = new QLabel(this);
+  change_->setObjectName(QStringLiteral("change"));
+  change_->setAlignment(Qt::AlignRight | Qt::AlignBottom);
+  change_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
+  facts_ = new QLabel(this);
+  facts_->setObjectName(QStringLiteral("facts"));
+  facts_->setWordWrap(true);
+  facts_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+  auto* line = new QHBoxLayout;
+  line->addWidget(step_);
+  line->addWidget(change_, 1);
+  auto* column = new QVBoxLayout(this);
+  column->setContentsMargins(8, 6, 8, 4);
+  column->setSpacing(2);
+  column->addLayout(line);
+  column->addWidget(facts_);
+  ShowNothing();
+}
+
+void SummaryCard::ShowNothing() {
+  step_->setText(QStringLiteral("No prediction"));
+  change_->clear();
+  facts_->setText(QStringLiteral("Open a .kvt trace with queries and keys to predict from it."));
+}
+
+void SummaryCard::ShowBusy(bool busy) { step_->setEnabled(!busy); }
+
+void SummaryCard::Show(const sim::Prediction& prediction, const sim::Prediction* reference,
+                       const QString& reference_name) {
+  const sim::Metrics& metrics = prediction.metrics;
+  const double step = Milliseconds(metrics.step_p50);
+  step_->setText(QStringLiteral("%1 ms P50").arg(Short(step)));
+  change_->clear();
+  if (reference) {
+    const double before = Milliseconds(reference->metrics.step_p50);
+    const double percent = before > 0 ? (step - before) / before * 100 : 0;
+    change_->setText(QStringLiteral("%1%2 % against %3")
+                         .arg(percent > 0 ? QStringLiteral("+") : QString())
+                         .arg(percent, 0, 'f', 1)
+                         .arg(reference_name));
+  }
+  QStringList facts;
+  facts << QStringLiteral("%1 tokens/s").arg(Short(metrics.tokens_per_second));
+  const std::string most = sim::MostExposedRole(metrics);
+  QString exposed = QStringLiteral("%1 ms exposed").arg(Short(Milliseconds(metrics.exposed)));
+  if (!most.empty()) exposed += QStringLiteral(", most for %1").arg(QString::fromStdString(most));
+  facts << exposed;
+  QString mean = QStringLiteral("mean %1 ms").arg(Short(Milliseconds(metrics.step_mean)));
+  if (prediction.sampled) {
+    mean += QStringLiteral(" (P10 %1, P90 %2)")
+                .arg(Short(Milliseconds(prediction.sampled->p10)),
+                     Short(Milliseconds(prediction.sampled->p90)));
+  }
+  facts << mean << QStringLiteral("ceiling %1 ms").arg(Short(Milliseconds(metrics.ceiling)));
+  const double mass = prediction.selection.attention_mass;
+  if (std::isfinite(mass)) facts << QStringLiteral("attention mass %1").arg(mass, 0, 'f', 3);
+  facts << QStringLiteral("GPU %1 GiB%2")
+               .arg(static_cast<double>(prediction.gpu_memory) / (1 << 30), 0, 'f', 1)
+               .arg(prediction.fits ? QString() : QStringLiteral(": does not fit"));
+  if (prediction.prefill) {
+    facts << QStringLiteral("prefill %1 s").arg(Short(Seconds(*prediction.prefill)));
+  }
+  // Lines break between facts only.
+  for (QString& fact : facts) fact.replace(' ', QChar::Nbsp);
+  facts_->setText(facts.join(QStringLiteral("\u00a0· ")));
+}
+
+}  // namespace stallcast::gui

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// The few numbers of a prediction that people look at first.
+#pragma once
+
+#include <QWidget>
+
+#include "sim/predict.h"
+
+class QGridLayout;
+class QLabel;
+
+namespace stallcast::gui {
+
+class SummaryCard : public QWidget {
+  Q_OBJECT
+
+ public:
+  explicit SummaryCard(QWidget* parent = nullptr);
+
+  /// `reference` (a pin, or what was there before) may be null.
+  void Show(const sim::Prediction& prediction, const sim::Prediction* reference,
+            const QString& reference_name);
+  /// There is no trace to predict from.
+  void ShowNothing();
+  void ShowBusy(bool busy);
+
+ private:
+  QLabel* step_ = nullptr;
+  QLabel* change_ = nullptr;
+  QLabel* facts_ = nullptr;
+};
+
+}  // namespace stallcast::gui

@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// The window, driven by key and mouse.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <QAbstractItemModelTester>
+#include <QApplication>
+#include <QComboBox>
+#include <QDir>
+#include <QDockWidget>
+#include <QDragEnterEvent>
+#include <QDropEvent>
+#include <QFile>
+#include <QLabel>
+#include <QLineEdit>
+#include <QListView>
+#include <QMenu>
+#include <QMenuBar>
+#include <QMimeData>
+#include <QProcess>
+#include <QPushButton>
+#include <QSettings>
+#include <QSignalSpy>
+#include <QSlider>
+#include <QSpinBox>
+#include <QTemporaryDir>
+#include <QTest>
+#include <QToolButton>
+#include <QTreeView>
+#include <QUrl>
+#include <functional>
+#include <set>
+
+#include "gui/app/command_palette.h"
+#include "gui/app/commands.h"
+#include "gui/app/main_window.h"
+#include "gui/app/message_bar.h"
+#include "gui/app/truth_banner.h"
+#include "gui/timeline/timeline_view.h"
+#include "gui/whatif/control_row.h"
+#include "gui/whatif/number_box.h"
+#include "gui/whatif/whatif_panel.h"
+#include "sim/synth.h"
+#include "tests/gui/timeline/random_timeline.h"
+#include "traces/common/error.h"
+#include "traces/common/quantity.h"
+
+namespace stallcast::gui {
+namespace {
+
+using testing::HasSubstr;
+
+QString Source(const char* path) {
+  return QStringLiteral(STALLCAST_SOURCE_DIR "/") + QLatin1String(path);
+}
+
+class WindowView : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(folder_.isValid());
+    QSettings::setPath(QSettings::NativeFormat, QSettings::UserScope, folder_.path());
+    QCoreApplication::setOrganizationName(QStringLiteral("stallcast-test"));
+    qputenv("XDG_CACHE_HOME", folder_.path().toUtf8());
+    WriteTrace(Path("small.kvt"));
+    Start();
+  }
+
+  void Start() {
+    window_ = std::make_unique<MainWindow>();
+    window_->SetAppearance(Appearance::kLight);
+    window_->resize(1200, 800);
+    window_->show();
+    window_->activateWindow();
+    ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
+  }
+
+  // Tensors of a model that a prediction of takes milliseconds.
+  static void WriteTrace(const QString& path) {
+    sim::SynthSpec spec;
+    spec.model.name = "small";
+    spec.model.layers = 2;
+    spec.model.query_heads = 4;
+    spec.model.kv_heads = 2;
+    spec.model.head_dim = 64;
+    spec.model.hidden = 256;
+    spec.model.intermediate = 512;
+    spec.model.vocabulary = 1000;
+    spec.layers = 2;
+    spec.prompt_tokens = 2048;
+    spec.steps = 6;
+    spec.spread = 4;
+    traces::TraceWriter writer(path.toStdString(), sim::SynthInfo(spec));
+    sim::Synthesize(spec, writer);
+    writer.Finish();
+  }
+
+  static void WriteTimeline(const QString& path, const traces::Timeline& timeline) {
+    traces::TraceWriter writer(path.toStdString(), {});
+    writer.Write(timeline);
+    writer.Finish();
+  }
+
+  QString Path(const char* name) const { return folder_.filePath(QLatin1String(name)); }
+
+  bool Idle() {
+    return QTest::qWaitFor([&] { return window_->idle(); }, 60'000);
+  }
+  void OpenSmall() {
+    window_->Open({Path("small.kvt")});
+    ASSERT_TRUE(Idle());
+    ASSERT_NE(window_->result(), nullptr);
+  }
+  // As a user would: by the control's own widget.
+  template <class Widget>
+  Widget* In(const char* row) {
+    ControlRow* found = window_->whatif().row(row);
+    return found ? found->findChild<Widget*>() : nullptr;
+  }
+  bool Predicted(const std::function<void()>& act) {
+    const SharedResult before = window_->result();
+    act();
+    return QTest::qWaitFor([&] { return window_->result() != before && window_->idle(); }, 60'000);
+  }
+  double Step() const { return Seconds(window_->result()->prediction.metrics.step_mean); }
+  QStringList TruthNames() {
+    QStringList names;
+    for (const Truth& truth : window_->truth().truths()) names << truth.name;
+    return names;
+  }
+
+  QTemporaryDir folder_;
+  std::unique_ptr<MainWindow> window_;
+};
+
+TEST_F(WindowView, EveryCommandHasAKeyOfItsOwnAndAMenuEntry) {
+  std::set<QAction*> in_menus;
+  for (QAction* menu : window_->menuBar()->actions()) {
+    ASSERT_NE(menu->menu(), nullptr);
+    for (QAction* action : menu->menu()->actions()) in_menus.insert(action);
+  }
+  std::map<QString, QString> keys;
+  std::set<QString> names;
+  for (QAction* action : window_->commands().actions()) {
+    const std::string name = action->objectName().toStdString();
+    EXPECT_FALSE(name.empty()) << action->text().toStdString();
+    EXPECT_TRUE(names.insert(action->objectName()).second) << name;
+    EXPECT_TRUE(in_menus.count(action)) << name << " is in no menu";
+    EXPECT_FALSE(action->statusTip().isEmpty()) << name << " has no tip";
+    ASSERT_FALSE(action->shortcuts().isEmpty()) << name << " has no key";
+    for (const QKeySequence& key : action->shortcuts()) {
+      const auto [found, fresh] = keys.try_emplace(key.toString(), action->objectName());
+      EXPECT_TRUE(fresh) << name << " and " << found->second.toStdString() << " share "
+                         << key.toString().toStdString();
+    }
+  }
+}
+
+TEST_F(WindowView, PaletteFindsAndRunsACommand) {
+  QTest::keyClick(window_.get(), Qt::Key_P, Qt::ControlModifier | Qt::ShiftModifier);
+  auto* palette = window_->findChild<CommandPalette*>();
+  ASSERT_TRUE(palette && palette->isVisible());
+  auto* words = palette->findChild<QLineEdit*>();
+  QTest::keyClicks(words, QStringLiteral("darkth"));
+  EXPECT_THAT(palette->findChild<QListView*>()->currentIndex().data().toString().toStdString(),
+              HasSubstr("Dark Theme"));
+  QTest::keyClick(words, Qt::Key_Return);
+  EXPECT_TRUE(QTest::qWaitFor([&] { return IsDark(window_->palette()); }, 1000));
+  EXPECT_FALSE(palette->isVisible());
+}
+
+TEST_F(WindowView, PaletteModelKeepsTheRules) {
+  CommandModel model(window_->commands());
+  const QAbstractItemModelTester tester(&model,
+                                        QAbstractItemModelTester::FailureReportingMode::Fatal);
+  const int all = model.rowCount();
+  EXPECT_EQ(all, window_->commands().actions().size());
+  model.SetWords(QStringLiteral("zoom in"));
+  EXPECT_LT(model.rowCount(), all);
+  EXPECT_EQ(model.ActionAt(0)->objectName(), QStringLiteral("zoom_in"));
+  model.SetWords(QStringLiteral("qqqq"));
+  EXPECT_EQ(model.rowCount(), 0);
+}
+
+TEST_F(WindowView, SampleGivesAFirstPicture) {
+  window_->OpenSample();
+  ASSERT_TRUE(Idle());
+  ASSERT_NE(window_->result(), nullptr);
+  EXPECT_EQ(window_->result()->prediction.metrics.step_times.size(), 64u);
+  ASSERT_NE(window_->timeline().pair(), nullptr);
+  EXPECT_GT(window_->timeline().pair()->model(Side::kPredicted)->rows(), 10'000);
+  EXPECT_TRUE(TruthNames().contains(QStringLiteral("projected")));
+  EXPECT_TRUE(window_->messages().messages().isEmpty());
+}
+
+TEST_F(WindowView, SliderPredictsAgainAndLeavesAGhost) {
+  OpenSmall();
+  const double before = Step();
+  const auto model = window_->result()->model;
+  auto* slider = In<QSlider>("machine.memory.bandwidth");
+  ASSERT_NE(slider, nullptr);
+  ASSERT_TRUE(Predicted([&] {
+    slider->setFocus();
+    QTest::keyClick(slider, Qt::Key_Home);  // the least
+  }));
+  EXPECT_GT(Step(), before);
+  EXPECT_TRUE(TruthNames().contains(QStringLiteral("overridden")));
+  EXPECT_NE(window_->timeline().pair()->model(Side::kPredicted), model);
+  auto* reset = window_->whatif()
+                    .row("machine.memory.bandwidth")
+                    ->findChild<QToolButton*>(QStringLiteral("reset"));
+  ASSERT_TRUE(Predicted([&] { reset->click(); }));
+  EXPECT_EQ(Step(), before);
+  EXPECT_FALSE(TruthNames().contains(QStringLiteral("overridden")));
+}
+
+TEST_F(WindowView, OnlyTheLastOfManyMovesIsShown) {
+  OpenSmall();
+  auto* slider = In<QSlider>("machine.link.h2d");
+  for (int i = 0; i <= 40; ++i) slider->setValue(i * 25);
+  ASSERT_TRUE(Idle());
+  const double last = window_->whatif().row("machine.link.h2d")->control().AtShare(1);
+  ASSERT_EQ(window_->result()->request.machine_overrides.size(), 1u);
+  EXPECT_DOUBLE_EQ(
+      ParseQuantity(window_->result()->request.machine_overrides[0].second, Dimension::kRate, ""),
+      last);
+}
+
+TEST_F(WindowView, ErrorsStandBesideTheirControl) {
+  OpenSmall();
+  const auto type = [&](const char* row, const char* text) {
+    auto* box = In<NumberBox>(row);
+    box->setFocus();
+    box->selectAll();
+    QTest::keyClicks(box, QLatin1String(text));
+    QTest::keyClick(box, Qt::Key_Return);
+    EXPECT_TRUE(Idle());
+    return window_->whatif().row(row)->error().toStdString();
+  };
+  EXPECT_THAT(type("param.budget", "many"), HasSubstr("whole number"));
+  EXPECT_THAT(type("param.budget", "1000"), HasSubstr("not a whole number of 32-token pages"));
+  EXPECT_THAT(type("machine.link.h2d", "128GB"), HasSubstr("is a size"));
+  EXPECT_NE(window_->whatif().row("param.budget")->error(), QString())
+      << "what is still wrong is still said";
+  EXPECT_EQ(type("param.budget", "2048"), "");
+  EXPECT_THAT(type("tp", "3"), HasSubstr("cannot be divided"));
+  EXPECT_THAT(type("batch", "0"), HasSubstr("not a number"));
+  EXPECT_NE(window_->result(), nullptr) << "the last good picture stays";
+  EXPECT_EQ(type("tp", "1"), "");
+}
+
+TEST_F(WindowView, MethodChangesItsControls) {
+  OpenSmall();
+  auto* method = In<QComboBox>("method");
+  ASSERT_TRUE(Predicted([&] { method->setCurrentText(QStringLiteral("full")); }));
+  EXPECT_EQ(window_->whatif().row("param.budget"), nullptr);
+  EXPECT_EQ(window_->result()->log, nullptr);
+  EXPECT_DOUBLE_EQ(window_->result()->prediction.selection.attention_mass, 1);
+}
+
+TEST_F(WindowView, PinsAreCompared) {
+  OpenSmall();
+  QTest::keyClick(window_.get(), Qt::Key_1, Qt::ControlModifier);
+  ASSERT_NE(window_->comparison().pinned(Pin::kA), nullptr);
+  const auto pinned = window_->result()->request;
+  ASSERT_TRUE(
+      Predicted([&] { In<QComboBox>("method")->setCurrentText(QStringLiteral("streaming")); }));
+  const ComparisonModel& model = window_->comparison();
+  const QAbstractItemModelTester tester(&window_->comparison(),
+                                        QAbstractItemModelTester::FailureReportingMode::Fatal);
+  QStringList rows;
+  for (int i = 0; i < model.rowCount(); ++i) {
+    rows << model.headerData(i, Qt::Vertical, Qt::DisplayRole).toString();
+  }
+  const auto method = static_cast<int>(rows.indexOf("method"));
+  ASSERT_GE(method, 0);
+  EXPECT_EQ(model.index(method, ComparisonModel::kNow).data().toString(), "streaming");
+  EXPECT_EQ(model.index(method, ComparisonModel::kA).data().toString(), "freekv");
+  const auto step = static_cast<int>(rows.indexOf("step p50 ms"));
+  ASSERT_GE(step, 0);
+  EXPECT_TRUE(model.index(step, ComparisonModel::kAgainstA).data().toString().startsWith('-'));
+  ASSERT_TRUE(Predicted([&] { QTest::keyClick(window_.get(), Qt::Key_1, Qt::AltModifier); }));
+  EXPECT_EQ(window_->result()->request.method, pinned.method);
+  QTest::keyClick(window_.get(), Qt::Key_1, Qt::ControlModifier | Qt::ShiftModifier);
+  EXPECT_EQ(window_->comparison().pinned(Pin::kA), nullptr);
+}
+
+TEST_F(WindowView, SweepRunsAndIsCancelled) {
+  OpenSmall();
+  QTest::keyClick(window_.get(), Qt::Key_3, Qt::AltModifier | Qt::ShiftModifier);
+  ASSERT_EQ(window_->charts().kind(), ChartsPanel::Kind::kSweep);
+  auto* values = window_->charts().findChild<QLineEdit*>(QStringLiteral("values"));
+  values->setText(QStringLiteral("1280,1536,2048"));
+  QTest::keyClick(values, Qt::Key_Return);
+  ASSERT_TRUE(Idle());
+  const Chart& chart = window_->charts().view().chart();
+  ASSERT_EQ(chart.series.size(), 2u);  // ceiling and time
+  const auto& time = std::get<LineMark>(chart.series[1].mark);
+  ASSERT_EQ(time.points.size(), 3u);
+  EXPECT_EQ(time.points[1].x(), 1536);
+
+  values->setText(QStringLiteral("1:2"));
+  QTest::keyClick(values, Qt::Key_Return);
+  EXPECT_THAT(window_->charts().findChild<QLabel*>(QStringLiteral("note"))->text().toStdString(),
+              HasSubstr("not a range"));
+
+  values->setText(QStringLiteral("1280:40000:32"));
+  QTest::keyClick(values, Qt::Key_Return);
+  EXPECT_TRUE(window_->charts().busy());
+  QTest::mouseClick(window_->charts().findChild<QPushButton*>(QStringLiteral("cancel")),
+                    Qt::LeftButton);
+  EXPECT_FALSE(window_->charts().busy());
+  EXPECT_TRUE(Idle());
+}
+
+TEST_F(WindowView, ChartsShowUnitsAndMethods) {
+  OpenSmall();
+  window_->ShowChart(ChartsPanel::Kind::kUnits);
+  ASSERT_FALSE(window_->charts().view().chart().series.empty())
+      << "begins with a layer that selects";
+  EXPECT_TRUE(std::holds_alternative<CellMark>(window_->charts().view().chart().series.at(0).mark));
+  window_->ShowChart(ChartsPanel::Kind::kRoles);
+  window_->charts().RunSweep();
+  ASSERT_TRUE(Idle());
+  EXPECT_TRUE(window_->charts().view().chart().y.categories.contains(QStringLiteral("streaming")));
+}
+
+TEST_F(WindowView, MeasuredBesidePredictedGivesResiduals) {
+  OpenSmall();
+  traces::Timeline measured = window_->result()->model->timeline();
+  measured.origin = traces::Timeline::Origin::kMeasured;
+  for (auto& duration : measured.duration) duration = duration * 9 / 10;
+  WriteTimeline(Path("measured.kvt"), measured);
+  QMimeData files;
+  files.setUrls({QUrl::fromLocalFile(Path("measured.kvt"))});
+  QDragEnterEvent enter(QPoint(20, 20), Qt::CopyAction, &files, Qt::LeftButton, Qt::NoModifier);
+  QApplication::sendEvent(window_.get(), &enter);
+  EXPECT_TRUE(enter.isAccepted());
+  QDropEvent drop(QPointF(20, 20), Qt::CopyAction, &files, Qt::LeftButton, Qt::NoModifier);
+  QApplication::sendEvent(window_.get(), &drop);
+  ASSERT_TRUE(Idle());
+  ASSERT_NE(window_->timeline().pair(), nullptr);
+  EXPECT_GT(window_->timeline().pair()->matched(), 100);
+  window_->ShowChart(ChartsPanel::Kind::kResiduals);
+  ASSERT_TRUE(Idle());
+  const Chart& chart = window_->charts().view().chart();
+  ASSERT_EQ(chart.series.size(), 2u);
+  for (const BoxMark::Five& box : std::get<BoxMark>(chart.series[1].mark).boxes) {
+    if (box.count > 0) {
+      EXPECT_NEAR(box.p50, 100.0 / 9, 0.5);
+    }
+  }
+  // The first box opens the histogram of its kind.
+  const ChartGeometry& geometry = window_->charts().view().geometry_of_chart();
+  ASSERT_FALSE(geometry.rects.empty());
+  QTest::mouseDClick(&window_->charts().view(), Qt::LeftButton, Qt::NoModifier,
+                     geometry.rects[0].rect.center().toPoint());
+  EXPECT_TRUE(
+      std::holds_alternative<HistogramMark>(window_->charts().view().chart().series.at(0).mark));
+}
+
+TEST_F(WindowView, SessionComesBack) {
+  OpenSmall();
+  traces::Timeline measured = window_->result()->model->timeline();
+  measured.origin = traces::Timeline::Origin::kMeasured;
+  WriteTimeline(Path("measured.kvt"), measured);
+  window_->Open({Path("measured.kvt")});
+  QTest::keyClick(window_.get(), Qt::Key_2, Qt::ControlModifier);  // pin B
+  ASSERT_TRUE(Predicted([&] {
+    sim::PredictRequest request = window_->whatif().request();
+    request.batch = 2;
+    request.params["budget"] = "1536";
+    request.machine_overrides = {{"link.h2d", "100GB/s"}};
+    window_->SetRequest(request);
+  }));
+  window_->ShowChart(ChartsPanel::Kind::kUnits);
+  QTest::keyClick(window_.get(), Qt::Key_2, Qt::ControlModifier | Qt::AltModifier);  // its ghost
+  window_->timeline().ShowStep(3);
+  const AxisRange visible = window_->timeline().visible();
+  const double step = Step();
+  window_->SaveSessionTo(Path("run.stallcast"));
+
+  Start();
+  window_->Open({Path("run.stallcast")});
+  ASSERT_TRUE(Idle());
+  ASSERT_NE(window_->result(), nullptr);
+  EXPECT_EQ(Step(), step);
+  EXPECT_EQ(window_->whatif().request().batch, 2);
+  EXPECT_EQ(window_->whatif().request().params.at("budget"), "1536");
+  EXPECT_EQ(window_->charts().kind(), ChartsPanel::Kind::kUnits);
+  EXPECT_TRUE(window_->commands().Find(Name(Ghost::kPinB))->isChecked());
+  ASSERT_NE(window_->comparison().pinned(Pin::kB), nullptr);
+  EXPECT_EQ(window_->comparison().pinned(Pin::kB)->request.batch, 1);
+  EXPECT_EQ(window_->comparison().pinned(Pin::kA), nullptr);
+  EXPECT_NE(window_->timeline().pair()->model(Side::kMeasured), nullptr);
+  EXPECT_NEAR(Seconds(window_->timeline().visible().length()), Seconds(visible.length()),
+              Seconds(visible.length()) * 0.02);
+}
+
+TEST_F(WindowView, SessionOfAPredictionAloneComesBackToItsView) {
+  OpenSmall();
+  window_->timeline().ShowStep(3);
+  const AxisRange visible = window_->timeline().visible();
+  window_->SaveSessionTo(Path("run.stallcast"));
+  Start();
+  window_->Open({Path("run.stallcast")});
+  ASSERT_TRUE(Idle());
+  EXPECT_EQ(window_->timeline().visible(), visible);
+}
+
+TEST_F(WindowView, BadFilesAreToldAndTheProgramGoesOn) {
+  const auto write = [&](const char* name, const QByteArray& bytes) {
+    QFile file(Path(name));
+    ASSERT_TRUE(file.open(QIODevice::WriteOnly));
+    file.write(bytes);
+  };
+  QFile whole(Path("small.kvt"));
+  ASSERT_TRUE(whole.open(QIODevice::ReadOnly));
+  const QByteArray bytes = whole.readAll();
+  write("cut.kvt", bytes.left(bytes.size() * 2 / 3));
+  write("noise.kvt", QByteArray(3000, 'x'));
+  write("empty.json", {});
+  write("no.stallcast", "{\"files\": [3]}");
+  write("newer.stallcast", "{\"stallcast_session\": 99}");
+  write("wrong.stallcast", "{\"stallcast_session\": 1, \"request\": {\"batch\": -1}}");
+  window_->Open({Path("absent.kvt"), Path("noise.kvt"), Path("empty.json"), Path("no.stallcast"),
+                 Path("newer.stallcast"), Path("wrong.stallcast"), folder_.path()});
+  ASSERT_TRUE(Idle());
+  const std::string told = window_->messages().messages().join('\n').toStdString();
+  for (const char* name :
+       {"absent.kvt", "noise.kvt", "empty.json", "no.stallcast", "newer.stallcast"}) {
+    EXPECT_THAT(told, HasSubstr(name));
+  }
+  EXPECT_THAT(told, HasSubstr("batch"));
+  EXPECT_EQ(window_->files().files().size(), 0u);
+
+  window_->Open({Path("cut.kvt")});
+  ASSERT_TRUE(Idle());
+  EXPECT_THAT(window_->messages().messages().join('\n').toStdString(), HasSubstr("truncated"));
+  EXPECT_TRUE(TruthNames().contains(QStringLiteral("truncated")) || window_->result() == nullptr);
+  QTest::keyClick(window_.get(), Qt::Key_D, Qt::ControlModifier);
+  EXPECT_FALSE(window_->messages().isVisible());
+  OpenSmall();
+  EXPECT_TRUE(TruthNames().contains(QStringLiteral("synthetic")));
+}
+
+TEST_F(WindowView, DamagedCorpusNeverStopsTheWindow) {
+  const QDir corpus(Source("tests/traces/corpus"));
+  for (const QString& name : corpus.entryList({QStringLiteral("*.kvt")})) {
+    window_->Open({corpus.filePath(name)});
+  }
+  ASSERT_TRUE(Idle());
+  const QAbstractItemModelTester tester(&window_->files(),
+                                        QAbstractItemModelTester::FailureReportingMode::Fatal);
+  EXPECT_GT(window_->files().files().size(), 5u);
+  EXPECT_FALSE(window_->messages().messages().isEmpty());
+  auto* tree = window_->findChild<QTreeView*>();
+  for (QModelIndex i = tree->indexAt({2, 2}); i.isValid(); i = tree->indexBelow(i)) {
+    tree->setCurrentIndex(i);
+    QTest::keyClick(tree, Qt::Key_Return);
+    ASSERT_TRUE(Idle());
+  }
+}
+
+TEST_F(WindowView, FilesModelKeepsTheRules) {
+  FilesModel model;
+  const QAbstractItemModelTester tester(&model,
+                                        QAbstractItemModelTester::FailureReportingMode::Fatal);
+  auto file = std::make_shared<OpenedFile>();
+  file->path = QStringLiteral("/a.kvt");
+  file->timelines = {TimelineModel::Build(RandomTimeline(1, 50))};
+  file->report.problems = {"truncated"};
+  EXPECT_EQ(model.Add(file), 0u);
+  auto other = std::make_shared<OpenedFile>(*file);
+  other->path = QStringLiteral("/b.kvt");
+  EXPECT_EQ(model.Add(other), 1u);
+  const QModelIndex timeline = model.IndexOf({FilesModel::Kind::kTimeline, 1, 0});
+  ASSERT_TRUE(timeline.isValid());
+  EXPECT_EQ(model.ItemAt(timeline).file, 1u);
+  model.SetShown({timeline});
+  EXPECT_TRUE(timeline.data(Qt::FontRole).value<QFont>().bold());
+  auto again = std::make_shared<OpenedFile>();
+  again->path = file->path;
+  EXPECT_EQ(model.Add(again), 0u) << "a file that is open already keeps its place";
+  EXPECT_EQ(model.rowCount(model.index(0, 0)), 0);
+  model.Clear();
+  EXPECT_EQ(model.rowCount(), 0);
+}
+
+TEST_F(WindowView, NothingIsCutInASmallWindow) {
+  window_->resize(800, 560);
+  OpenSmall();
+  QTest::qWait(50);
+  EXPECT_LE(window_->width(), 800);
+  EXPECT_LE(window_->height(), 560);
+  for (const QWidget* widget : window_->whatif().findChildren<QWidget*>()) {
+    if (!widget->isVisible() || !widget->parentWidget()->isVisible()) continue;
+    const QRect parent = widget->parentWidget()->rect();
+    EXPECT_TRUE(widget->x() >= 0 && widget->geometry().right() <= parent.right())
+        << widget->metaObject()->className() << " " << widget->objectName().toStdString();
+  }
+}
+
+TEST_F(WindowView, RecentFilesAreKept) {
+  OpenSmall();
+  QTest::keyClick(window_.get(), Qt::Key_O, Qt::ControlModifier | Qt::ShiftModifier);
+  auto* menu = window_->findChild<QMenu*>(QStringLiteral("recent"));
+  ASSERT_NE(menu, nullptr);
+  EXPECT_EQ(menu->actions().at(0)->text(), Path("small.kvt"));
+  menu->close();
+}
+
+class Program : public testing::Test {
+ protected:
+  int Run(const QStringList& arguments) {
+    QProcess process;
+    process.setProcessChannelMode(QProcess::MergedChannels);
+    process.start(QStringLiteral(STALLCAST_GUI), arguments);
+    EXPECT_TRUE(process.waitForFinished(120'000));
+    output_ = process.readAll().toStdString();
+    return process.exitCode();
+  }
+  QTemporaryDir folder_;
+  std::string output_;
+};
+
+TEST_F(Program, DrawsItselfWithoutAScreen) {
+  const QString picture = folder_.filePath(QStringLiteral("a.png"));
+  ASSERT_EQ(Run({"--screenshot", picture, "--size", "900x600", "--scale", "2", "--theme", "dark"}),
+            0)
+      << output_;
+  const QImage image(picture);
+  EXPECT_EQ(image.size(), QSize(1800, 1200));
+  EXPECT_LT(image.pixelColor(5, 300).lightness(), 100);
+}
+
+TEST_F(Program, SaysWhatIsWrong) {
+  EXPECT_EQ(Run({"--size", "9x9", "--screenshot", "a.png"}), 2);
+  EXPECT_THAT(output_, HasSubstr("--size"));
+  EXPECT_EQ(Run({"--chart", "pie", "--screenshot", "a.png"}), 2);
+  EXPECT_THAT(output_, HasSubstr("residuals"));
+  EXPECT_EQ(Run({"--screenshot", "/nowhere/a.png", "--size", "400x300"}), 1);
+  EXPECT_THAT(output_, HasSubstr("/nowhere/a.png"));
+}
+
+}  // namespace
+}  // namespace stallcast::gui

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// The real widget, driven by key, wheel and mouse.
+#include "gui/timeline/timeline_view.h"
+
+#include <gtest/gtest.h>
+
+#include <QAction>
+#include <QApplication>
+#include <QImage>
+#include <QJsonArray>
+#include <QLineEdit>
+#include <QSignalSpy>
+#include <QTest>
+#include <QWheelEvent>
+#include <set>
+
+#include "tests/gui/timeline/random_timeline.h"
+
+namespace stallcast::gui {
+namespace {
+
+using traces::Timeline;
+
+// Six steps of four ops a side; the measured side is a quarter slower.
+Timeline Decode(Timeline::Origin origin, double slower) {
+  Timeline t = EmptyTimeline(origin);
+  int64_t at = 0, op = 0;
+  for (int32_t step = 0; step < 6; ++step) {
+    for (int k = 0; k < 4; ++k, ++op) {
+      const bool moves = k == 2;
+      const auto duration = static_cast<int64_t>(1'000'000 * (1 + k) * slower);
+      Add(t, {.lane = 0,
+              .op = op,
+              .step = step,
+              .role = traces::Role::kHost,
+              .name = 2,
+              .start = at,
+              .duration = 100'000});
+      Add(t, {.lane = static_cast<uint16_t>(moves ? 2 : 1),
+              .op = op,
+              .step = step,
+              .role = moves ? traces::Role::kRecall : traces::Role::kMlp,
+              .name = moves ? 1U : 0U,
+              .start = at + 200'000,
+              .duration = duration,
+              .bytes = moves ? 4096 : 0});
+      if (op > 0) t.flows.push_back({op - 1, op});
+      at += duration + 300'000;
+    }
+  }
+  return t;
+}
+
+class TimelineViewTest : public testing::Test {
+ protected:
+  TimelineViewTest() {
+    qRegisterMetaType<std::optional<OpDetails>>();
+    predicted_ = TimelineModel::Build(Decode(Timeline::Origin::kPredicted, 1));
+    measured_ = TimelineModel::Build(Decode(Timeline::Origin::kMeasured, 1.25));
+    view_.resize(1000, 600);
+    view_.SetSides({predicted_}, {measured_});
+    view_.show();
+    view_.setFocus();
+    QApplication::setActiveWindow(&view_);
+    QApplication::processEvents();
+    QObject::connect(&view_, &TimelineView::Message,
+                     [this](const QString& text) { message_ = text; });
+  }
+
+  void Key(Qt::Key key, Qt::KeyboardModifiers modifiers = Qt::NoModifier) {
+    QTest::keyClick(&view_, key, modifiers);
+    QApplication::processEvents();
+  }
+  void Wheel(QPoint at, int notches, Qt::KeyboardModifiers modifiers) {
+    QWheelEvent event(at, view_.mapToGlobal(at), {}, {0, 120 * notches}, Qt::NoButton, modifiers,
+                      Qt::NoScrollPhase, false);
+    QApplication::sendEvent(&view_, &event);
+  }
+  void Drag(QPoint from, QPoint to, Qt::KeyboardModifiers modifiers = Qt::NoModifier,
+            Qt::MouseButton button = Qt::LeftButton) {
+    QTest::mousePress(&view_, button, modifiers, from);
+    const auto move = [&](QPoint at) {
+      QMouseEvent event(QEvent::MouseMove, at, view_.mapToGlobal(at), Qt::NoButton, button,
+                        modifiers);
+      QApplication::sendEvent(&view_, &event);
+    };
+    move((from + to) / 2);
+    move(to);
+    QTest::mouseRelease(&view_, button, modifiers, to);
+    QApplication::processEvents();
+  }
+  // Where an op is on the widget, found by pointing at every place of a grid.
+  QPoint Find(OpRef op) {
+    std::optional<OpDetails> hovered;
+    const auto connection =
+        QObject::connect(&view_, &TimelineView::OpHovered,
+                         [&](std::optional<OpDetails> details) { hovered = details; });
+    QPoint found(-1, -1);
+    for (int y = 10; y < view_.height() && found.x() < 0; y += 6) {
+      for (int x = 0; x < view_.width() && found.x() < 0; x += 3) {
+        QTest::mouseMove(&view_, {x, y});
+        if (hovered && hovered->op.ref == op) found = {x, y};
+      }
+    }
+    QObject::disconnect(connection);
+    return found;
+  }
+  QAction* Command(const char* name) {
+    for (QAction* action : view_.actions()) {
+      if (action->objectName() == QLatin1String(name)) return action;
+    }
+    return nullptr;
+  }
+  double Share(Picoseconds t) const {
+    const AxisRange v = view_.visible();
+    return static_cast<double>((t - v.begin).count()) / static_cast<double>(v.length().count());
+  }
+
+  std::shared_ptr<const TimelineModel> predicted_, measured_;
+  TimelineView view_;
+  QString message_;
+};
+
+TEST_F(TimelineViewTest, ShowsAllAtFirst) {
+  EXPECT_EQ(view_.visible(), view_.alignment().whole);
+  EXPECT_EQ(view_.alignment().stretches.size(), 6u);
+}
+
+TEST_F(TimelineViewTest, KeysZoomAndPan) {
+  const AxisRange whole = view_.visible();
+  Key(Qt::Key_W);
+  const AxisRange near = view_.visible();
+  EXPECT_LT(near.length(), whole.length());
+  Key(Qt::Key_D);
+  EXPECT_GT(view_.visible().begin, near.begin);
+  EXPECT_EQ(view_.visible().length(), near.length());
+  Key(Qt::Key_A);
+  EXPECT_EQ(view_.visible(), near);
+  Key(Qt::Key_S);
+  Key(Qt::Key_S);
+  EXPECT_EQ(view_.visible(), whole);
+  Key(Qt::Key_A);
+  EXPECT_EQ(view_.visible(), whole);  // there is nothing before it
+}
+
+TEST_F(TimelineViewTest, CtrlWheelZoomsAboutTheCursor) {
+  // The pointer is over a place of the chart; that place stays where it is.
+  const QPoint at(700, 300);
+  const QPoint op = Find({Side::kPredicted, predicted_->rows() / 2});
+  ASSERT_GE(op.x(), 0);
+  const AxisRange before = view_.visible();
+  Wheel(at, 3, Qt::ControlModifier);
+  const AxisRange after = view_.visible();
+  EXPECT_LT(after.length(), before.length());
+  // The share of the axis left of the cursor is that of the chart left of it, before and after.
+  const double chart_share_before = Share(after.begin);
+  EXPECT_EQ(chart_share_before, 0);
+  const auto ratio = static_cast<double>((after.begin - before.begin).count()) /
+                     static_cast<double>((before.length() - after.length()).count());
+  for (int i = 0; i < 5; ++i) {
+    const AxisRange now = view_.visible();
+    Wheel(at, 1, Qt::ControlModifier);
+    const AxisRange next = view_.visible();
+    EXPECT_NEAR(static_cast<double>((next.begin - now.begin).count()) /
+                    static_cast<double>((now.length() - next.length()).count()),
+                ratio, 1e-3);
+  }
+}
+
+TEST_F(TimelineViewTest, ShiftDragPans) {
+  Key(Qt::Key_W);
+  Key(Qt::Key_W);
+  const AxisRange before = view_.visible();
+  Drag({600, 200}, {500, 200}, Qt::ShiftModifier);
+  EXPECT_GT(view_.visible().begin, before.begin);
+  EXPECT_EQ(view_.visible().length(), before.length());
+  Drag({500, 200}, {600, 200}, Qt::ShiftModifier);
+  EXPECT_NEAR(static_cast<double>((view_.visible().begin - before.begin).count()), 0,
+              static_cast<double>(before.length().count()) / 500);
+}
+
+TEST_F(TimelineViewTest, ClickingSelectsAndTellsBothTwins) {
+  std::optional<OpDetails> selected;
+  QObject::connect(&view_, &TimelineView::OpSelected,
+                   [&](std::optional<OpDetails> details) { selected = details; });
+  view_.ShowStep(2);
+  QApplication::processEvents();
+  // The recall of step 2 on the copy lane.
+  int64_t row = -1;
+  for (int64_t r = 0; r < predicted_->rows(); ++r) {
+    const auto i = static_cast<size_t>(r);
+    if (predicted_->timeline().step[i] == 2 && predicted_->timeline().bytes[i] > 0) row = r;
+  }
+  const QPoint at = Find({Side::kPredicted, row});
+  ASSERT_GE(at.x(), 0);
+  QTest::mouseClick(&view_, Qt::LeftButton, Qt::NoModifier, at);
+  ASSERT_TRUE(selected);
+  EXPECT_EQ(selected->op.ref, (OpRef{Side::kPredicted, row}));
+  EXPECT_EQ(selected->op.bytes, 4096);
+  ASSERT_TRUE(selected->twin);
+  EXPECT_EQ(selected->twin->ref.side, Side::kMeasured);
+  EXPECT_NEAR(selected->relative_residual, -0.2, 1e-9);
+  Key(Qt::Key_T);
+  ASSERT_TRUE(view_.selected());
+  EXPECT_EQ(*view_.selected(), selected->op.ref);
+  EXPECT_EQ(view_.selected()->side, Side::kMeasured);
+  Key(Qt::Key_Escape);
+  EXPECT_FALSE(view_.selected());
+  EXPECT_FALSE(selected);
+}
+
+TEST_F(TimelineViewTest, NextAndPreviousOpWalkTheTrack) {
+  view_.Select(OpRef{Side::kPredicted, 0});
+  Key(Qt::Key_Period);
+  Key(Qt::Key_Period);
+  EXPECT_EQ(view_.selected(), (OpRef{Side::kPredicted, 2}));
+  Key(Qt::Key_Comma);
+  EXPECT_EQ(view_.selected(), (OpRef{Side::kPredicted, 1}));
+  Key(Qt::Key_Comma);
+  Key(Qt::Key_Comma);
+  EXPECT_EQ(view_.selected(), (OpRef{Side::kPredicted, 0}));
+  EXPECT_FALSE(message_.isEmpty());
+}
+
+TEST_F(TimelineViewTest, GoesToWhatItWaitedFor) {
+  const auto rows = predicted_->ops().RowsOf(7);
+  view_.Select(OpRef{Side::kPredicted, rows[0]});
+  Key(Qt::Key_B);
+  ASSERT_TRUE(view_.selected());
+  EXPECT_EQ(predicted_->timeline().op[static_cast<size_t>(view_.selected()->row)], 6);
+}
+
+TEST_F(TimelineViewTest, WorstResidualsComeInOrder) {
+  double last = std::numeric_limits<double>::infinity();
+  std::set<int64_t> seen;
+  for (int i = 0; i < 24; ++i) {
+    Key(Qt::Key_0);
+    Key(Qt::Key_E);
+    ASSERT_TRUE(view_.selected());
+    const OpDetails details = Describe(*view_.pair(), *view_.selected());
+    const auto off = std::abs(static_cast<double>(details.residual->count()));
+    EXPECT_LE(off, last * 1.000001);
+    EXPECT_TRUE(seen.insert(view_.selected()->row).second);
+    last = off;
+  }
+}
+
+TEST_F(TimelineViewTest, StepsAreJumpedTo) {
+  QSignalSpy steps(&view_, &TimelineView::StepChanged);
+  view_.ShowStep(3);
+  EXPECT_EQ(view_.CurrentStep(), 3);
+  Key(Qt::Key_BracketRight);
+  EXPECT_EQ(view_.CurrentStep(), 4);
+  Key(Qt::Key_BracketLeft);
+  Key(Qt::Key_BracketLeft);
+  EXPECT_EQ(view_.CurrentStep(), 2);
+  EXPECT_EQ(steps.back()[0].toInt(), 2);
+  message_.clear();
+  view_.ShowStep(77);
+  EXPECT_TRUE(message_.contains(QLatin1String("77")));
+  EXPECT_EQ(view_.CurrentStep(), 2);
+}
+
+TEST_F(TimelineViewTest, DraggingSelectsAnAreaWithItsSums) {
+  std::optional<AreaSums> area;
+  QObject::connect(&view_, &TimelineView::AreaSelected,
+                   [&](std::optional<AreaSums> sums) { area = sums; });
+  Drag({view_.width() - 4, 60}, {2 + view_.width() / 4, view_.height() - 30});
+  ASSERT_TRUE(area);
+  ASSERT_TRUE(area->predicted && area->measured);
+  const auto& mlp = (*area->predicted)[static_cast<size_t>(traces::Role::kMlp)];
+  EXPECT_GT(mlp.busy.count(), 0);
+  EXPECT_GT(mlp.ops, 0);
+  EXPECT_GT((*area->measured)[static_cast<size_t>(traces::Role::kRecall)].bytes, 0);
+  // Zooming keeps it; Escape drops it.
+  Key(Qt::Key_W);
+  EXPECT_TRUE(view_.area());
+  Key(Qt::Key_F);
+  EXPECT_EQ(view_.visible(), area->range);
+  Key(Qt::Key_Escape);
+  EXPECT_FALSE(view_.area());
+  EXPECT_FALSE(area);
+}
+
+TEST_F(TimelineViewTest, ZoomAndFilterCanBeUndone) {
+  const AxisRange whole = view_.visible();
+  view_.ShowStep(1);
+  const AxisRange step = view_.visible();
+  EXPECT_TRUE(view_.SetFilter("role:recall"));
+  view_.SetColorBy(ColorBy::kResidual);
+  Key(Qt::Key_Z, Qt::ControlModifier);
+  EXPECT_EQ(view_.color_by(), ColorBy::kRole);
+  EXPECT_EQ(view_.filter(), "role:recall");
+  Key(Qt::Key_Z, Qt::ControlModifier);
+  EXPECT_EQ(view_.filter(), "");
+  EXPECT_EQ(view_.visible(), step);
+  Key(Qt::Key_Z, Qt::ControlModifier);
+  EXPECT_EQ(view_.visible(), whole);
+  Key(Qt::Key_Z, Qt::ControlModifier | Qt::ShiftModifier);
+  EXPECT_EQ(view_.visible(), step);
+}
+
+TEST_F(TimelineViewTest, OneMovementIsOneStepBack) {
+  const AxisRange whole = view_.visible();
+  for (int i = 0; i < 5; ++i) Wheel({700, 300}, 1, Qt::ControlModifier);
+  EXPECT_EQ(view_.undo_stack()->count(), 1);
+  view_.undo_stack()->undo();
+  EXPECT_EQ(view_.visible(), whole);
+}
+
+TEST_F(TimelineViewTest, SearchFiltersAndSteps) {
+  Key(Qt::Key_F, Qt::ControlModifier);
+  auto* search = view_.findChild<QLineEdit*>("search");
+  ASSERT_NE(search, nullptr);
+  EXPECT_TRUE(search->isVisible());
+  QTest::keyClicks(search, "role:recall");
+  QTest::keyClick(search, Qt::Key_Return);
+  EXPECT_EQ(view_.filter(), "role:recall");
+  ASSERT_TRUE(view_.selected());
+  const auto role_of = [&] {
+    const OpRef op = *view_.selected();
+    return view_.pair()->model(op.side)->timeline().role[static_cast<size_t>(op.row)];
+  };
+  EXPECT_EQ(role_of(), traces::Role::kRecall);
+  // From the first match on, all twelve are met, and no more.
+  Command("clear_selection")->trigger();  // hides the search line
+  Command("clear_selection")->trigger();
+  view_.ShowRange({view_.alignment().whole.begin, Picoseconds{1}});
+  int matches = 0;
+  view_.Select(OpRef{Side::kPredicted, 0});
+  message_.clear();
+  while (message_.isEmpty() && matches < 100) {
+    Command("next_match")->trigger();
+    ++matches;
+    EXPECT_EQ(role_of(), traces::Role::kRecall);
+  }
+  EXPECT_EQ(matches, 13);  // the last finds nothing further
+  message_.clear();
+  for (int i = 0; i < 11; ++i) Command("previous_match")->trigger();
+  EXPECT_TRUE(message_.isEmpty());
+  Command("previous_match")->trigger();
+  EXPECT_FALSE(message_.isEmpty());
+}
+
+TEST_F(TimelineViewTest, LettersTypedIntoTheSearchAreNoCommands) {
+  const AxisRange whole = view_.visible();
+  Key(Qt::Key_F, Qt::ControlModifier);
+  auto* search = view_.findChild<QLineEdit*>("search");
+  QTest::keyClicks(search, "wasd");
+  EXPECT_EQ(search->text(), "wasd");
+  EXPECT_EQ(view_.visible(), whole);
+}
+
+TEST_F(TimelineViewTest, AFilterThatMakesNoSenseSaysSoAndChangesNothing) {
+  EXPECT_TRUE(view_.SetFilter("gemm"));
+  message_.clear();
+  EXPECT_FALSE(view_.SetFilter("role:nobody"));
+  EXPECT_TRUE(message_.contains(QLatin1String("nobody")));
+  EXPECT_EQ(view_.filter(), "gemm");
+}
+
+TEST_F(TimelineViewTest, MeasuringSnapsToOps) {
+  view_.ShowStep(0);
+  QApplication::processEvents();
+  const QImage before = view_.grab().toImage();
+  Drag({400, 200}, {600, 200}, Qt::NoModifier, Qt::RightButton);
+  EXPECT_NE(view_.grab().toImage(), before);
+  EXPECT_FALSE(view_.area());
+  Key(Qt::Key_Escape);
+  Key(Qt::Key_M);
+  EXPECT_TRUE(Command("measure")->isChecked());
+  Drag({400, 200}, {600, 200});
+  EXPECT_FALSE(view_.area());
+  Key(Qt::Key_M);
+  EXPECT_FALSE(Command("measure")->isChecked());
+}
+
+TEST_F(TimelineViewTest, LanesArePinnedByKeyAndByDoubleClick) {
+  view_.Select(OpRef{Side::kPredicted, 0});
+  Key(Qt::Key_P);
+  EXPECT_EQ(view_.SaveState()["pins"].toArray().size(), 1);
+  view_.undo_stack()->undo();
+  EXPECT_EQ(view_.SaveState()["pins"].toArray().size(), 0);
+}
+
+TEST_F(TimelineViewTest, StateIsSavedAndRestored) {
+  view_.SetFilter("gemm");
+  view_.SetColorBy(ColorBy::kResidual);
+  view_.Select(OpRef{Side::kPredicted, 0});
+  Key(Qt::Key_P);
+  view_.ShowStep(4);
+  const QJsonObject state = view_.SaveState();
+  TimelineView other;
+  other.resize(1000, 600);
+  other.SetSides({predicted_}, {measured_});
+  other.RestoreState(state);
+  EXPECT_EQ(other.SaveState(), state);
+  EXPECT_EQ(other.CurrentStep(), 4);
+  // Nonsense changes nothing.
+  other.RestoreState({{"begin_ps", 7},
+                      {"filter", "role:nobody"},
+                      {"color_by", "x"},
+                      {"pins", QJsonArray{3, "a"}}});
+  EXPECT_EQ(other.filter(), "gemm");
+  EXPECT_EQ(other.color_by(), ColorBy::kResidual);
+}
+
+TEST_F(TimelineViewTest, AReplacedSideKeepsThePlace) {
+  view_.ShowStep(3);
+  view_.Select(OpRef{Side::kPredicted, predicted_->ops().RowsOf(13)[0]});
+  view_.ShowStep(3);
+  const auto offset = view_.visible().begin - view_.alignment().stretches[3].axis.begin;
+  const auto slower = TimelineModel::Build(Decode(Timeline::Origin::kPredicted, 2));
+  view_.SetSides({slower}, {measured_});
+  view_.SetGhost(predicted_);
+  EXPECT_EQ(view_.CurrentStep(), 3);
+  EXPECT_LE(
+      std::chrono::abs(view_.visible().begin - view_.alignment().stretches[3].axis.begin - offset),
+      std::chrono::abs(offset));
+  ASSERT_TRUE(view_.selected());
+  EXPECT_EQ(slower->timeline().op[static_cast<size_t>(view_.selected()->row)], 13);
+}
+
+TEST_F(TimelineViewTest, EveryCommandHasAKeyATextAndATip) {
+  std::set<QString> names;
+  std::set<QKeySequence> keys;
+  int commands = 0;
+  for (const TimelineView::Menu& menu : view_.Commands()) {
+    for (QAction* action : menu.actions) {
+      if (action == nullptr) continue;
+      ++commands;
+      EXPECT_FALSE(action->text().isEmpty());
+      EXPECT_FALSE(action->statusTip().isEmpty()) << action->text().toStdString();
+      EXPECT_TRUE(names.insert(action->objectName()).second);
+      ASSERT_FALSE(action->shortcuts().isEmpty()) << action->text().toStdString();
+      for (const QKeySequence& key : action->shortcuts()) {
+        EXPECT_TRUE(keys.insert(key).second) << key.toString().toStdString() << " twice";
+      }
+      EXPECT_TRUE(view_.actions().contains(action));
+    }
+  }
+  EXPECT_GE(commands, 25);
+}
+
+TEST_F(TimelineViewTest, TellsHowLongAFrameTook) {
+  QSignalSpy painted(&view_, &TimelineView::Painted);
+  Key(Qt::Key_W);
+  view_.repaint();
+  ASSERT_GE(painted.count(), 1);
+  EXPECT_GT(painted.back()[0].toLongLong(), 0);
+}
+
+TEST_F(TimelineViewTest, LightAndDarkDiffer) {
+  const QImage light = view_.grab().toImage();
+  QPalette dark;
+  dark.setColor(QPalette::Window, Qt::black);
+  view_.setPalette(dark);
+  const QImage image = view_.grab().toImage();
+  EXPECT_LT(image.pixelColor(image.width() - 3, image.height() / 8).lightness(), 100);
+  EXPECT_GT(light.pixelColor(image.width() - 3, image.height() / 8).lightness(), 200);
+}
+
+TEST_F(TimelineViewTest, ShowsOneSideOrNone) {
+  view_.SetSides({nullptr}, {measured_});
+  view_.grab();
+  Key(Qt::Key_R);
+  EXPECT_EQ(view_.color_by(), ColorBy::kRole);
+  EXPECT_FALSE(message_.isEmpty());
+  view_.SetPair(nullptr);
+  for (Qt::Key key : {Qt::Key_W, Qt::Key_S, Qt::Key_A, Qt::Key_D, Qt::Key_Period, Qt::Key_T,
+                      Qt::Key_B, Qt::Key_E, Qt::Key_F, Qt::Key_P, Qt::Key_N, Qt::Key_BracketRight,
+                      Qt::Key_X, Qt::Key_M, Qt::Key_Escape, Qt::Key_0}) {
+    Key(key);
+  }
+  Drag({200, 200}, {400, 300});
+  view_.grab();
+  view_.SetSides({TimelineModel::Build(EmptyTimeline())}, {nullptr});
+  Key(Qt::Key_W);
+  Drag({200, 200}, {400, 300});
+  Wheel({300, 200}, 1, Qt::ControlModifier);
+  view_.grab();
+}
+
+TEST_F(TimelineViewTest, SurvivesAnySize) {
+  for (QSize size : {QSize(1, 1), QSize(40, 30), QSize(200, 90), QSize(3000, 200)}) {
+    view_.resize(size);
+    view_.grab();
+    Key(Qt::Key_W);
+    Wheel({size.width() / 2, size.height() / 2}, -1, Qt::ControlModifier);
+  }
+}
+
+}  // namespace
+}  // namespace stallcast::gui

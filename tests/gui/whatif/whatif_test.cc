@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <QApplication>
+#include <QLineEdit>
+#include <QSlider>
+#include <QTest>
+#include <QWheelEvent>
+#include <atomic>
+
+#include "gui/whatif/control.h"
+#include "gui/whatif/control_row.h"
+#include "gui/whatif/latest_job.h"
+#include "gui/whatif/number_box.h"
+#include "gui/whatif/request_json.h"
+#include "gui/whatif/whatif_panel.h"
+#include "models/hardware/profile.h"
+#include "sim/names.h"
+#include "traces/common/error.h"
+
+namespace stallcast::gui {
+namespace {
+
+using testing::HasSubstr;
+
+traces::proto::TraceInfo Info() {
+  traces::proto::TraceInfo info;
+  info.mutable_model()->set_name("tiny");
+  info.set_prompt_tokens(8192);
+  info.set_decode_steps(100);
+  return info;
+}
+
+const Control& Of(const std::vector<Control>& controls, const std::string& path) {
+  for (const Control& control : controls) {
+    if (control.path == path) return control;
+  }
+  throw std::out_of_range(path);
+}
+
+TEST(Controls, CoverWhatMethodsAndMachinesDeclare) {
+  for (const std::string& method : sim::MethodNames()) {
+    sim::PredictRequest request;
+    request.method = method;
+    const auto controls = Controls(request, Info());
+    size_t params = 0, machine = 0;
+    for (const Control& control : controls) {
+      params += control.path.starts_with("param.") ? 1 : 0;
+      machine += control.path.starts_with("machine.") ? 1 : 0;
+      EXPECT_FALSE(control.help.isEmpty()) << control.path;
+      // The default is a value like any other.
+      sim::PredictRequest changed = request;
+      EXPECT_NO_THROW(control.write(changed, control.default_value.toStdString())) << control.path;
+      control.write(changed, std::nullopt);
+      EXPECT_EQ(control.read(changed), std::nullopt) << control.path;
+    }
+    EXPECT_EQ(params, methods::MakeMethod(method, {}).info->params.size()) << method;
+    EXPECT_EQ(machine, hardware::ProfileFields().size());
+  }
+}
+
+TEST(Controls, SlidersGiveValuesThatPeopleChoose) {
+  const auto controls = Controls({}, Info());
+  const Control& budget = Of(controls, "param.budget");
+  for (int i = 0; i <= 1000; ++i) {
+    const double value = budget.AtShare(i / 1000.0);
+    EXPECT_EQ(std::fmod(value, 32), 0) << "whole pages";
+    EXPECT_NEAR(budget.ShareOf(value), i / 1000.0, 0.05);
+  }
+  EXPECT_EQ(budget.AtShare(budget.ShareOf(2048)), 2048);
+  for (const Control& control : controls) {
+    if (control.kind != Control::Kind::kNumber) continue;
+    double before = -1;
+    for (int i = 0; i <= 200; ++i) {
+      const double value = control.AtShare(i / 200.0);
+      EXPECT_GE(value, before) << control.path;
+      before = value;
+      EXPECT_NO_THROW(control.parse(control.format(value))) << control.path << " " << value;
+    }
+  }
+}
+
+TEST(Controls, ErrorsAreAssignedToTheControlThatTheyName) {
+  const auto controls = Controls({}, Info());
+  EXPECT_EQ(Culprit(Error("a budget of 3 is too small", "freekv", "raise it"), controls, "batch"),
+            "param.budget");
+  EXPECT_EQ(Culprit(Error("senseless", "link.both_h2d", "change it"), controls, ""),
+            "machine.link.both_h2d");
+  EXPECT_EQ(Culprit(Error("no such thing", "elsewhere", "change it"), controls, "batch"), "batch");
+  EXPECT_EQ(Culprit(Error("no such thing", "elsewhere", "change it"), controls, ""), "");
+  EXPECT_EQ(Culprit(Error("sink and window exceed the budget", "freekv", "lower them"), controls,
+                    "param.window"),
+            "param.window")
+      << "of those named, the one that was moved";
+}
+
+TEST(Controls, MethodKeepsParametersThatTheNewOneHas) {
+  sim::PredictRequest request;
+  request.params = {{"budget", "4096"}, {"tau", "0.5"}};
+  ChangeMethod(request, "quest");
+  EXPECT_EQ(request.params, (methods::ParamValues{{"budget", "4096"}}));
+  EXPECT_THROW(ChangeMethod(request, "nothing"), Error);
+}
+
+TEST(RequestJson, ComesBack) {
+  sim::PredictRequest request;
+  request.method = "quest";
+  request.model = "llama-3.1-8b";
+  request.machine = "a100-40gb";
+  request.batch = 4;
+  request.context = 65536;
+  request.steps = 12;
+  request.tensor_parallel = 2;
+  request.graph = true;
+  request.params = {{"budget", "4096"}};
+  request.machine_overrides = {{"link.h2d", "100GB/s"}, {"host.launch", "2us"}};
+  const sim::PredictRequest back = RequestFromJson(ToJson(request));
+  EXPECT_EQ(ToJson(back), ToJson(request));
+  EXPECT_EQ(back.machine_overrides, request.machine_overrides);
+  EXPECT_EQ(back.context, 65536);
+  for (const char* wrong : {"batch", "context", "steps"}) {
+    for (const QJsonValue& value : {QJsonValue(-1), QJsonValue(1.5), QJsonValue("x"),
+                                    QJsonValue(1e300), QJsonValue(QJsonValue::Null)}) {
+      EXPECT_THROW(RequestFromJson({{wrong, value}}), Error);
+    }
+  }
+  EXPECT_THROW(RequestFromJson({{"method", 3}}), Error);
+}
+
+TEST(LatestJob, RunsTheLastAndStopsTheOthers) {
+  std::atomic<int> ended = 0, last = 0;
+  {
+    LatestJob jobs;
+    for (int i = 1; i <= 50; ++i) {
+      jobs.Run([&, i](const std::stop_token& stop) {
+        while (i < 50 && !stop.stop_requested()) std::this_thread::yield();
+        ++ended;
+        last = i;
+      });
+    }
+    while (last != 50) std::this_thread::yield();
+    jobs.Run([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) std::this_thread::yield();
+      last = 51;
+    });
+    while (ended < 1) std::this_thread::yield();
+  }  // stops the one under way, however long it would have taken
+  EXPECT_GE(last, 50);
+}
+
+class PanelView : public testing::Test {
+ protected:
+  void SetUp() override {
+    panel_.SetTrace(Info());
+    panel_.resize(320, 700);
+    panel_.show();
+    QObject::connect(&panel_, &WhatIfPanel::Changed, &panel_,
+                     [this](const sim::PredictRequest& request) {
+                       changed_ = request;
+                       ++changes_;
+                     });
+  }
+  NumberBox* Number(const char* path) { return panel_.row(path)->findChild<NumberBox*>(); }
+
+  WhatIfPanel panel_;
+  sim::PredictRequest changed_;
+  int changes_ = 0;
+};
+
+TEST_F(PanelView, KeysStepANumber) {
+  NumberBox* budget = Number("param.budget");
+  budget->setFocus();
+  QTest::keyClick(budget, Qt::Key_Up);
+  EXPECT_EQ(changes_, 1);
+  EXPECT_GT(std::stoi(changed_.params.at("budget")), 2048);
+  EXPECT_EQ(budget->text().toStdString(), changed_.params.at("budget"));
+  EXPECT_FALSE(panel_.row("param.budget")->is_default());
+  QTest::keyClick(budget, Qt::Key_Down);
+  QTest::keyClick(budget, Qt::Key_Down);
+  EXPECT_LT(std::stoi(changed_.params.at("budget")), 2048);
+}
+
+TEST_F(PanelView, TypedQuantitiesTakeUnits) {
+  NumberBox* link = Number("machine.link.h2d");
+  link->selectAll();
+  QTest::keyClicks(link, QStringLiteral("128GB/s"));
+  EXPECT_EQ(changes_, 0) << "half a number is not predicted";
+  QTest::keyClick(link, Qt::Key_Return);
+  EXPECT_EQ(changes_, 1);
+  ASSERT_EQ(changed_.machine_overrides.size(), 1u);
+  EXPECT_EQ(changed_.machine_overrides[0].second, "128GB/s");
+  QTest::keyClick(link, Qt::Key_Return);
+  EXPECT_EQ(changes_, 1) << "the same again is no change";
+}
+
+TEST_F(PanelView, WrongValuesChangeNothingAndSayWhy) {
+  NumberBox* tau = Number("param.tau");
+  tau->selectAll();
+  QTest::keyClicks(tau, QStringLiteral("1.5"));
+  QTest::keyClick(tau, Qt::Key_Return);
+  EXPECT_EQ(changes_, 0);
+  EXPECT_THAT(panel_.row("param.tau")->error().toStdString(), HasSubstr("0 to 1"));
+  EXPECT_TRUE(panel_.request().params.empty());
+}
+
+TEST_F(PanelView, ErrorInAFoldedGroupUnfoldsIt) {
+  EXPECT_FALSE(panel_.row("machine.host.launch")->isVisible());
+  panel_.ShowError(Error("too slow", "host.launch", "use less"));
+  EXPECT_TRUE(panel_.row("machine.host.launch")->isVisible());
+  EXPECT_EQ(panel_.row("machine.host.launch")->error(), "too slow; use less");
+}
+
+TEST_F(PanelView, SearchShowsWhatFits) {
+  panel_.FocusSearch();
+  QTest::keyClicks(panel_.findChild<QLineEdit*>(QStringLiteral("search")),
+                   QStringLiteral("launch kernel"));
+  EXPECT_TRUE(panel_.row("machine.host.launch")->isVisible());
+  EXPECT_FALSE(panel_.row("param.budget")->isVisible());
+}
+
+TEST_F(PanelView, UnknownMethodLeavesThePanelAsItWas) {
+  sim::PredictRequest request;
+  request.method = "nothing";
+  EXPECT_THROW(panel_.SetRequest(request), Error);
+  EXPECT_EQ(panel_.request().method, "freekv");
+  EXPECT_NE(panel_.row("param.tau"), nullptr);
+}
+
+TEST_F(PanelView, WheelOverAControlScrollsThePanel) {
+  auto* slider = panel_.row("batch")->findChild<QSlider*>();
+  slider->clearFocus();
+  const int before = slider->value();
+  QWheelEvent wheel(QPointF(5, 5), slider->mapToGlobal(QPointF(5, 5)), {}, {0, -120}, Qt::NoButton,
+                    Qt::NoModifier, Qt::NoScrollPhase, false);
+  QApplication::sendEvent(slider, &wheel);
+  EXPECT_EQ(slider->value(), before);
+  EXPECT_EQ(changes_, 0);
+}
+
+}  // namespace
+}  // namespace stallcast::gui
