@@ -295,12 +295,23 @@ class EventLoop {
     if (missing_[At(id)] > 0) return;
     ++stream.next;
     if (stream.previous != OpId::kNone) {
-      HoldBack(id, stream.free_at + Time(compiled_.gap[At(id)], latency_),
-               {CauseKind::kLane, stream.previous});
+      HoldBack(
+          id,
+          stream.free_at + Time(compiled_.gap[At(id)], latency_) + EventTime(id, stream.previous),
+          {CauseKind::kLane, stream.previous});
     }
     stream.current = id;
     stream.phase = Phase::kArrival;
     event_[lane] = earliest_[At(id)];
+  }
+
+  /// What the waits of an op and the event behind the one before take of the stream. Inside a graph
+  /// they are edges.
+  int64_t EventTime(OpId id, OpId previous) const {
+    const plan::Op& op = plan_.ops[At(id)];
+    if (op.graph_node) return 0;
+    return int64_t{op.waits_count} * latency_.event_wait.count() +
+           (compiled_.recorded[At(previous)] ? latency_.event_recorded.count() : 0);
   }
 
   void OnEvent(size_t index) {

@@ -89,13 +89,14 @@ void MeasureHandoff(hardware::Profile& profile) {
 }
 
 void MeasureGather(hardware::Profile& profile) {
-  constexpr int64_t kPool = int64_t{1} << 30, kPiece = 16384, kPieces = 4096;
+  constexpr int64_t kPool = int64_t{4} << 30, kPiece = 16384, kPieces = 4096;
   const Buffer<std::byte> pool(kPool, Memory::kPinned), out(kPieces * kPiece, Memory::kPinned);
   std::mt19937_64 random(2);
   std::vector<int64_t> source(kPieces);
-  for (int64_t& piece : source) piece = static_cast<int64_t>(random() % (kPool / kPiece));
   const auto rate = [&](int threads) {
     const double seconds = Stopwatch::Median(5, [&] {
+      // Other pieces each time, so that none is in the processor's caches.
+      for (int64_t& piece : source) piece = static_cast<int64_t>(random() % (kPool / kPiece));
       const auto begin = SteadyClock::now();
       kernels::HostGather(pool.get(), source.data(), kPieces, kPiece, out.get(), threads);
       return SecondsSince(begin);
@@ -116,6 +117,22 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   profile.host_stream_wait = watch.HostTime(200, [&](int) {
     Check(cudaStreamWaitEvent(watch.stream(), event, 0), "cudaStreamWaitEvent");
   });
+  // What they take of the stream: a wait for what is done, and a record.
+  const double alone = watch.Period(100, [&](int) { kernels::Nothing(watch.stream()); });
+  Check(cudaEventRecord(event, watch.other()), "cudaEventRecord");
+  watch.Finish();
+  const double waited = watch.Period(100, [&](int) {
+    Check(cudaStreamWaitEvent(watch.stream(), event, 0), "cudaStreamWaitEvent");
+    kernels::Nothing(watch.stream());
+  });
+  const cudaEvent_t recorded_event = NewEvent();
+  const double recorded = watch.Period(100, [&](int) {
+    kernels::Nothing(watch.stream());
+    Check(cudaEventRecord(recorded_event, watch.stream()), "cudaEventRecord");
+  });
+  profile.device_event_wait = std::max(waited - alone, 0.0);
+  profile.device_event_record = std::max(recorded - alone, 0.0);
+  cudaEventDestroy(recorded_event);
   cudaEventDestroy(event);
 
   std::vector<double> nodes, launches;

@@ -42,13 +42,25 @@ double CopyTime(Stopwatch& watch, Ends& ends, int64_t bytes, bool down) {
   });
 }
 
-Line FitCopies(Stopwatch& watch, Ends& ends, bool down) {
+struct Copies {
+  Line line;
+  hardware::Curve piece;  // beyond bytes over the rate of a large copy
+};
+
+Copies FitCopies(Stopwatch& watch, Ends& ends, bool down) {
   std::vector<double> sizes, times;
   for (int64_t bytes = 1024; bytes <= kLarge; bytes *= 4) {
     sizes.push_back(static_cast<double>(bytes));
     times.push_back(CopyTime(watch, ends, bytes, down));
   }
-  return FitLine(sizes, times);
+  Copies copies;
+  copies.line = FitLine(sizes, times);
+  std::vector<double> beyond;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    beyond.push_back(std::max(times[i] - sizes[i] * copies.line.b, 1e-9));
+  }
+  copies.piece = hardware::Curve(sizes, beyond);
+  return copies;
 }
 
 // Rates of both directions at once, of equal amounts.
@@ -169,7 +181,10 @@ void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
 
 void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
   Ends ends;
-  const Line down = FitCopies(watch, ends, true), up = FitCopies(watch, ends, false);
+  const Copies h2d = FitCopies(watch, ends, true), d2h = FitCopies(watch, ends, false);
+  const Line& down = h2d.line;
+  const Line& up = d2h.line;
+  profile.copy_h2d_piece = h2d.piece, profile.copy_d2h_piece = d2h.piece;
   profile.copy_h2d_start = down.a, profile.link_h2d = 1 / down.b;
   profile.copy_d2h_start = up.a, profile.link_d2h = 1 / up.b;
   profile.copy_spread = std::max(down.spread, up.spread);
@@ -204,7 +219,7 @@ void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
       const std::vector<size_t> each(static_cast<size_t>(pieces), static_cast<size_t>(bytes));
       for (int64_t i = 0; i < pieces; ++i) {
         to.push_back(ends.device.get() + i * bytes);
-        from.push_back(ends.host.get() + (pieces - 1 - i) * bytes);
+        from.push_back(ends.host.get() + i * 7919 % (kPool / bytes) * bytes);
       }
       cudaMemcpyAttributes attributes{};
       attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;

@@ -66,9 +66,11 @@ class Coster {
 
   OpCost operator()(const plan::Copy& copy) const {
     const bool h2d = copy.direction == plan::Direction::kHostToDevice;
-    const double start = h2d ? profile_.copy_h2d_start : profile_.copy_d2h_start;
     const auto pieces = static_cast<double>(copy.pieces);
     const auto piece = static_cast<double>(copy.piece_bytes);
+    const hardware::Curve& curve = h2d ? profile_.copy_h2d_piece : profile_.copy_d2h_piece;
+    const double start = curve.empty() ? (h2d ? profile_.copy_h2d_start : profile_.copy_d2h_start)
+                                       : curve.At(std::max(piece, 1.0));
     OpCost cost;
     cost.spread = profile_.copy_spread;
     cost.amount = static_cast<double>(counts_.link_h2d + counts_.link_d2h);
@@ -233,6 +235,8 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .gap = FromSeconds(profile_.device_gap),
                 .copy_gap = FromSeconds(profile_.device_copy_gap),
                 .event = FromSeconds(profile_.device_event_latency),
+                .event_wait = FromSeconds(profile_.device_event_wait),
+                .event_recorded = FromSeconds(profile_.device_event_record),
                 .graph_gap = FromSeconds(profile_.device_graph_gap),
                 .event_record = FromSeconds(profile_.host_event_record),
                 .stream_wait = FromSeconds(profile_.host_stream_wait),

@@ -107,6 +107,8 @@ struct Profile {
   double device_gap = 0;             ///< between dependent kernels of one stream
   double device_copy_gap = 0;        ///< between a kernel and a copy of one stream, either way
   double device_event_latency = 0;   ///< from an op's end to the start of one that waits for it
+  double device_event_wait = 0;      ///< a stream loses to each wait, also for what is long done
+  double device_event_record = 0;    ///< a stream loses to each event recorded
   double device_graph_gap = 0;       ///< between kernels inside a CUDA graph
   double memory_bandwidth = 0;       ///< large reads
   double memory_bytes = 0;           ///< capacity of the GPU
@@ -114,6 +116,9 @@ struct Profile {
   double host_spread = 0;            ///< relative standard deviation of host work
   double device_sms = 0;             ///< multiprocessors
 
+  /// Copy engine busy before the first byte, s, by bytes a piece: what a piece takes beyond bytes
+  /// over the link's rate. Empty: copy_h2d_start, copy_d2h_start whatever the size.
+  Curve copy_h2d_piece, copy_d2h_piece;
   Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
   Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes
   RateTable zero_copy;

@@ -29,8 +29,11 @@ struct CurveField {
   std::string_view path, x_key, y_key;
   double y_per_unit;  // units of y_key in a base unit
   Curve Profile::*member;
+  bool optional = false;
 };
 constexpr CurveField kCurves[] = {
+    {"copy.h2d_piece", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_piece, true},
+    {"copy.d2h_piece", "piece_bytes", "time_us", 1e6, &Profile::copy_d2h_piece, true},
     {"batch.host_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_host_piece},
     {"batch.engine_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_engine_piece},
     {"zero_copy.memory_loss", "blocks", "loss_gb_per_s", 1e-9, &Profile::zero_copy_memory_loss},
@@ -79,6 +82,7 @@ class Reader {
       profile.sources.emplace(field.path, Text(table, "source", field.path));
     }
     for (const CurveField& curve : kCurves) {
+      if (curve.optional && !root_.at_path(curve.path)) continue;
       const toml::table& table = Table(curve.path);
       CheckKeys(table, curve.path, {curve.x_key, curve.y_key, "source"});
       std::vector<double> y = Numbers(Get(table, curve.y_key, curve.path), curve.y_key);
@@ -340,6 +344,7 @@ toml::table ToToml(const Profile& profile) {
   }
   for (const CurveField& curve : kCurves) {
     const Curve& values = profile.*curve.member;
+    if (curve.optional && values.empty()) continue;
     Insert(root, curve.path,
            toml::table{{curve.x_key, ToArray(values.x(), 1)},
                        {curve.y_key, ToArray(values.y(), curve.y_per_unit)},
