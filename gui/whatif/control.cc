@@ -141,6 +141,9 @@ Control Parameter(const methods::ParamSpec& spec, const std::string& method, con
       control.format = [spec](double value) { return methods::WriteNumber(spec, value); };
       SetReach(control, control.parse(fallback), spec.min, spec.max);
       break;
+    case Type::kText:
+      control.kind = Control::Kind::kText;
+      break;
   }
   control.read = [name = spec.name](const PredictRequest& request) -> Text {
     const auto found = request.params.find(name);

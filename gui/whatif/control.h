@@ -16,7 +16,7 @@ namespace stallcast::gui {
 
 /// One value of a request. All texts are as on the command line.
 struct Control {
-  enum class Kind : uint8_t { kNumber, kChoice, kFlag };
+  enum class Kind : uint8_t { kNumber, kChoice, kFlag, kText };
   std::string path = {};  ///< "method", "batch", "param.budget", "machine.link.h2d"
   QString group = {};     ///< heading that it stands under
   QString label = {};

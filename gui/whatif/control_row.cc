@@ -6,6 +6,7 @@
 #include <QGridLayout>
 #include <QHBoxLayout>
 #include <QLabel>
+#include <QLineEdit>
 #include <QSignalBlocker>
 #include <QSlider>
 #include <QToolButton>
@@ -74,6 +75,9 @@ ControlRow::ControlRow(Control control, QWidget* parent)
       break;
     case Control::Kind::kFlag:
       AddFlag(editor);
+      break;
+    case Control::Kind::kText:
+      AddText(editor);
       break;
   }
   reset_ = new QToolButton(this);
@@ -149,6 +153,17 @@ void ControlRow::AddFlag(QWidget* editor) {
           [this](bool on) { Q_EMIT Changed(control_.path, std::string(on ? "on" : "off")); });
 }
 
+void ControlRow::AddText(QWidget* editor) {
+  text_ = new QLineEdit(editor);
+  text_->setAccessibleName(control_.label);
+  text_->setToolTip(ToolTip(control_));
+  editor->layout()->addWidget(text_);
+  connect(text_, &QLineEdit::editingFinished, this, [this] {
+    if (text_->isModified()) Q_EMIT Changed(control_.path, text_->text().toStdString());
+    text_->setModified(false);
+  });
+}
+
 void ControlRow::Show(const sim::PredictRequest& request) {
   is_default_ = !control_.read(request).has_value();
   QString label = control_.label;
@@ -176,6 +191,7 @@ void ControlRow::ShowValue(const QString& text) {
     const QSignalBlocker quiet(choice_);
     choice_->setCurrentIndex(static_cast<int>(control_.choices.indexOf(text)));
   }
+  if (text_ && text_->text() != text) text_->setText(text);
   if (flag_) {
     const QSignalBlocker quiet(flag_);
     flag_->setChecked(text == QLatin1String("on"));

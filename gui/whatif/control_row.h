@@ -8,6 +8,7 @@
 #include "gui/whatif/control.h"
 
 class QCheckBox;
+class QLineEdit;
 class QComboBox;
 class QLabel;
 class QSlider;
@@ -39,6 +40,7 @@ class ControlRow : public QWidget {
   void AddNumber(QWidget* editor);
   void AddChoice(QWidget* editor);
   void AddFlag(QWidget* editor);
+  void AddText(QWidget* editor);
   void ShowValue(const QString& text);
 
   Control control_;
@@ -50,6 +52,7 @@ class ControlRow : public QWidget {
   NumberBox* number_ = nullptr;
   QComboBox* choice_ = nullptr;
   QCheckBox* flag_ = nullptr;
+  QLineEdit* text_ = nullptr;
 };
 
 }  // namespace stallcast::gui
