@@ -71,7 +71,7 @@ struct KernelFit {
   double spread = 0;                    ///< relative standard deviation of measured about fitted
   double min_bytes = 0, max_bytes = 0;  ///< range calibrated; outside it a cost is extrapolated
   double host_s = 0;                    ///< host call of each kernel launched; 0: host.launch
-  std::vector<KernelPoint> points;      ///< distinct shapes
+  std::vector<KernelPoint> points{};    ///< distinct shapes
   std::string source;
 };
 

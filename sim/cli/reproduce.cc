@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <set>
 
+#include "models/hardware/profile.h"
 #include "sim/cli/output.h"
 #include "sim/cli/progress.h"
 #include "sim/names.h"
@@ -149,10 +151,14 @@ std::string Report(const std::vector<papers::Paper>& papers, const std::vector<R
     table.Add({r.row->id, r.row->what, r.row->metric ? Figure(r, r.predicted) : "-",
                r.row->published_as, Fixed(r.ratio, 2), Verdict(r), CaseOf(r)});
   }
-  std::string text = table.Render() + "\n" + SummaryText(rows);
+  std::string text = table.Render() + "\n" + SummaryText(rows) +
+                     "All from short synthetic traces, projected to the model, context and batch; "
+                     "derived: a machine known from\npublished figures alone.\n";
   for (const papers::Paper& paper : papers) {
     if (paper.rows.empty()) continue;
-    text += fmt::format("\n{} on {} ({})\n", paper.title, paper.machine, paper.source);
+    const hardware::Profile profile = hardware::FindProfile(paper.machine);
+    text += fmt::format("\n{} on {} ({})\n{}\n", paper.title, profile.title, profile.status,
+                        paper.source);
     text += Bullets(paper.assumptions);
     for (const papers::Condition& condition : paper.conditions) {
       text += fmt::format(
@@ -170,9 +176,12 @@ std::string Report(const std::vector<papers::Paper>& papers, const std::vector<R
       if (r.off() && !r.row->explanation.empty()) {
         text += fmt::format("- {} is off: {}\n", r.row->id, r.row->explanation);
       }
-      notes.insert(r.notes.begin(), r.notes.end());
+      // Projections are the same for all; a row by itself tells which contexts.
+      std::copy_if(
+          r.notes.begin(), r.notes.end(), std::inserter(notes, notes.end()),
+          [&](const std::string& note) { return details || note.starts_with("extrapolated"); });
     }
-    if (details) text += Bullets({notes.begin(), notes.end()});
+    text += Bullets({notes.begin(), notes.end()});
   }
   if (details) {
     for (const Reproduction& r : rows) text += Breakdown(r);
