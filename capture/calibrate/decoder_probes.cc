@@ -33,6 +33,15 @@ std::shared_ptr<Buffer<int32_t>> Counting(int64_t count) {
   return buffer;
 }
 
+std::shared_ptr<Buffer<int32_t>> Ones(int64_t count) {
+  const std::vector<int32_t> values(static_cast<size_t>(count), 1);
+  auto buffer = std::make_shared<Buffer<int32_t>>(count);
+  kernels::Check(cudaMemcpy(buffer->get(), values.data(), static_cast<size_t>(buffer->bytes()),
+                            cudaMemcpyHostToDevice),
+                 "cudaMemcpy");
+  return buffer;
+}
+
 KernelProbe GemmProbe(const plan::Gemm& w) {
   return {w, [w] {
             auto gemm = std::make_shared<kernels::Gemm>();
@@ -66,17 +75,18 @@ KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int
   return {plan::RopeAppend{tokens, query_heads, kv_heads, dim, bounds}, [=] {
             auto qkv = std::make_shared<ColdMemory>(tokens * (query_heads + 2 * kv_heads) * dim);
             auto query = Zeroed<Bf16>(tokens * query_heads * dim);
-            auto cache = std::make_shared<ColdMemory>(tokens * 2 * kv_heads * dim);
+            auto cache = std::make_shared<ColdMemory>(tokens * 4 * kv_heads * dim);
             auto pages = std::make_shared<ColdMemory>(tokens * 2 * kv_heads * dim);
             auto page = Zeroed<int32_t>(tokens);
-            auto places = Zeroed<int32_t>(tokens);
+            // Not a page's first token, whose bounds would not be read.
+            auto places = Ones(tokens);
             auto slots = Counting(tokens);
             auto frequencies = Zeroed<float>(dim);
             return [=](int i, cudaStream_t stream) {
               kernels::PageBounds kept;
               if (bounds) kept = {pages->At(i), page->get(), 1};
               kernels::RopeAppend(qkv->At(i), tokens, query_heads,
-                                  kernels::NhdPages(cache->At(i), 1, kv_heads, dim), slots->get(),
+                                  kernels::NhdPages(cache->At(i), 2, kv_heads, dim), slots->get(),
                                   places->get(), slots->get(), frequencies->get(), 1, query->get(),
                                   kept, stream);
             };
@@ -226,6 +236,7 @@ std::vector<KernelProbe> DecoderProbes() {
       probes.push_back(SampleProbe(rows, vocabulary));
     }
   }
+  for (KernelProbe& probe : probes) probe.after_stream = true;
   return probes;
 }
 

@@ -17,6 +17,9 @@ using Launch = std::function<void(int i, cudaStream_t stream)>;
 struct KernelProbe {
   plan::Work work;
   std::function<Launch()> prepare;  ///< allocates and fills
+  /// Timed after a kernel that streams through memory on all multiprocessors, as it follows matrix
+  /// products in a decoder: it starts later and colder than behind one like itself.
+  bool after_stream = false;
 };
 
 /// Of one kind each; of gemm the products of all known models and prefill's large ones.

@@ -5,6 +5,7 @@
 
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/kernel_probe.h"
+#include "kernels/probe.h"
 
 namespace stallcast::capture {
 namespace {
@@ -18,7 +19,41 @@ struct Timing {
   double host = 0;
 };
 
+// Streams through parts of memory in turn, like the weights of one product after another.
+class Streaming {
+ public:
+  void Run(int i, cudaStream_t stream) {
+    kernels::ReadOnce(memory_.At(i), kBytes, sink_.get(), stream);
+  }
+
+ private:
+  static constexpr int64_t kBytes = int64_t{48} << 20;
+  ColdMemory memory_{kBytes / 2};
+  kernels::Buffer<int> sink_{1};
+};
+
+Timing TimeAfterStream(Stopwatch& watch, const KernelProbe& probe, double gap) {
+  const Launch launch = probe.prepare();
+  Streaming streaming;
+  constexpr int kCount = 60;
+  const double alone = watch.Period(
+      kCount, [&](int i) { streaming.Run(i, watch.stream()); }, 9);
+  const double both = watch.Period(
+      kCount,
+      [&](int i) {
+        streaming.Run(i, watch.stream());
+        launch(i, watch.stream());
+      },
+      9);
+  Timing timing;
+  timing.seconds = std::max(both - alone - gap, 1e-7);
+  timing.host = watch.HostTime(
+      40, [&](int i) { launch(i, watch.stream()); }, 3);
+  return timing;
+}
+
 Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
+  if (probe.after_stream) return TimeAfterStream(watch, probe, gap);
   const Launch launch = probe.prepare();
   const auto work = [&](int i) { launch(i, watch.stream()); };
   const double first = watch.Period(4, work, 1);
