@@ -1,0 +1,136 @@
+// Predictions against what was measured on an H200 (capture/results/h200-validation.csv and
+// traces/measured): a change that makes them worse fails here.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "sim/compare.h"
+#include "sim/predict.h"
+#include "traces/format/trace_file.h"
+
+namespace stallcast::sim {
+namespace {
+
+const std::filesystem::path kSource = STALLCAST_SOURCE_DIR;
+
+using Row = std::map<std::string, std::string>;
+
+std::vector<std::string> Split(const std::string& line, char separator) {
+  std::vector<std::string> parts;
+  std::stringstream stream(line);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+std::vector<Row> MeasuredRuns() {
+  std::ifstream file(kSource / "capture/results/h200-validation.csv");
+  std::string line;
+  std::getline(file, line);
+  const std::vector<std::string> titles = Split(line, ',');
+  std::vector<Row> rows;
+  while (std::getline(file, line)) {
+    const std::vector<std::string> cells = Split(line, ',');
+    Row row;
+    for (size_t i = 0; i < titles.size() && i < cells.size(); ++i) row[titles[i]] = cells[i];
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+PredictRequest RequestOf(const Row& row) {
+  PredictRequest request;
+  request.method = row.at("method");
+  for (const std::string& param : Split(row.at("params"), ' ')) {
+    const size_t equals = param.find('=');
+    request.params[param.substr(0, equals)] = param.substr(equals + 1);
+  }
+  request.model = row.at("model");
+  request.batch = std::stoi(row.at("batch"));
+  request.steps = std::stoi(row.at("steps"));
+  request.graph = row.at("graph") == "true";
+  request.machine = "h200";
+  request.prefill = false;
+  return request;
+}
+
+Predictor& PredictorOf(const std::string& sample) {
+  static std::map<std::string, std::unique_ptr<Predictor>> predictors;
+  std::unique_ptr<Predictor>& predictor = predictors[sample];
+  if (!predictor) {
+    PredictorOptions options;
+    options.cache = false;
+    predictor = std::make_unique<Predictor>(kSource / "traces/samples" / sample, options);
+  }
+  return *predictor;
+}
+
+// Runs on the shipped samples; those on the synthetic trace of 64K are not repeated here.
+TEST(Validation, StepTimesAreAsNearToTheMeasuredAsTheyWere) {
+  const std::map<std::string, std::string> samples = {{"8192", "code-8k.kvt"},
+                                                      {"32000", "code-32k.kvt"}};
+  int compared = 0;
+  std::vector<double> errors;
+  for (const Row& row : MeasuredRuns()) {
+    const auto sample = samples.find(row.at("context"));
+    if (sample == samples.end()) continue;
+    SCOPED_TRACE(row.at("method") + " " + row.at("params") + " context " + row.at("context") +
+                 " batch " + row.at("batch"));
+    const Prediction prediction = PredictorOf(sample->second).Predict(RequestOf(row));
+    const double measured = std::stod(row.at("measured_ms"));
+    const double error = Seconds(prediction.metrics.step_mean) * 1e3 / measured - 1;
+    const double recorded = std::stod(row.at("error_percent")) / 100;
+    EXPECT_LE(std::abs(error), std::abs(recorded) + 0.005);
+    errors.push_back(std::abs(error));
+    ++compared;
+  }
+  ASSERT_GE(compared, 40);
+  const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
+  std::nth_element(errors.begin(), middle, errors.end());
+  EXPECT_LE(*middle, 0.03);
+}
+
+// The recordings were made by the executor from the same plans: each op has its twin.
+TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
+  const std::map<std::string, std::pair<std::string, methods::ParamValues>> recordings = {
+      {"full", {"full", {}}},
+      {"offload", {"offload", {}}},
+      {"quest", {"quest", {}}},
+      {"arkvale", {"arkvale", {}}},
+      {"arkvale-freekv", {"arkvale-freekv", {}}},
+      {"freekv-zero-copy", {"freekv", {{"recall", "zero-copy"}}}}};
+  for (const auto& [file, run] : recordings) {
+    SCOPED_TRACE(file);
+    const traces::Trace recorded = traces::ReadTrace(kSource / "traces/measured" / (file + ".kvt"));
+    ASSERT_EQ(recorded.timelines.size(), 1U);
+    PredictRequest request;
+    request.method = run.first;
+    request.params = run.second;
+    request.model = "llama-3.1-8b";
+    request.steps = 4;
+    request.prefill = false;
+    traces::Timeline predicted;
+    PredictorOf("code-8k.kvt").Predict(request, &predicted);
+    const Comparison comparison =
+        Compare(Predicted<const traces::Timeline*>{&predicted},
+                Measured<const traces::Timeline*>{&recorded.timelines[0]});
+    EXPECT_TRUE(comparison.only_predicted.value.empty());
+    EXPECT_EQ(comparison.steps.size(), 4U);
+    // What a product or an attention takes is known best: half of them within 8 %.
+    for (const ResidualSummary& group : Summarize(comparison, GroupBy::kName)) {
+      if (group.group == "gemm" || group.group == "decode_attention") {
+        EXPECT_LE(group.median_relative, 0.08) << group.group;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stallcast::sim
