@@ -117,6 +117,14 @@ void RequireSane(std::string_view path, Dimension dimension, double value, std::
   Require(problem.empty(), problem, where, "give a value inside the range");
 }
 
+void Scale(Curve& curve, double factor) {
+  // A curve holds positive values: the least of them stands for nothing.
+  constexpr double kLeast = 1e-12;
+  std::vector<double> y = curve.y();
+  for (double& value : y) value = std::max(value * factor, kLeast);
+  if (!curve.empty()) curve = Curve(curve.x(), std::move(y));
+}
+
 void SetField(Profile& profile, const ProfileField& field, double value) {
   const double before = std::exchange(profile.*field.member, value);
   const double factor = before > 0 ? value / before : 1;
@@ -125,11 +133,13 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     profile.zero_copy.Relink(before, value);
   } else if (field.member == &Profile::link_d2h) {
     profile.link_both_d2h *= factor;
+  } else if (field.member == &Profile::copy_h2d_start) {
+    Scale(profile.copy_h2d_piece, factor);
+  } else if (field.member == &Profile::copy_d2h_start) {
+    Scale(profile.copy_d2h_piece, factor);
   } else if (field.member == &Profile::memory_bandwidth && value > 0) {
     for (auto& [kind, fit] : profile.kernels) fit.bandwidth *= factor;
-    std::vector<double> loss = profile.zero_copy_memory_loss.y();
-    for (double& bytes_per_second : loss) bytes_per_second *= factor;
-    profile.zero_copy_memory_loss = Curve(profile.zero_copy_memory_loss.x(), std::move(loss));
+    Scale(profile.zero_copy_memory_loss, factor);
   }
 }
 

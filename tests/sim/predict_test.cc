@@ -211,7 +211,7 @@ TEST_F(Predictions, WhatDoesNotFitIsSaid) {
   PredictRequest request;
   request.method = "full";
   request.model = "llama-3-70b";
-  request.context = 8000;
+  request.context = 100'000;
   const Prediction p = Predictor(path()).Predict(request);
   EXPECT_FALSE(p.fits);
   EXPECT_EQ(p.largest_batch, 0);
