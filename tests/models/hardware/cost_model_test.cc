@@ -45,6 +45,7 @@ Profile RoundProfile() {
                                       .spread = 0.07,
                                       .min_bytes = 1e5,
                                       .max_bytes = 1e9,
+                                      .points = {},
                                       .source = "test"});
   }
   return p;
