@@ -57,7 +57,13 @@ double ToBase(double value, double per_unit) {
 }
 // The shortest decimal that ToBase() turns back, free of the noise of the conversion.
 double FromBase(double value, double per_unit) {
-  return std::strtod(fmt::format("{:.15g}", value * per_unit).c_str(), nullptr);
+  const double exact = value * per_unit;
+  const double decimal = std::strtod(fmt::format("{:.15g}", exact).c_str(), nullptr);
+  if (ToBase(decimal, per_unit) == value) return decimal;
+  for (const double near : {std::nextafter(exact, 0), std::nextafter(exact, 2 * exact)}) {
+    if (ToBase(near, per_unit) == value) return near;
+  }
+  return exact;
 }
 
 class Reader {

