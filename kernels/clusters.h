@@ -7,8 +7,8 @@
 
 namespace stallcast::kernels {
 
-/// Tokens by unit, a list a (sequence, KV head): unit u of row r holds members[r * members_stride + i] for i from
-/// offsets[r * offsets_stride + u] to offsets[r * offsets_stride + u + 1].
+/// Tokens by unit, a list a (sequence, KV head): unit u of row r holds members[r * members_stride +
+/// i] for i from offsets[r * offsets_stride + u] to offsets[r * offsets_stride + u + 1].
 struct UnitLists {
   int32_t* offsets = nullptr;
   int32_t* members = nullptr;
@@ -36,17 +36,17 @@ struct SelectUnitsArgs {
   const float* scores = nullptr;  ///< raw, [rows][group][units]
   /// A row is a (sequence, selection head).
   int32_t rows = 0, group = 0, units = 0;
-  float scale = 0;  ///< of softmax logits
-  UnitLists lists;  ///< units with no tokens are never chosen and take no part in the softmax
+  float scale = 0;     ///< of softmax logits
+  UnitLists lists;     ///< units with no tokens are never chosen and take no part in the softmax
   int32_t budget = 0;  ///< tokens of a row
   /// Where the tokens lie in a pool of [sequence][pool_tokens][kv_heads] rows: a selection head h
   /// of `heads` a sequence reads KV head h * kv_heads / heads.
   int32_t heads = 0, kv_heads = 0;
   int64_t pool_tokens = 0;
 
-  int32_t* unit_ids = nullptr;    ///< [rows][budget], ascending
-  int32_t* unit_count = nullptr;  ///< [rows]
-  int64_t* source = nullptr;      ///< [rows][budget]: pool row of each token, by unit
+  int32_t* unit_ids = nullptr;     ///< [rows][budget], ascending
+  int32_t* unit_count = nullptr;   ///< [rows]
+  int64_t* source = nullptr;       ///< [rows][budget]: pool row of each token, by unit
   int32_t* token_count = nullptr;  ///< [rows]
 };
 

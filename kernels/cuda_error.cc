@@ -15,7 +15,7 @@ const char* Remedy(cudaError_t status) {
     case cudaErrorInvalidDevice:
       return "run on a machine with an NVIDIA GPU, and check CUDA_VISIBLE_DEVICES and nvidia-smi";
     case cudaErrorInsufficientDriver:
-      return "update the NVIDIA driver: it is older than the CUDA runtime needs";
+      return "install an NVIDIA driver, or a newer one than is there";
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
       return "build for this GPU: cmake -DCMAKE_CUDA_ARCHITECTURES=native";

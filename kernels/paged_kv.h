@@ -22,8 +22,8 @@ struct PagedKv {
 PagedKv NhdPages(__nv_bfloat16* data, int32_t page_tokens, int32_t kv_heads, int32_t head_dim);
 PagedKv HndPages(__nv_bfloat16* data, int32_t page_tokens, int32_t kv_heads, int32_t head_dim);
 
-/// Sequences whose pages follow one another: page i of sequence s is at slot s * sequence_pages + i.
-/// A row is a (sequence, KV head): row = sequence * kv_heads + head.
+/// Sequences whose pages follow one another: page i of sequence s is at slot s * sequence_pages +
+/// i. A row is a (sequence, KV head): row = sequence * kv_heads + head.
 struct PageRuns {
   PagedKv cache;
   int32_t sequence_pages = 0;

@@ -94,10 +94,10 @@ struct Executor::Impl {
   std::vector<OpId> issued_before;       // by op: op of its stream that another thread issues first
   std::vector<Event> events;             // by op; made where another lane waits for it
   plan::EventUse uses;
-  std::vector<Stream> streams;             // by lane; host lanes' are not used
-  std::vector<int> step_ending_at;         // by op: the step whose last compute op it is, or -1
-  std::vector<Event> step_events;          // start, then the end of each step
-  std::vector<Graph> graphs;               // by op; made for GraphLaunch
+  std::vector<Stream> streams;      // by lane; host lanes' are not used
+  std::vector<int> step_ending_at;  // by op: the step whose last compute op it is, or -1
+  std::vector<Event> step_events;   // start, then the end of each step
+  std::vector<Graph> graphs;        // by op; made for GraphLaunch
   LaneId compute = LaneId::kNone;
 
   // Which ops have been issued (stream work) or done (host work), and those who sleep until then.

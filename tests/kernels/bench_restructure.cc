@@ -85,7 +85,8 @@ void MeasureRestructuring(Stopwatch& watch, int tokens, int chosen, double memor
               bounds.get(), pages, watch.stream());
   };
   const std::string shape = fmt::format("8 x {} tokens, {} static: ", tokens, chosen);
-  const double operations = 8.0 * kHeads * kGroup * kWindow * static_cast<double>(tokens) * kDim / 2;
+  const double operations =
+      8.0 * kHeads * kGroup * kWindow * static_cast<double>(tokens) * kDim / 2;
   const double bytes = 4.0 * tokens * kHeads * kDim;  // keys and values
   double seconds = watch.Once(score);
   Print(shape + "observation scores", seconds, operations / seconds * 1e-12, "TFLOPS",
@@ -164,8 +165,8 @@ void MeasureRecall(Stopwatch& watch, int missed) {
   }
   line("a copy each", watch.Once([&] {
     for (int i = 0; i < missed; ++i) {
-      copy(landing.get() + i * kPieceBytes, pool.get() + source[static_cast<size_t>(i)] * kPieceBytes,
-           kPieceBytes);
+      copy(landing.get() + i * kPieceBytes,
+           pool.get() + source[static_cast<size_t>(i)] * kPieceBytes, kPieceBytes);
     }
   }));
 }

@@ -74,9 +74,8 @@ methods::KeyClusters OnHost(const std::vector<float>& keys, int row, int tokens,
   const auto begin = keys.begin() + int64_t{row} * tokens * dim;
   trace.tensors.push_back(methods::MakeTensor(traces::TensorKind::kKey, 0, 1, dim, 0,
                                               {begin, begin + int64_t{tokens} * dim}));
-  trace.tensors.push_back(
-      methods::MakeTensor(traces::TensorKind::kQuery, 0, 1, dim, tokens - 1,
-                          std::vector<float>(static_cast<size_t>(dim))));
+  trace.tensors.push_back(methods::MakeTensor(traces::TensorKind::kQuery, 0, 1, dim, tokens - 1,
+                                              std::vector<float>(static_cast<size_t>(dim))));
   return methods::ClusterKeys(methods::LayerTensors(trace, 0), 0, first, count, clusters,
                               iterations);
 }
@@ -109,8 +108,7 @@ void ExpectPolicysClusters(const KMeansCase& c, const std::vector<float>& keys) 
   const auto mean = ToHost(centroids);
   const auto offset = ToHost(offsets), member = ToHost(members);
   for (int r = 0; r < rows; ++r) {
-    const auto want =
-        OnHost(keys, r, c.tokens, c.dim, c.first, c.count, c.clusters, c.iterations);
+    const auto want = OnHost(keys, r, c.tokens, c.dim, c.first, c.count, c.clusters, c.iterations);
     for (int i = 0; i <= c.clusters; ++i) {
       ASSERT_EQ(offset[r * (stride + 1) + i], static_cast<int32_t>(want.offsets[i])) << "row " << r;
     }
@@ -132,14 +130,13 @@ void ExpectPolicysClusters(const KMeansCase& c, const std::vector<float>& keys) 
 }
 
 TEST_F(Clusters, AreThePolicys) {
-  for (const KMeansCase& c :
-       {KMeansCase{1, 2, 300, 128, 16, 0, 300, 19, 5, false},
-        KMeansCase{2, 3, 700, 64, 32, 13, 650, 41, 4, true},
-        KMeansCase{1, 1, 1030, 128, 1, 64, 900, 131, 6, false},
-        KMeansCase{1, 2, 260, 256, 16, 1, 257, 70, 3, false},
-        KMeansCase{1, 1, 40, 128, 8, 0, 40, 40, 2, true},
-        KMeansCase{1, 1, 2, 64, 4, 1, 1, 1, 1, false},
-        KMeansCase{2, 4, 5000, 128, 16, 64, 4700, 294, 5, false}}) {
+  for (const KMeansCase& c : {KMeansCase{1, 2, 300, 128, 16, 0, 300, 19, 5, false},
+                              KMeansCase{2, 3, 700, 64, 32, 13, 650, 41, 4, true},
+                              KMeansCase{1, 1, 1030, 128, 1, 64, 900, 131, 6, false},
+                              KMeansCase{1, 2, 260, 256, 16, 1, 257, 70, 3, false},
+                              KMeansCase{1, 1, 40, 128, 8, 0, 40, 40, 2, true},
+                              KMeansCase{1, 1, 2, 64, 4, 1, 1, 1, 1, false},
+                              KMeansCase{2, 4, 5000, 128, 16, 64, 4700, 294, 5, false}}) {
     ExpectPolicysClusters(c, Keys(c.sequences * c.heads, c.tokens, c.dim));
   }
 }
@@ -253,8 +250,8 @@ TEST_F(Clusters, SelectionFillsTheBudgetAsThePolicyDoes) {
                               SelectCase{1, 8, 2, 1, 2500, 900}, SelectCase{1, 1, 1, 7, 40, 10000},
                               SelectCase{2, 2, 2, 16, 9000, 3000}, SelectCase{1, 1, 1, 4, 1, 3},
                               SelectCase{1, 2, 2, 3, 5000, 1}}) {
-    SCOPED_TRACE(testing::Message() << c.units << " units, group " << c.group << ", budget "
-                                    << c.budget);
+    SCOPED_TRACE(testing::Message()
+                 << c.units << " units, group " << c.group << ", budget " << c.budget);
     const int rows = c.sequences * c.heads, lists_a_row = c.heads / c.kv_heads;
     const Lists lists(random_, rows / lists_a_row, c.units);
     std::normal_distribution<float> normal(0, 8);
@@ -386,8 +383,7 @@ TEST_F(Clusters, RetrieveWhatThePolicyRetrieves) {
     }
     const SelectCase c{1, kHeads, kHeads, kGroup, kClusters, kBudget};
     for (int r = 0; r < kHeads; ++r) {
-      const std::set<int32_t> mine(got.begin() + r * kBudget,
-                                   got.begin() + r * kBudget + count[r]);
+      const std::set<int32_t> mine(got.begin() + r * kBudget, got.begin() + r * kBudget + count[r]);
       for (const methods::Taken& t :
            Wanted(c, exact, offset.data() + r * (kClusters + 1), r, scale)) {
         ++all;

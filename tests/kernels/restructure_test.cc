@@ -38,9 +38,9 @@ int64_t At(const PageRuns& runs, int row, int token, int kv) {
 
 TEST_F(Restructuring, MovesTheChosenToTheFrontAndKeepsAllElseInOrder) {
   for (const auto& [s, count] :
-       {std::pair{Shape{1, 2, 300, 128, 16, true}, 32}, std::pair{Shape{2, 3, 97, 64, 8, false}, 40},
-        std::pair{Shape{1, 1, 64, 128, 32, true}, 64}, std::pair{Shape{1, 2, 50, 128, 16, false}, 0},
-        std::pair{Shape{1, 1, 1, 64, 4, true}, 1}}) {
+       {std::pair{Shape{1, 2, 300, 128, 16, true}, 32},
+        std::pair{Shape{2, 3, 97, 64, 8, false}, 40}, std::pair{Shape{1, 1, 64, 128, 32, true}, 64},
+        std::pair{Shape{1, 2, 50, 128, 16, false}, 0}, std::pair{Shape{1, 1, 1, 64, 4, true}, 1}}) {
     SCOPED_TRACE(testing::Message() << s.tokens << " tokens, " << count << " chosen");
     const int rows = s.sequences * s.heads;
     const std::vector<Bf16> data = RandomBf16(random_, Elements(s));
@@ -89,8 +89,8 @@ TEST_F(Restructuring, ObservationIsTheMeanOfTheWindowsWeights) {
                                           std::tuple{Shape{2, 2, 513, 64, 16, false}, 17, 7},
                                           std::tuple{Shape{1, 1, 1025, 128, 8, false}, 40, 8},
                                           std::tuple{Shape{1, 3, 5, 128, 8, true}, 1, 1}}) {
-    SCOPED_TRACE(testing::Message() << s.tokens << " tokens, " << queries << " queries, group "
-                                    << group);
+    SCOPED_TRACE(testing::Message()
+                 << s.tokens << " tokens, " << queries << " queries, group " << group);
     const int rows = s.sequences * s.heads;
     const std::vector<Bf16> data = RandomBf16(random_, Elements(s), 1.5f);
     const std::vector<Bf16> query =
@@ -113,8 +113,9 @@ TEST_F(Restructuring, ObservationIsTheMeanOfTheWindowsWeights) {
     for (int r = 0; r < rows; ++r) {
       std::vector<double> want(static_cast<size_t>(s.tokens));
       for (int q = 0; q < queries * group; ++q) {
-        const int64_t at = (((r / s.heads) * int64_t{queries} + q / group) * s.heads + r % s.heads) *
-                               group + q % group;
+        const int64_t at =
+            (((r / s.heads) * int64_t{queries} + q / group) * s.heads + r % s.heads) * group +
+            q % group;
         std::vector<double> weight;
         double most = -1e300, sum = 0;
         for (int t = 0; t < s.tokens; ++t) {
@@ -130,7 +131,8 @@ TEST_F(Restructuring, ObservationIsTheMeanOfTheWindowsWeights) {
         for (int t = 0; t < s.tokens; ++t) want[t] += weight[t] / sum / (queries * group);
       }
       for (int t = 0; t < s.tokens; ++t) {
-        ASSERT_NEAR(got[int64_t{r} * s.tokens + t], want[t], want[t] * 2e-5 + 1e-12) << "token " << t;
+        ASSERT_NEAR(got[int64_t{r} * s.tokens + t], want[t], want[t] * 2e-5 + 1e-12)
+            << "token " << t;
       }
     }
   }

@@ -100,8 +100,7 @@ std::string PieceFault(const proto::LayerAccess& piece, int64_t log_steps) {
   const auto wrong = [](int64_t size, int64_t want) { return size != 0 && size != want; };
   if (wrong(std::ssize(piece.flags()), cells) || wrong(piece.similarity_size(), cells) ||
       wrong(piece.attended_tokens_size(), cells) || wrong(piece.evicted_size(), cells) ||
-      wrong(piece.cached_tokens_size(), cells) ||
-      wrong(piece.output_error_size(), piece.steps()) ||
+      wrong(piece.cached_tokens_size(), cells) || wrong(piece.output_error_size(), piece.steps()) ||
       wrong(piece.attention_mass_size(), piece.steps())) {
     return "a column holds neither one entry a cell nor none";
   }

@@ -279,8 +279,8 @@ class FreeKvBinder : public CacheBinder {
       cudaMemcpyAttributes attributes{};
       attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
       size_t first = 0;
-      Check(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(),
-                                 to.size(), &attributes, &first, 1, stream),
+      Check(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &attributes,
+                                 &first, 1, stream),
             "cudaMemcpyBatchAsync");
     }
   };
