@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "models/hardware/profile.h"
+#include "models/plan/events.h"
 #include "traces/common/error.h"
 
 namespace stallcast::sim {
@@ -116,6 +117,7 @@ SimGridRun::SimGridRun(SimGridMachine& machine, const Simulation& simulation)
   const size_t ops = plan.ops.size();
   route_.resize(ops);
   gap_.resize(ops);
+  recorded_ = plan::FindEvents(plan).recorded;
   dependents_.resize(ops);
   lanes_.resize(plan.lanes.size());
   for (size_t l = 0; l < lanes_.size(); ++l) lanes_[l].index = l;
@@ -137,7 +139,12 @@ SimGridRun::SimGridRun(SimGridMachine& machine, const Simulation& simulation)
       const bool copy_before = std::holds_alternative<plan::Copy>(before.work);
       gap_[i] = Seconds(op.graph_node && before.graph_node ? latency.graph_gap
                         : copy != copy_before              ? latency.copy_gap
+                        : copy                             ? Picoseconds{0}
                                                            : latency.gap);
+      if (!op.graph_node) {
+        gap_[i] += op.waits_count * Seconds(latency.event_wait);
+        if (recorded_[At(queue.back())]) gap_[i] += Seconds(latency.event_recorded);
+      }
     }
     queue.push_back(id);
   }
@@ -183,8 +190,8 @@ void SimGridRun::Issue(Lane& host) {
     } else {
       ++host.next;
       host.current = id;
-      const Picoseconds events = op.waits_count * (latency.event_record + latency.stream_wait);
-      After(host, Phase::kFirstCall, op.graph_node ? 0 : Seconds(events + cost.first_call));
+      const Picoseconds waits = op.waits_count * latency.stream_wait;
+      After(host, Phase::kFirstCall, op.graph_node ? 0 : Seconds(waits + cost.first_call));
     }
   }
   host.issuing = false;
@@ -233,9 +240,14 @@ void SimGridRun::OnEnd(Lane& lane) {
   const OpCost& cost = simulation_.Cost(lane.current);
   switch (lane.phase) {
     case Phase::kFirstCall: {
-      const bool graph_node = simulation_.plan()[lane.current].graph_node;
-      Satisfy(lane.current, Now() + Seconds(simulation_.model().latencies().launch));
-      return After(lane, Phase::kRestOfCall, graph_node ? 0 : Seconds(cost.host - cost.first_call));
+      const plan::Op& op = simulation_.plan()[lane.current];
+      const hardware::Latencies& latency = simulation_.model().latencies();
+      const bool copy = std::holds_alternative<plan::Copy>(op.work);
+      Satisfy(lane.current, Now() + Seconds(copy ? latency.copy_launch : latency.launch));
+      const Picoseconds record =
+          recorded_[At(lane.current)] ? latency.event_record : Picoseconds{0};
+      return After(lane, Phase::kRestOfCall,
+                   op.graph_node ? 0 : Seconds(cost.host - cost.first_call + record));
     }
     case Phase::kRestOfCall:
       return OnCallEnd(lane);

@@ -107,7 +107,8 @@ class SimGridRun {
   SimGridMachine& machine_;
   const Simulation& simulation_;
   std::vector<SimGridMachine::Route> route_;         // by op
-  std::vector<double> gap_;                          // by op
+  std::vector<double> gap_;                          // by op: with what events take of the lane
+  std::vector<bool> recorded_;                       // by op: an event is recorded behind it
   std::vector<std::vector<plan::OpId>> dependents_;  // by op
   std::vector<Lane> lanes_;
   std::array<CopyEngine, 3> engines_;  // by hardware::Engine
