@@ -132,7 +132,11 @@ class Walk {
     const auto consider = [&](Cause::Kind kind, int64_t candidate) {
       // A run may start before its call has returned.
       const Picoseconds end = std::min(model_.End(candidate), model_.Start(row));
-      if (latest.kind == Cause::Kind::kNone || end > latest.end) latest = {kind, candidate, end};
+      // Copies follow one another without a gap: a call that goes on meanwhile did not hold one up.
+      const bool follows = kind == Cause::Kind::kLane && end == latest.end;
+      if (latest.kind == Cause::Kind::kNone || end > latest.end || follows) {
+        latest = {kind, candidate, end};
+      }
     };
     const auto i = static_cast<size_t>(row);
     const int64_t op = model_.timeline().op[i];
@@ -146,7 +150,11 @@ class Walk {
     const ModelTrack& track = model_.tracks()[static_cast<size_t>(model_.TrackOf(row))];
     if (row > track.first_row) consider(Cause::Kind::kLane, row - 1);
     const int64_t before = TransferBefore(row);
-    if (before >= 0 && model_.End(before) > latest.end) consider(Cause::Kind::kWait, before);
+    // A call that goes on while pieces are copied ends after the run has begun: what the engine did
+    // until then held it up.
+    if (before >= 0 && model_.End(before) >= latest.end) {
+      latest = {Cause::Kind::kWait, before, model_.End(before)};
+    }
     return latest;
   }
 

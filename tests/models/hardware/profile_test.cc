@@ -1,5 +1,6 @@
 #include "models/hardware/profile.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -37,9 +38,10 @@ class ProfileTest : public testing::Test {
     return path;
   }
 
-  /// The H200 profile with the first `from` replaced.
+  /// A profile that was written by hand, with the first `from` replaced.
   fs::path Edited(const std::string& from, const std::string& to) const {
-    std::string text = ReadAll(fs::path(STALLCAST_SOURCE_DIR) / "models/hardware/h200.toml");
+    std::string text =
+        ReadAll(fs::path(STALLCAST_SOURCE_DIR) / "tests/models/hardware/by_hand.toml");
     const size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     return Write(text.replace(at, from.size(), to));
@@ -88,7 +90,10 @@ TEST_F(ProfileTest, EveryShippedValueHasASource) {
     EXPECT_FALSE(profile.provenance.empty());
     for (const ProfileField& field : ProfileFields()) {
       EXPECT_FALSE(profile.sources.find(field.path)->second.empty()) << field.path;
-      EXPECT_GT(profile.*field.member, 0) << field.path;
+      // What an event takes of a stream may be too little to measure.
+      const bool may_vanish = field.member == &Profile::device_event_wait ||
+                              field.member == &Profile::device_event_record;
+      EXPECT_TRUE(profile.*field.member > 0 || may_vanish) << field.path;
     }
     for (const auto& [kind, fit] : profile.kernels) EXPECT_FALSE(fit.source.empty()) << kind;
     EXPECT_EQ(profile.status, name == "h200" ? "measured" : "derived");
@@ -153,7 +158,7 @@ TEST_F(ProfileTest, TimedPointsAndPieceCurvesReadBackTheSame) {
     EXPECT_EQ(timed.points[i].factor, fit.points[i].factor);
     EXPECT_EQ(timed.points[i].host_factor, fit.points[i].host_factor);
   }
-  EXPECT_TRUE(read.kernels.at("top_k").points.empty());
+  EXPECT_TRUE(read.kernels.at("k_means").points.empty());
 }
 
 TEST_F(ProfileTest, SavesValuesThatNoUnitWritesShortly) {
@@ -275,7 +280,7 @@ TEST(ProfileSetTest, SetsEveryScalarAndKernelValue) {
 TEST(ProfileSetTest, ALinkTakesItsBothWaysAndZeroCopyRatesAlong) {
   const Profile before = FindProfile("h200");
   Profile after = before;
-  Set(after, "link.h2d", "101.4GB/s");
+  Set(after, "link.h2d", fmt::format("{}B/s", 2 * before.link_h2d));
   EXPECT_DOUBLE_EQ(after.link_both_h2d, 2 * before.link_both_h2d);
   EXPECT_EQ(after.link_both_d2h, before.link_both_d2h);
   EXPECT_EQ(after.link_d2h, before.link_d2h);
@@ -285,7 +290,7 @@ TEST(ProfileSetTest, ALinkTakesItsBothWaysAndZeroCopyRatesAlong) {
     EXPECT_LE(ratio, 2 + 1e-12);
   }
   after = before;
-  Set(after, "link.d2h", "110.1GB/s");
+  Set(after, "link.d2h", fmt::format("{}B/s", 2 * before.link_d2h));
   EXPECT_DOUBLE_EQ(after.link_both_d2h, 2 * before.link_both_d2h);
   EXPECT_EQ(after.zero_copy.rate(), before.zero_copy.rate());
 }
@@ -293,7 +298,7 @@ TEST(ProfileSetTest, ALinkTakesItsBothWaysAndZeroCopyRatesAlong) {
 TEST(ProfileSetTest, MemoryTakesTheKernelsAlong) {
   const Profile before = FindProfile("h200");
   Profile after = before;
-  Set(after, "memory.bandwidth", "8.98TB/s");
+  Set(after, "memory.bandwidth", fmt::format("{}B/s", 2 * before.memory_bandwidth));
   for (const auto& [kind, fit] : before.kernels) {
     EXPECT_DOUBLE_EQ(after.kernels.at(kind).bandwidth, 2 * fit.bandwidth) << kind;
     EXPECT_EQ(after.kernels.at(kind).fixed_s, fit.fixed_s);

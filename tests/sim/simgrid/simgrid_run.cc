@@ -365,6 +365,7 @@ hardware::Profile EqualWeights() {
     fit.bandwidth = p.memory_bandwidth;
     fit.flops_rate = 0;
     fit.serial_s = 0;
+    fit.points.clear();
   }
   constexpr double kLinkPriority = 1e3;  // of the cost model, in favour of the link
   p.link_both_h2d = p.link_both_d2h = p.memory_bandwidth / kLinkPriority;
