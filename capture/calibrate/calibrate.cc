@@ -36,7 +36,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   profile.provenance = fmt::format("{}, driver {}, CUDA {}, {}, command: {}", info.machine(),
                                    SoftwareOf(info, "driver"), SoftwareOf(info, "cuda"),
                                    info.created(), options.command);
-  profile.notes.clear();
+  profile.notes = {"Kernels without points have no probe yet: their values are the H200's."};
   profile.device_sms = properties.multiProcessorCount;
   profile.memory_bytes = static_cast<double>(properties.totalGlobalMem);
   profile.host_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
