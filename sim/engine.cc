@@ -53,19 +53,22 @@ struct OpLists {
   }
 };
 
-struct CostHash {
-  size_t operator()(const OpCost& cost) const {
-    size_t hash = std::hash<double>()(cost.amount);
-    hash = 31 * hash + std::hash<double>()(cost.rate);
-    hash = 31 * hash + std::hash<int64_t>()(cost.fixed.count());
-    return 31 * hash + std::hash<int64_t>()(cost.host.count());
+struct WorkHash {
+  size_t operator()(const plan::Work& work) const {
+    const plan::WorkCounts counts = plan::Count(work);
+    size_t hash = work.index();
+    for (const Bytes bytes : {counts.device_read, counts.device_written, counts.link_h2d,
+                              counts.link_d2h, counts.host_memory}) {
+      hash = 31 * hash + std::hash<Bytes>()(bytes);
+    }
+    return hash;
   }
 };
 
 }  // namespace
 
-// What every run of a plan needs, computed once. A plan repeats few distinct costs: each is held
-// once, which leaves memory for the rest and the caches to the event loop.
+// What every run of a plan needs, computed once. A plan repeats little distinct work: its cost is
+// found and held once, which leaves memory for the rest and the caches to the event loop.
 struct Simulation::Compiled {
   std::vector<OpCost> costs;
   std::vector<uint32_t> cost_of;         // by op: index in costs
@@ -83,7 +86,7 @@ struct Simulation::Compiled {
 Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel& model) {
   const size_t ops = plan.ops.size();
   recorded = plan::FindEvents(plan).recorded;
-  std::unordered_map<OpCost, uint32_t, CostHash> index;
+  std::unordered_map<plan::Work, uint32_t, WorkHash> index;
   cost_of.reserve(ops);
   gap.assign(ops, Gap::kNone);
   previous_call.assign(ops, OpId::kNone);
@@ -104,9 +107,8 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   for (size_t i = 0; i < ops; ++i) {
     const plan::Op& op = plan.ops[i];
     const OpId id{static_cast<int32_t>(i)};
-    const auto [at, fresh] =
-        index.emplace(model.Cost(op.work), static_cast<uint32_t>(costs.size()));
-    if (fresh) costs.push_back(at->first);
+    const auto [at, fresh] = index.emplace(op.work, static_cast<uint32_t>(costs.size()));
+    if (fresh) costs.push_back(model.Cost(op.work));
     cost_of.push_back(at->second);
 
     auto& issued = calls[At(op.issuer)];

@@ -16,32 +16,6 @@ namespace {
 using kernels::Buffer;
 using Bf16 = __nv_bfloat16;
 
-template <class T>
-std::shared_ptr<Buffer<T>> Zeroed(int64_t count) {
-  auto buffer = std::make_shared<Buffer<T>>(count);
-  kernels::Check(cudaMemset(buffer->get(), 0, static_cast<size_t>(buffer->bytes())), "cudaMemset");
-  return buffer;
-}
-
-std::shared_ptr<Buffer<int32_t>> Counting(int64_t count) {
-  std::vector<int32_t> values;
-  for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<int32_t>(i));
-  auto buffer = std::make_shared<Buffer<int32_t>>(count);
-  kernels::Check(cudaMemcpy(buffer->get(), values.data(), static_cast<size_t>(buffer->bytes()),
-                            cudaMemcpyHostToDevice),
-                 "cudaMemcpy");
-  return buffer;
-}
-
-std::shared_ptr<Buffer<int32_t>> Ones(int64_t count) {
-  const std::vector<int32_t> values(static_cast<size_t>(count), 1);
-  auto buffer = std::make_shared<Buffer<int32_t>>(count);
-  kernels::Check(cudaMemcpy(buffer->get(), values.data(), static_cast<size_t>(buffer->bytes()),
-                            cudaMemcpyHostToDevice),
-                 "cudaMemcpy");
-  return buffer;
-}
-
 KernelProbe GemmProbe(const plan::Gemm& w) {
   return {w, [w] {
             auto gemm = std::make_shared<kernels::Gemm>();
@@ -79,8 +53,8 @@ KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int
             auto pages = std::make_shared<ColdMemory>(tokens * 2 * kv_heads * dim);
             auto page = Zeroed<int32_t>(tokens);
             // Not a page's first token, whose bounds would not be read.
-            auto places = Ones(tokens);
-            auto slots = Counting(tokens);
+            auto places = Shared(std::vector<int32_t>(static_cast<size_t>(tokens), 1));
+            auto slots = Shared(Numbers(tokens));
             auto frequencies = Zeroed<float>(dim);
             return [=](int i, cudaStream_t stream) {
               kernels::PageBounds kept;
@@ -128,15 +102,7 @@ KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, in
               }
               lengths.push_back(static_cast<int32_t>(tokens));
             }
-            const auto upload = [](const std::vector<int32_t>& values) {
-              auto buffer = std::make_shared<Buffer<int32_t>>(static_cast<int64_t>(values.size()));
-              kernels::Check(
-                  cudaMemcpy(buffer->get(), values.data(), static_cast<size_t>(buffer->bytes()),
-                             cudaMemcpyHostToDevice),
-                  "cudaMemcpy");
-              return buffer;
-            };
-            auto device_table = upload(table), device_lengths = upload(lengths);
+            auto device_table = Shared(table), device_lengths = Shared(lengths);
             auto query = Zeroed<Bf16>(int64_t{2} * rows * group * dim);
             kernels::DecodeAttentionArgs args;
             args.query = query->get();

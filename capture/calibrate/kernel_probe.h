@@ -2,10 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <numeric>
 #include <vector>
 
-#include "kernels/buffer.h"
 #include "kernels/fill.h"
+#include "kernels/upload.h"
 #include "models/plan/work.h"
 
 namespace stallcast::capture {
@@ -28,6 +30,24 @@ std::vector<KernelProbe> DecoderProbes();    ///< norm, rope_append, swiglu, sam
 std::vector<KernelProbe> AttentionProbes();  ///< decode_attention, prefill_attention
 std::vector<KernelProbe> SelectionProbes();  ///< summarize, query_similarity, score, top_k,
                                              ///< assign_slots, layout
+
+/// For launches, which are copied, to share.
+template <class T>
+std::shared_ptr<kernels::Buffer<T>> Shared(const std::vector<T>& values) {
+  return std::make_shared<kernels::Buffer<T>>(kernels::Uploaded(values));
+}
+template <class T>
+std::shared_ptr<kernels::Buffer<T>> Zeroed(int64_t count) {
+  auto buffer = std::make_shared<kernels::Buffer<T>>(count);
+  kernels::Check(cudaMemset(buffer->get(), 0, static_cast<size_t>(buffer->bytes())), "cudaMemset");
+  return buffer;
+}
+/// 0, 1, 2, ...
+inline std::vector<int32_t> Numbers(int64_t count) {
+  std::vector<int32_t> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
 
 /// Device memory that is larger than any cache, in parts.
 class ColdMemory {

@@ -5,6 +5,7 @@
 
 #include "capture/calibrate/fit.h"
 #include "kernels/movement.h"
+#include "kernels/upload.h"
 
 namespace stallcast::capture {
 namespace {
@@ -136,7 +137,8 @@ class Gather {
       slot.push_back(i / kHeads);
       head.push_back(i % kHeads);
     }
-    source_ = Upload(source), slot_ = Upload(slot), head_ = Upload(head);
+    source_ = kernels::Uploaded(source), slot_ = kernels::Uploaded(slot),
+    head_ = kernels::Uploaded(head);
   }
   void Run(int32_t blocks, int32_t pieces, cudaStream_t stream) const {
     const kernels::PagedKv cache = kernels::NhdPages(
@@ -150,14 +152,6 @@ class Gather {
 
  private:
   static constexpr int32_t kHeads = 8;
-  template <class T>
-  static Buffer<T> Upload(const std::vector<T>& values) {
-    Buffer<T> buffer(static_cast<int64_t>(values.size()));
-    Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
-                     cudaMemcpyHostToDevice),
-          "cudaMemcpy");
-    return buffer;
-  }
   Ends& ends_;
   bool rows_;
   int32_t page_tokens_, pieces_ = 0;

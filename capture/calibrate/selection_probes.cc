@@ -14,28 +14,6 @@ namespace {
 using kernels::Buffer;
 using Bf16 = __nv_bfloat16;
 
-template <class T>
-std::shared_ptr<Buffer<T>> Upload(const std::vector<T>& values) {
-  auto buffer = std::make_shared<Buffer<T>>(static_cast<int64_t>(values.size()));
-  kernels::Check(cudaMemcpy(buffer->get(), values.data(), static_cast<size_t>(buffer->bytes()),
-                            cudaMemcpyHostToDevice),
-                 "cudaMemcpy");
-  return buffer;
-}
-
-template <class T>
-std::shared_ptr<Buffer<T>> Zeroed(int64_t count) {
-  auto buffer = std::make_shared<Buffer<T>>(count);
-  kernels::Check(cudaMemset(buffer->get(), 0, static_cast<size_t>(buffer->bytes())), "cudaMemset");
-  return buffer;
-}
-
-std::vector<int32_t> Numbers(int64_t count) {
-  std::vector<int32_t> numbers;
-  for (int64_t i = 0; i < count; ++i) numbers.push_back(static_cast<int32_t>(i));
-  return numbers;
-}
-
 // `units` pages over `rows` KV heads.
 KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int32_t dim) {
   return {
@@ -46,7 +24,7 @@ KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int
         for (int32_t row = 0; row < rows; ++row) {
           for (int32_t page = 0; page < pages; ++page) slots.push_back(page);
         }
-        auto device_slots = Upload(slots);
+        auto device_slots = Shared(slots);
         return [=](int i, cudaStream_t stream) {
           kernels::Summarize(kernels::SummaryKind::kMinMax,
                              kernels::NhdPages(cache->At(i), page_tokens, rows, dim),
@@ -96,7 +74,7 @@ KernelProbe TopKProbe(int32_t rows, int32_t candidates, int32_t k) {
             std::normal_distribution<float> normal;
             std::vector<float> values(static_cast<size_t>(rows) * static_cast<size_t>(candidates));
             for (float& value : values) value = normal(random);
-            auto scores = Upload(values);
+            auto scores = Shared(values);
             auto ids = Zeroed<int32_t>(int64_t{rows} * k);
             auto workspace =
                 Zeroed<char>(std::max<int64_t>(1, kernels::TopKWorkspace(rows, candidates, k)));
@@ -117,8 +95,8 @@ KernelProbe AssignSlotsProbe(int32_t rows, int32_t k, int32_t slots) {
                   ids[odd].push_back(i % 2 == 0 ? 4 * i : 4 * i + odd);
               }
             }
-            auto even = Upload(ids[0]), odd = Upload(ids[1]);
-            auto held = Upload(Numbers(int64_t{rows} * slots));
+            auto even = Shared(ids[0]), odd = Shared(ids[1]);
+            auto held = Shared(Numbers(int64_t{rows} * slots));
             auto missed = Zeroed<int32_t>(int64_t{rows} * (2 * k + 1));
             auto scores = Zeroed<float>(int64_t{rows} * 8 * slots * rows);
             return [=](int i, cudaStream_t stream) {
@@ -146,7 +124,7 @@ KernelProbe LayoutProbe(int32_t pieces, int32_t page_tokens, int32_t dim) {
               for (int32_t i = 0; i < k; ++i) slot.push_back(i);
               count.push_back(pieces / rows + (row < pieces % rows ? 1 : 0));
             }
-            auto slots = Upload(slot), counts = Upload(count);
+            auto slots = Shared(slot), counts = Shared(count);
             kernels::MissedUnits missed;
             missed.unit = missed.slot = slots->get();
             missed.count = counts->get();

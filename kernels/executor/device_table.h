@@ -4,20 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/buffer.h"
-#include "kernels/cuda_error.h"
+#include "kernels/upload.h"
 
 namespace stallcast::kernels {
-
-/// The values on the device.
-template <class T>
-Buffer<T> Uploaded(const std::vector<T>& values) {
-  Buffer<T> buffer(static_cast<int64_t>(values.size()));
-  Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
-                   cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  return buffer;
-}
 
 /// `rows` x `columns` integers a step.
 class StepTable {

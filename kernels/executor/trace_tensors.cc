@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cuda_error.h"
+#include "kernels/upload.h"
 #include "models/methods/layer_tensors.h"
 #include "traces/common/error.h"
 
@@ -29,14 +30,6 @@ std::vector<__nv_bfloat16> Rows(const traces::Tensor& tensor, int64_t token, int
   return rows;
 }
 
-Buffer<__nv_bfloat16> Upload(const std::vector<__nv_bfloat16>& values) {
-  Buffer<__nv_bfloat16> buffer(static_cast<int64_t>(values.size()));
-  Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
-                   cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  return buffer;
-}
-
 }  // namespace
 
 TraceTensors::TraceTensors(const traces::Trace& trace, const std::vector<int>& layers) {
@@ -55,13 +48,13 @@ TraceTensors::TraceTensors(const traces::Trace& trace, const std::vector<int>& l
     of.keys = Rows(*trace.Find(traces::TensorKind::kKey, layer), 0, tokens_);
     of.queries =
         Rows(*trace.Find(traces::TensorKind::kQuery, layer), first_query_, tokens_ - first_query_);
-    of.device_keys = Upload(of.keys);
+    of.device_keys = Uploaded(of.keys);
     const traces::Tensor* values = trace.Find(traces::TensorKind::kValue, layer);
     if (values != nullptr && values->spec.heads == kv_heads_ &&
         values->spec.head_dim == head_dim_ && values->spec.first_token == 0 &&
         values->spec.end_token() >= tokens_) {
       of.values = Rows(*values, 0, tokens_);
-      of.device_values = Upload(of.values);
+      of.device_values = Uploaded(of.values);
     } else {
       has_values_ = false;
       of.device_values = Buffer<__nv_bfloat16>(of.device_keys.size());

@@ -21,8 +21,6 @@ enum class Engine : uint8_t { kNone, kCopyH2D, kCopyD2H };
 struct Demand {
   Resource resource = Resource::kDeviceMemory;
   double per_unit = 0;
-
-  bool operator==(const Demand&) const = default;
 };
 
 /// An op alone: the host call, a fixed time, then `amount` units at up to `rate` units/s.
@@ -50,8 +48,6 @@ struct OpCost {
   std::array<Demand, 4> demand{};
   double spread = 0;          ///< relative standard deviation
   bool extrapolated = false;  ///< outside the range that the profile was calibrated for
-
-  bool operator==(const OpCost&) const = default;
 
   Picoseconds Alone() const {
     return fixed + engine_start + (amount > 0 ? FromSeconds(amount / rate) : Picoseconds{0});

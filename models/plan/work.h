@@ -19,12 +19,14 @@ struct Gemm {
   static constexpr std::string_view kName = "gemm";
   int64_t m = 0, n = 0, k = 0;
   int32_t element_bytes = 2;
+  bool operator==(const Gemm&) const = default;
 };
 
 /// Residual add and RMSNorm over `rows` vectors of `width`.
 struct Norm {
   static constexpr std::string_view kName = "norm";
   int64_t rows = 0, width = 0;
+  bool operator==(const Norm&) const = default;
 };
 
 /// RoPE on the new tokens' queries and keys, and append of keys and values to the cache.
@@ -33,18 +35,21 @@ struct RopeAppend {
   int64_t tokens = 0;
   int32_t query_heads = 0, kv_heads = 0, head_dim = 0;
   bool bounds = false;  ///< keeps the bounds of the new tokens' pages up to date (Quest)
+  bool operator==(const RopeAppend&) const = default;
 };
 
 /// silu(gate) * up over `rows` vectors of `width`.
 struct SwiGlu {
   static constexpr std::string_view kName = "swiglu";
   int64_t rows = 0, width = 0;
+  bool operator==(const SwiGlu&) const = default;
 };
 
 /// Greedy choice of the next token from `rows` rows of logits.
 struct Sample {
   static constexpr std::string_view kName = "sample";
   int64_t rows = 0, vocabulary = 0;
+  bool operator==(const Sample&) const = default;
 };
 
 /// Attention of one new token a sequence over a paged cache on the GPU (split KV, GQA).
@@ -55,6 +60,7 @@ struct DecodeAttention {
   int32_t sequences = 0, kv_heads = 0, group = 0, head_dim = 0;
   /// Of kv_tokens, those read from memory, where several heads read the same; 0: all.
   int64_t distinct_tokens = 0;
+  bool operator==(const DecodeAttention&) const = default;
 };
 
 /// Causal attention of `tokens` new tokens a sequence after `past` earlier ones.
@@ -62,6 +68,7 @@ struct PrefillAttention {
   static constexpr std::string_view kName = "prefill_attention";
   int64_t sequences = 0, tokens = 0, past = 0;
   int32_t query_heads = 0, kv_heads = 0, head_dim = 0;
+  bool operator==(const PrefillAttention&) const = default;
 };
 
 /// Causal attention of a whole prompt in which a token sees the `window` last ones and, of those
@@ -71,6 +78,7 @@ struct VerticalSlashAttention {
   static constexpr std::string_view kName = "vertical_slash_attention";
   int64_t sequences = 0, tokens = 0, window = 0, vertical = 0;
   int32_t query_heads = 0, kv_heads = 0, head_dim = 0;
+  bool operator==(const VerticalSlashAttention&) const = default;
 };
 
 /// WG-KV's gate: an MLP a KV head, 2 head_dim -> hidden -> 1, on the new tokens' keys before and
@@ -79,6 +87,7 @@ struct GateMlp {
   static constexpr std::string_view kName = "gate_mlp";
   int64_t tokens = 0;
   int32_t kv_heads = 0, head_dim = 0, hidden = 0;
+  bool operator==(const GateMlp&) const = default;
 };
 
 /// Appends the `admitted` of `tokens` keys and values, over all `rows`, to their rows' pages.
@@ -86,6 +95,7 @@ struct Admit {
   static constexpr std::string_view kName = "admit";
   int64_t rows = 0, tokens = 0, admitted = 0;
   int32_t head_dim = 0;
+  bool operator==(const Admit&) const = default;
 };
 
 /// Attention weights of the last `queries` queries on `tokens` keys over all rows, the largest of a
@@ -94,6 +104,7 @@ struct WindowScore {
   static constexpr std::string_view kName = "window_score";
   int64_t rows = 0, tokens = 0, queries = 0;
   int32_t group = 0, head_dim = 0;
+  bool operator==(const WindowScore&) const = default;
 };
 
 /// Summaries (`vectors` of head_dim each) of `units` units of `unit_tokens` keys.
@@ -101,6 +112,7 @@ struct Summarize {
   static constexpr std::string_view kName = "summarize";
   int64_t units = 0;  ///< over sequences and KV heads
   int32_t unit_tokens = 0, vectors = 0, head_dim = 0;
+  bool operator==(const Summarize&) const = default;
 };
 
 /// Cosine of each of `rows` query vectors with its predecessor, pooled; writes a flag a group.
@@ -108,6 +120,7 @@ struct QuerySimilarity {
   static constexpr std::string_view kName = "query_similarity";
   int64_t rows = 0;
   int32_t head_dim = 0;
+  bool operator==(const QuerySimilarity&) const = default;
 };
 
 /// Scores of `units` unit summaries for each query head, with softmax and pooling over the group.
@@ -120,18 +133,21 @@ struct Score {
   /// units, or all heads of a sequence, in a second one.
   enum class Pool : uint8_t { kGroup, kSoftmax, kSequence };
   Pool pool = Pool::kGroup;
+  bool operator==(const Score&) const = default;
 };
 
 /// The `k` best of `candidates` scores in each of `rows` rows.
 struct TopK {
   static constexpr std::string_view kName = "top_k";
   int64_t rows = 0, candidates = 0, k = 0;
+  bool operator==(const TopK&) const = default;
 };
 
 /// Hits, misses and victim slots from `k` selected units against `slots` cached ones, a row.
 struct AssignSlots {
   static constexpr std::string_view kName = "assign_slots";
   int64_t rows = 0, k = 0, slots = 0;
+  bool operator==(const AssignSlots&) const = default;
 };
 
 /// Units of different sizes for each of `rows` rows, best first, until `tokens` tokens are chosen:
@@ -141,6 +157,7 @@ struct SelectUnits {
   int64_t rows = 0;
   int32_t group = 0;
   int64_t units = 0, tokens = 0;
+  bool operator==(const SelectUnits&) const = default;
 };
 
 /// k-means of the keys of each of `rows` rows, in 8-bit whole numbers: `iterations` assignments of
@@ -149,6 +166,7 @@ struct KMeans {
   static constexpr std::string_view kName = "k_means";
   int64_t rows = 0, tokens = 0, clusters = 0;
   int32_t head_dim = 0, iterations = 0;
+  bool operator==(const KMeans&) const = default;
 };
 
 /// Weights that the last `queries` queries of each head of a group give to `tokens` keys (softmax
@@ -158,6 +176,7 @@ struct ObservationScore {
   int64_t rows = 0;  ///< sequences * KV heads
   int32_t group = 0, queries = 0, head_dim = 0;
   int64_t tokens = 0;
+  bool operator==(const ObservationScore&) const = default;
 };
 
 /// ParisKV's index of `keys` keys: a sign pattern and a weight a subspace, 4 bits a dimension.
@@ -165,6 +184,7 @@ struct KeyEncode {
   static constexpr std::string_view kName = "key_encode";
   int64_t keys = 0;  ///< over sequences and KV heads
   int32_t head_dim = 0, subspaces = 0;
+  bool operator==(const KeyEncode&) const = default;
 };
 
 /// Bonus of each of a subspace's sign patterns for a row's query: the mean of its group, rotated.
@@ -172,6 +192,7 @@ struct CollisionTable {
   static constexpr std::string_view kName = "collision_table";
   int64_t rows = 0;
   int32_t group = 0, head_dim = 0, subspaces = 0;
+  bool operator==(const CollisionTable&) const = default;
 };
 
 /// Sums of bonuses of `tokens` keys for each row, and their histogram.
@@ -181,12 +202,14 @@ struct CollisionScore {
   int64_t kv_rows = 0;  ///< indices: rows of one KV head read the same
   int64_t tokens = 0;
   int32_t subspaces = 0;
+  bool operator==(const CollisionScore&) const = default;
 };
 
 /// The `k` best of `candidates` byte-sized scores in each row, by their histogram.
 struct BucketTopK {
   static constexpr std::string_view kName = "bucket_top_k";
   int64_t rows = 0, candidates = 0, k = 0;
+  bool operator==(const BucketTopK&) const = default;
 };
 
 /// Estimates of query-key products of `candidates` keys a row, from their 4-bit codes and weights.
@@ -194,6 +217,7 @@ struct Rerank {
   static constexpr std::string_view kName = "rerank";
   int64_t rows = 0, candidates = 0;
   int32_t head_dim = 0, subspaces = 0;
+  bool operator==(const Rerank&) const = default;
 };
 
 /// Moves `pieces` pieces inside device memory between layouts (HND to NHD, scatter, transpose).
@@ -201,6 +225,7 @@ struct Layout {
   static constexpr std::string_view kName = "layout";
   int64_t pieces = 0;
   Bytes piece_bytes = 0;
+  bool operator==(const Layout&) const = default;
 };
 
 enum class CopyPath : uint8_t {
@@ -218,6 +243,7 @@ struct Copy {
   CopyPath path = CopyPath::kBulk;
   int64_t pieces = 0;
   Bytes piece_bytes = 0;
+  bool operator==(const Copy&) const = default;
 };
 
 /// A kernel of `blocks` blocks that reads `pieces` pieces straight from pinned host memory.
@@ -226,6 +252,7 @@ struct ZeroCopyGather {
   int64_t pieces = 0;
   Bytes piece_bytes = 0;
   int32_t blocks = 0;
+  bool operator==(const ZeroCopyGather&) const = default;
 };
 
 /// A host thread gathers `pieces` scattered pieces into one pinned staging buffer.
@@ -234,22 +261,26 @@ struct HostGather {
   int64_t pieces = 0;
   Bytes piece_bytes = 0;
   int32_t threads = 1;
+  bool operator==(const HostGather&) const = default;
 };
 
 /// The host thread blocks until the ops that this one waits for are done.
 struct HostSync {
   static constexpr std::string_view kName = "host_sync";
+  bool operator==(const HostSync&) const = default;
 };
 
 /// The host thread is woken by another one (task queue), then goes on.
 struct HostHandoff {
   static constexpr std::string_view kName = "host_handoff";
+  bool operator==(const HostHandoff&) const = default;
 };
 
 /// The host thread launches a CUDA graph of `nodes` nodes.
 struct GraphLaunch {
   static constexpr std::string_view kName = "graph_launch";
   int64_t nodes = 0;
+  bool operator==(const GraphLaunch&) const = default;
 };
 
 using Work =

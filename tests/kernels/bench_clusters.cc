@@ -14,6 +14,7 @@
 #include "kernels/movement.h"
 #include "kernels/selection.h"
 #include "tests/kernels/measure.h"
+#include "tests/kernels/stage.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -24,36 +25,11 @@ constexpr int kHeads = 8, kGroup = 4, kDim = 128, kCluster = 16, kIterations = 5
 // NVIDIA's data sheets, dense: 1,979 TOPS of int8 on H100 SXM and H200.
 constexpr double kInt8 = 1979e12;
 
-void Print(const std::string& what, double seconds, double rate, const char* unit, double limit,
-           const char* of) {
-  fmt::print("{:<52} {:>10.2f} us {:>9.1f} {:<5} {:>5.1f} % of {}\n", what, seconds * 1e6, rate,
-             unit, 100 * rate / limit, of);
-}
-
-std::vector<Bf16> Random(int64_t count) {
-  static std::mt19937_64 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<Bf16> period(1048573);
-  for (Bf16& value : period) value = __float2bfloat16(normal(random));
-  std::vector<Bf16> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = period[i % period.size()];
-  return values;
-}
-
-template <class T>
-Buffer<T> Upload(const std::vector<T>& values) {
-  Buffer<T> buffer(static_cast<int64_t>(values.size()));
-  Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
-                   cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  return buffer;
-}
-
 /// Clusters of a prompt, and where they lie.
 struct Prompt {
   Prompt(int sequences, int tokens)
       : clusters(tokens / kCluster),
-        data(Upload(Random(int64_t{sequences} * tokens * 2 * kHeads * kDim))),
+        data(Uploaded(Random(int64_t{sequences} * tokens * 2 * kHeads * kDim))),
         centroids(int64_t{sequences} * kHeads * clusters * kDim),
         offsets(int64_t{sequences} * kHeads * (clusters + 1)),
         members(int64_t{sequences} * kHeads * tokens),
@@ -136,7 +112,7 @@ void MeasureRetrieval(Stopwatch& watch, int sequences, int tokens, int budget, b
   const int rows = sequences * kHeads;
   const Prompt prompt(sequences, tokens);
   prompt.Cluster(watch.stream());
-  const auto query = Upload(Random(int64_t{rows} * kGroup * kDim));
+  const auto query = Uploaded(Random(int64_t{rows} * kGroup * kDim));
   const Buffer<float> scores(int64_t{rows} * kGroup * prompt.clusters);
   const Buffer<int32_t> ids(int64_t{rows} * budget), id_count(rows), token_count(rows);
   const Buffer<int64_t> source(int64_t{rows} * budget);
@@ -189,7 +165,7 @@ void MeasureRetrieval(Stopwatch& watch, int sequences, int tokens, int budget, b
   const Buffer<Bf16> cache(chosen * 2 * kDim);
   std::vector<int32_t> slot(static_cast<size_t>(chosen)), zero(slot.size());
   std::iota(slot.begin(), slot.end(), 0);
-  const auto d_slot = Upload(slot), d_zero = Upload(zero);
+  const auto d_slot = Uploaded(slot), d_zero = Uploaded(zero);
   PagedKv target = HndPages(cache.get(), 1, 1, kDim);
   // Pool rows count heads, the target has one row a slot.
   target.kv_heads = kHeads;
@@ -224,7 +200,7 @@ void MeasureRegions(Stopwatch& watch) {
   std::memset(static_cast<void*>(pool.get()), 1, static_cast<size_t>(kPool));
   std::vector<int32_t> slot(kPieces), zero(kPieces);
   std::iota(slot.begin(), slot.end(), 0);
-  const auto d_slot = Upload(slot), d_zero = Upload(zero);
+  const auto d_slot = Uploaded(slot), d_zero = Uploaded(zero);
   PagedKv target = HndPages(cache.get(), 1, 1, kDim);
   target.kv_heads = kHeads;
   std::mt19937_64 random(5);
@@ -232,7 +208,7 @@ void MeasureRegions(Stopwatch& watch) {
     constexpr int kDraws = 16;
     std::vector<int64_t> source(int64_t{kDraws} * kPieces);
     for (int64_t& s : source) s = static_cast<int64_t>(random() % (region / (2 * kRowBytes)));
-    const auto d_source = Upload(source);
+    const auto d_source = Uploaded(source);
     const int64_t regions = kPool / region;
     for (const int blocks : {8, 32}) {
       const double seconds = watch.InStream(
@@ -250,7 +226,7 @@ void MeasureRegions(Stopwatch& watch) {
 
 void MeasureSegments(Stopwatch& watch) {
   constexpr int kTokens = 16, kUnits = 64;
-  const auto data = Upload(Random(int64_t{kUnits} * 2 * kTokens * kHeads * kDim));
+  const auto data = Uploaded(Random(int64_t{kUnits} * 2 * kTokens * kHeads * kDim));
   const Buffer<int32_t> slots(kUnits * kHeads);
   Check(cudaMemset(slots.get(), 0, static_cast<size_t>(slots.bytes())), "cudaMemset");
   const Buffer<Bf16> means(int64_t{kUnits} * kHeads * kDim);

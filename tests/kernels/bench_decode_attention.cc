@@ -50,8 +50,8 @@ struct Bench {
         }
       }
     }
-    const auto device_table = Upload(table);
-    const auto device_tokens = Upload(std::vector<int32_t>(rows, tokens));
+    const auto device_table = Uploaded(table);
+    const auto device_tokens = Uploaded(std::vector<int32_t>(rows, tokens));
     const int64_t queries = int64_t{rows} * kGroup * kHeadDim;
     Buffer<__nv_bfloat16> query(queries), output(queries);
     Check(cudaMemcpy(query.get(), pool.get(), query.bytes(), cudaMemcpyDeviceToDevice), "query");

@@ -52,8 +52,8 @@ void ZeroCopy(Stopwatch& watch) {
       head[i] = slot[i] % kHeads;
       slot[i] /= kHeads;
     }
-    const auto d_source = Upload(source);
-    const auto d_slot = Upload(slot), d_head = Upload(head);
+    const auto d_source = Uploaded(source);
+    const auto d_slot = Uploaded(slot), d_head = Uploaded(head);
     for (const bool rows : {false, true}) {
       for (const int32_t blocks : {1, 2, 4, 8, 16}) {
         const double rate = kMoved / watch.Once([&] {
@@ -89,8 +89,8 @@ void OnDevice(Stopwatch& watch) {
       head[i] = slot[i] % kHeads;
       slot[i] /= kHeads;
     }
-    const auto pages = Upload(Shuffled(kSpan / kPiece / kHeads, random));
-    const auto d_slot = Upload(slot), d_head = Upload(head);
+    const auto pages = Uploaded(Shuffled(kSpan / kPiece / kHeads, random));
+    const auto d_slot = Uploaded(slot), d_head = Uploaded(head);
     // Each launch of a graph moves other pieces, so that none is in L2 from the launch before.
     const auto launches = static_cast<int>(std::min<int64_t>(64, kSpan / kPiece / count));
     const PagedKv nhd = PiecesOf(kPiece, kHeads, cache.get(), true);

@@ -27,7 +27,7 @@ void Row(Stopwatch& watch, std::mt19937& random, int sequences, int tokens, int 
   std::vector<int32_t> order(static_cast<size_t>(launches) * sequences * pages);
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random);
-  const auto slots = Upload(order);
+  const auto slots = Uploaded(order);
   const auto attend = [&](bool portable) {
     return watch.InGraph(
         [&](int i) {

@@ -13,6 +13,7 @@
 #include "kernels/restructure.h"
 #include "kernels/selection.h"
 #include "tests/kernels/measure.h"
+#include "tests/kernels/stage.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -23,36 +24,11 @@ constexpr int kHeads = 8, kGroup = 4, kDim = 128, kPage = 32, kWindow = 64;
 // NVIDIA's data sheets, dense: 989 TFLOPS of bf16 on H100 SXM and H200.
 constexpr double kBf16 = 989e12;
 
-void Print(const std::string& what, double seconds, double rate, const char* unit, double limit,
-           const char* of) {
-  fmt::print("{:<52} {:>10.2f} us {:>9.1f} {:<6} {:>5.1f} % of {}\n", what, seconds * 1e6, rate,
-             unit, 100 * rate / limit, of);
-}
-
-std::vector<Bf16> Random(int64_t count) {
-  static std::mt19937_64 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<Bf16> period(1048573);
-  for (Bf16& value : period) value = __float2bfloat16(normal(random));
-  std::vector<Bf16> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = period[i % period.size()];
-  return values;
-}
-
-template <class T>
-Buffer<T> Upload(const std::vector<T>& values) {
-  Buffer<T> buffer(static_cast<int64_t>(values.size()));
-  Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
-                   cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  return buffer;
-}
-
 void MeasureRestructuring(Stopwatch& watch, int tokens, int chosen, double memory) {
   const int pages = tokens / kPage;
-  const auto data = Upload(Random(int64_t{tokens} * 2 * kHeads * kDim));
+  const auto data = Uploaded(Random(int64_t{tokens} * 2 * kHeads * kDim));
   const Buffer<Bf16> moved(data.size());
-  const auto query = Upload(Random(int64_t{kWindow} * kHeads * kGroup * kDim));
+  const auto query = Uploaded(Random(int64_t{kWindow} * kHeads * kGroup * kDim));
   const Buffer<float> scores(int64_t{kHeads} * tokens);
   const PageRuns from{HndPages(data.get(), kPage, kHeads, kDim), pages};
   const PageRuns to{HndPages(moved.get(), kPage, kHeads, kDim), pages};
@@ -71,7 +47,7 @@ void MeasureRestructuring(Stopwatch& watch, int tokens, int chosen, double memor
   for (int row = 0; row < kHeads; ++row) {
     for (int page = 0; page < pages; ++page) slots.push_back(page);
   }
-  const auto d_slots = Upload(slots);
+  const auto d_slots = Uploaded(slots);
   const Buffer<Bf16> bounds(int64_t{kHeads} * pages * 2 * kDim);
   const auto score = [&] { ObservationScore(observe, workspace.get(), watch.stream()); };
   const auto choose = [&] {
@@ -130,7 +106,7 @@ void MeasureRecall(Stopwatch& watch, int missed) {
     slot.push_back(i);
     head.push_back(i % kHeads);
   }
-  const auto d_slot = Upload(slot), d_head = Upload(head);
+  const auto d_slot = Uploaded(slot), d_head = Uploaded(head);
   const PagedKv target = HndPages(cache.get(), kPage, kHeads, kDim);
   const double bytes = static_cast<double>(missed) * kPieceBytes;
   const auto copy = [&](char* to, const char* from, int64_t count) {

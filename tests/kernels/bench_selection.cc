@@ -111,7 +111,7 @@ void MeasureSummaries(Stopwatch& watch, int rows, int pages) {
   for (int row = 0; row < rows; ++row) {
     for (int page = 0; page < pages; ++page) slots.push_back(page);
   }
-  const auto device_slots = Upload(slots);
+  const auto device_slots = Uploaded(slots);
   const Buffer<__nv_bfloat16> summaries(int64_t{rows} * pages * 2 * kHeadDim);
   const PagedKv nhd = NhdPages(data.get(), kPageTokens, rows, kHeadDim);
   for (const auto& [kind, name] :

@@ -39,7 +39,7 @@ Buffer<__nv_bfloat16> Normal(int64_t count, float deviation) {
 }
 
 template <class T>
-Buffer<T> ToDevice(const std::vector<T>& values) {
+Buffer<T> Uploaded(const std::vector<T>& values) {
   Buffer<T> buffer(static_cast<int64_t>(values.size()));
   Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
                    cudaMemcpyHostToDevice),
@@ -57,7 +57,7 @@ void Gate(Stopwatch& watch, int tokens, double memory) {
   const GateWeights weights{w1.get(), vector.get(), vector.get(), vector.get(), nullptr,
                             nullptr,  kHeads,       kDim,         kHidden};
   const auto workspace =
-      ToDevice(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
+      Uploaded(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
   const double seconds = watch.InGraph(
       [&](int) {
         GateMlp(weights, a, b, tokens, scores.get(), tokens, workspace.get(), watch.stream());
@@ -75,13 +75,13 @@ void AdmitRows(Stopwatch& watch, int rows, int tokens, double memory) {
   std::mt19937 random(3);
   std::vector<float> scores(static_cast<size_t>(rows) * tokens);
   for (float& score : scores) score = static_cast<float>(random() % 4);
-  const auto d_scores = ToDevice(scores);
+  const auto d_scores = Uploaded(scores);
   const auto kv = Normal(int64_t{rows} * tokens * 2 * kDim, 1);
   const int pages = tokens / kPage + 2;
   std::vector<int32_t> table(static_cast<size_t>(rows) * pages);
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
-  const auto d_table = ToDevice(table);
-  const auto lengths = ToDevice(std::vector<int32_t>(static_cast<size_t>(rows)));
+  const auto d_table = Uploaded(table);
+  const auto lengths = Uploaded(std::vector<int32_t>(static_cast<size_t>(rows)));
   Buffer<__nv_bfloat16> pool(int64_t{rows} * pages * kPage * 2 * kDim);
   Buffer<int32_t> columns(int64_t{rows} * tokens), workspace(AdmitWorkspace(rows, tokens));
   Buffer<uint8_t> admitted(int64_t{rows} * tokens);
@@ -108,8 +108,8 @@ void Evict(Stopwatch& watch, int keys) {
     places.push_back(i);
     positions.push_back(i % keys);
   }
-  const auto d_places = ToDevice(places), d_positions = ToDevice(positions);
-  const auto counts = ToDevice(std::vector<int32_t>(kHeads, keys));
+  const auto d_places = Uploaded(places), d_positions = Uploaded(positions);
+  const auto counts = Uploaded(std::vector<int32_t>(kHeads, keys));
   Buffer<float> scores(int64_t{kHeads} * keys);
   WindowScoreArgs args{.query = query.get(),
                        .cache = HndPages(pages.get(), kPage, 1, kDim),
@@ -152,8 +152,8 @@ void Prefill(Stopwatch& watch, int tokens, int admitted_of_eight) {
            (double{kWindow} * (tokens - kWindow) + kWindow * (kWindow + 1) / 2.0);
   const auto query = Normal(int64_t{tokens} * kHeads * kGroup * kDim, 1);
   const auto kv = Normal(int64_t{tokens} * kHeads * 2 * kDim, 1);
-  const auto d_admitted = ToDevice(admitted);
-  const auto d_columns = ToDevice(columns), d_counts = ToDevice(counts);
+  const auto d_admitted = Uploaded(admitted);
+  const auto d_columns = Uploaded(columns), d_counts = Uploaded(counts);
   Buffer<__nv_bfloat16> output(query.size());
   const double seconds = watch.Once(
       [&] {

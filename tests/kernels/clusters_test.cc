@@ -196,8 +196,8 @@ struct Lists {
 Selected Select(const SelectCase& c, const std::vector<float>& scores, const Lists& lists,
                 float scale) {
   const int rows = c.sequences * c.heads;
-  const auto d_scores = ToDevice(scores);
-  const auto offsets = ToDevice(lists.offsets), members = ToDevice(lists.members);
+  const auto d_scores = Uploaded(scores);
+  const auto offsets = Uploaded(lists.offsets), members = Uploaded(lists.members);
   const auto ids = Poisoned<int32_t>(int64_t{rows} * c.budget);
   const auto id_count = Poisoned<int32_t>(rows), token_count = Poisoned<int32_t>(rows);
   const auto source = Poisoned<int64_t>(int64_t{rows} * c.budget);
@@ -346,7 +346,7 @@ TEST_F(Clusters, RetrieveWhatThePolicyRetrieves) {
   int64_t equal = 0, all = 0;
   for (int query = 0; query < 20; ++query) {
     const std::vector<Bf16> q = RandomBf16(random_, int64_t{kHeads} * kGroup * kDim, 2);
-    const auto d_q = ToDevice(q);
+    const auto d_q = Uploaded(q);
     const auto scores = Poisoned<float>(int64_t{kHeads} * kGroup * kClusters);
     Score(d_q.get(), centroids.get(), kHeads, kGroup, kDim, 1, 0, kClusters, kClusters,
           Pooling::kNone, scale, scores.get(), nullptr, nullptr);

@@ -13,6 +13,7 @@
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "kernels/upload.h"
 #include "tests/kernels/has_device.h"
 #include "traces/common/error.h"
 
@@ -20,14 +21,6 @@ namespace stallcast::kernels {
 namespace {
 
 using Bf16s = std::vector<__nv_bfloat16>;
-
-template <class T>
-Buffer<T> Upload(const std::vector<T>& values) {
-  Buffer<T> buffer(std::max<int64_t>(values.size(), 1));
-  Check(cudaMemcpy(buffer.get(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-        "upload");
-  return buffer;
-}
 
 struct Shape {
   int head_dim = 128;
@@ -103,10 +96,10 @@ class Problem {
 
   /// Launches twice over one workspace; both results must be the same bytes.
   Bf16s Run(cudaStream_t stream = nullptr) const {
-    auto pool = Upload(pool_);
-    auto query = Upload(query_);
-    auto table = Upload(table_);
-    auto tokens = Upload(tokens_);
+    auto pool = Uploaded(pool_);
+    auto query = Uploaded(query_);
+    auto table = Uploaded(table_);
+    auto tokens = Uploaded(tokens_);
     Buffer<__nv_bfloat16> output(query.size());
     DecodeAttentionArgs args{.query = query.get(),
                              .cache = layout_,

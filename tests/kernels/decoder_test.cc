@@ -24,8 +24,8 @@ TEST_F(Decoder, AddRmsNormAddsRoundsAndScales) {
         const auto input = RandomBf16(random_, rows * width);
         const auto residual = RandomBf16(random_, rows * width, 3);
         const auto weight = RandomBf16(random_, width);
-        const auto d_input = ToDevice(input), d_residual = ToDevice(residual);
-        const auto d_weight = ToDevice(weight);
+        const auto d_input = Uploaded(input), d_residual = Uploaded(residual);
+        const auto d_weight = Uploaded(weight);
         const auto d_output = Poisoned<__nv_bfloat16>(rows * width);
         AddRmsNorm(with_input ? d_input.get() : nullptr, d_residual.get(), d_weight.get(), 1e-5F,
                    rows, width, d_output.get(), nullptr);
@@ -48,7 +48,7 @@ TEST_F(Decoder, AddRmsNormAddsRoundsAndScales) {
 }
 
 TEST_F(Decoder, AddRmsNormOfZerosIsZero) {
-  const auto zeros = ToDevice(std::vector<__nv_bfloat16>(64, Rounded(0)));
+  const auto zeros = Uploaded(std::vector<__nv_bfloat16>(64, Rounded(0)));
   const auto output = Poisoned<__nv_bfloat16>(64);
   AddRmsNorm(nullptr, zeros.get(), zeros.get(), 1e-5F, 1, 64, output.get(), nullptr);
   for (const auto value : ToHost(output)) EXPECT_EQ(Value(value), 0);
@@ -73,9 +73,9 @@ TEST_F(Decoder, RopeTurnsQueriesAndAppendsKeysAndValues) {
       place.push_back(static_cast<int32_t>(random_() % s.page_tokens));
       position.push_back(t == 0 ? 131071 : static_cast<int32_t>(random_() % 40000));
     }
-    const auto d_qkv = ToDevice(qkv);
-    const auto d_frequencies = ToDevice(frequencies);
-    const auto d_slot = ToDevice(slot), d_place = ToDevice(place), d_position = ToDevice(position);
+    const auto d_qkv = Uploaded(qkv);
+    const auto d_frequencies = Uploaded(frequencies);
+    const auto d_slot = Uploaded(slot), d_place = Uploaded(place), d_position = Uploaded(position);
     const auto d_cache =
         Poisoned<__nv_bfloat16>(s.tokens * 2 * s.page_tokens * s.kv_heads * s.head_dim);
     const PagedKv cache = s.nhd ? NhdPages(d_cache.get(), s.page_tokens, s.kv_heads, s.head_dim)
@@ -136,7 +136,7 @@ TEST_F(Decoder, AppendedKeysWidenTheBoundsOfTheirPages) {
                                 : HndPages(d_cache.get(), s.page_tokens, s.kv_heads, s.head_dim);
     std::vector<float> frequencies;
     for (int i = 0; i < s.head_dim / 2; ++i) frequencies.push_back(std::pow(1e4F, -0.02F * i));
-    const auto d_frequencies = ToDevice(frequencies);
+    const auto d_frequencies = Uploaded(frequencies);
     // Sequence t begins at step t, so that in the end pages are full, partly full and not begun.
     std::vector<int32_t> length(s.sequences, 0);
     const int32_t steps = (s.pages - 1) * s.page_tokens - 1;
@@ -151,9 +151,9 @@ TEST_F(Decoder, AppendedKeysWidenTheBoundsOfTheirPages) {
         position.push_back(1000 * t + at);
       }
       const auto qkv = RandomBf16(random_, s.sequences * heads * s.head_dim);
-      const auto d_qkv = ToDevice(qkv);
-      const auto d_slot = ToDevice(slot), d_place = ToDevice(place), d_page = ToDevice(page);
-      const auto d_position = ToDevice(position);
+      const auto d_qkv = Uploaded(qkv);
+      const auto d_slot = Uploaded(slot), d_place = Uploaded(place), d_page = Uploaded(page);
+      const auto d_position = Uploaded(position);
       RopeAppend(d_qkv.get(), s.sequences, kQueryHeads, cache, d_slot.get(), d_place.get(),
                  d_position.get(), d_frequencies.get(), 1, d_query.get(),
                  {d_bounds.get(), d_page.get(), summary_pages}, nullptr);
@@ -194,7 +194,7 @@ TEST_F(Decoder, SwiGluMatchesItsDefinition) {
       auto gate_up = RandomBf16(random_, rows * 2 * width, 4);
       gate_up[0] = Rounded(-200);  // exp(200) overflows a float: silu must still be 0
       gate_up[1] = Rounded(200);
-      const auto d_gate_up = ToDevice(gate_up);
+      const auto d_gate_up = Uploaded(gate_up);
       const auto d_output = Poisoned<__nv_bfloat16>(rows * width);
       SwiGlu(d_gate_up.get(), rows, width, d_output.get(), nullptr);
       const auto output = ToHost(d_output);
@@ -225,7 +225,7 @@ TEST_F(Decoder, ArgMaxTakesTheLargestAndTheFirstOfTies) {
       logits[3 * vocabulary + i] =
           Rounded(std::round(3 * Value(logits[3 * vocabulary + i]) / 0.02));
     }
-    const auto d_logits = ToDevice(logits);
+    const auto d_logits = Uploaded(logits);
     const auto d_token = Poisoned<int32_t>(rows);
     ArgMax(d_logits.get(), rows, vocabulary, d_token.get(), nullptr);
     const auto token = ToHost(d_token);
@@ -248,7 +248,7 @@ TEST_F(Decoder, GemmMatchesDoubleAndKeepsItsChoice) {
                          Shape{33, 128, 1024}, Shape{64, 6144, 256}}) {
     const auto a = RandomBf16(random_, s.m * s.k);
     const auto b = RandomBf16(random_, s.n * s.k);
-    const auto d_a = ToDevice(a), d_b = ToDevice(b);
+    const auto d_a = Uploaded(a), d_b = Uploaded(b);
     std::vector<__nv_bfloat16> first;
     for (int run = 0; run < 2; ++run) {
       const auto d_c = Poisoned<__nv_bfloat16>(s.m * s.n);

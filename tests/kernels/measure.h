@@ -15,6 +15,7 @@
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/probe.h"
+#include "kernels/upload.h"
 #include "tests/kernels/has_device.h"
 
 namespace stallcast::kernels {
@@ -104,15 +105,6 @@ class Stopwatch {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
 };
-
-template <class T>
-Buffer<T> Upload(const std::vector<T>& values) {
-  Buffer<T> buffer(static_cast<int64_t>(values.size()));
-  Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
-                   cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  return buffer;
-}
 
 /// `count` normal numbers of a period that no kernel notices: power, and so the clock, depends on
 /// the data.

@@ -72,11 +72,11 @@ TEST_P(Movement, ScatterPutsEachPieceInItsPlaceAndNothingElse) {
   std::vector<int32_t> slot, head;
   Places(random_, s, pieces_max, &slot, &head);
   const auto pieces = RandomBits(random_, pieces_max * s.PieceElements());
-  const auto d_pieces = ToDevice(pieces);
-  const auto d_slot = ToDevice(slot), d_head = ToDevice(head);
+  const auto d_pieces = Uploaded(pieces);
+  const auto d_slot = Uploaded(slot), d_head = Uploaded(head);
   for (const int64_t count : {int64_t{0}, int64_t{1}, pieces_max / 2, pieces_max}) {
     const auto cache = Poisoned<__nv_bfloat16>(s.slots * s.PageElements());
-    const auto d_count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(count)});
+    const auto d_count = Uploaded(std::vector<int32_t>{static_cast<int32_t>(count)});
     auto expected = ToHost(cache);
     for (int64_t i = 0; i < count; ++i) {
       for (int kv = 0; kv < 2; ++kv) {
@@ -97,12 +97,12 @@ TEST_P(Movement, ScatterPutsEachPieceInItsPlaceAndNothingElse) {
 TEST_P(Movement, TransposeGivesHndPages) {
   const auto [s, nhd] = GetParam();
   const auto cache = RandomBits(random_, s.slots * s.PageElements());
-  const auto d_cache = ToDevice(cache);
+  const auto d_cache = Uploaded(cache);
   std::vector<int32_t> slots(static_cast<size_t>(s.slots));
   std::iota(slots.begin(), slots.end(), 0);
   std::shuffle(slots.begin(), slots.end(), random_);
   const auto pages = std::max<int32_t>(1, s.slots / 2);
-  const auto d_slots = ToDevice(slots);
+  const auto d_slots = Uploaded(slots);
   const auto hnd = Poisoned<__nv_bfloat16>(s.slots * s.PageElements());
   auto expected = ToHost(hnd);
   for (int64_t page = 0; page < pages; ++page) {
@@ -134,12 +134,12 @@ TEST_P(Movement, ZeroCopyGatherReadsEitherPoolWithAnyNumberOfBlocks) {
   for (int64_t i = 0; i < pieces_max; ++i) {
     source.push_back(static_cast<int64_t>(random_() % (pool_pages * s.kv_heads)));
   }
-  const auto d_source = ToDevice(source);
-  const auto d_slot = ToDevice(slot), d_head = ToDevice(head);
+  const auto d_source = Uploaded(source);
+  const auto d_slot = Uploaded(slot), d_head = Uploaded(head);
   for (const bool rows : {false, true}) {
     for (const int32_t blocks : {1, 3, 16}) {
       const int64_t count = pieces_max * blocks / 16;
-      const auto d_count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(count)});
+      const auto d_count = Uploaded(std::vector<int32_t>{static_cast<int32_t>(count)});
       const auto cache = Poisoned<__nv_bfloat16>(s.slots * s.PageElements());
       auto expected = ToHost(cache);
       for (int64_t i = 0; i < count; ++i) {
@@ -206,10 +206,10 @@ class Missed : public OnDevice, public testing::WithParamInterface<std::tuple<Re
              sequence * slots + kFirstSlot + free[i], (r.first_row + row) % r.shape.kv_heads});
       }
     }
-    unit_ = ToDevice(unit);
-    slot_ = ToDevice(slot);
-    count_ = ToDevice(count);
-    flag_ = ToDevice(flag);
+    unit_ = Uploaded(unit);
+    slot_ = Uploaded(slot);
+    count_ = Uploaded(count);
+    flag_ = Uploaded(flag);
     return moves;
   }
   MissedUnits Lists(const Recall& r) const {
@@ -226,7 +226,7 @@ TEST_P(Missed, ScatterTakesPiecesInTheOrderOfTheLists) {
   const Shape& s = r.shape;
   const std::vector<Move> moves = Draw(r);
   const auto pieces = RandomBits(random_, int64_t{r.rows} * r.k * s.PieceElements());
-  const auto d_pieces = ToDevice(pieces);
+  const auto d_pieces = Uploaded(pieces);
   const auto cache = Poisoned<__nv_bfloat16>(int64_t{r.sequences} * s.slots * s.PageElements());
   auto expected = ToHost(cache);
   for (const Move& move : moves) {

@@ -13,6 +13,7 @@
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "kernels/upload.h"
 #include "tests/kernels/has_device.h"
 
 namespace stallcast::kernels {
@@ -25,14 +26,6 @@ class OnDevice : public testing::Test {
   }
   std::mt19937 random_{20261120};
 };
-
-template <class T>
-Buffer<T> ToDevice(const std::vector<T>& values) {
-  Buffer<T> buffer(static_cast<int64_t>(values.size()));
-  Check(cudaMemcpy(buffer.get(), values.data(), buffer.bytes(), cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  return buffer;
-}
 
 template <class T>
 std::vector<T> ToHost(const Buffer<T>& buffer) {

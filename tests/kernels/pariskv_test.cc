@@ -39,13 +39,13 @@ class ParisKv : public OnDevice {
     // Keys as they lie in a cache: [token][row][key, value].
     const auto keys = RandomBf16(random_, int64_t{s.tokens} * s.kv_rows * 2 * s.dim);
     const auto queries = RandomBf16(random_, int64_t{rows} * s.group * s.dim);
-    const auto device_keys = ToDevice(keys), device_queries = ToDevice(queries);
+    const auto device_keys = Uploaded(keys), device_queries = Uploaded(queries);
     const int64_t places = int64_t{s.kv_rows} * capacity;
     auto ids = Poisoned<uint8_t>(places * s.subspaces);
     auto codes = Poisoned<uint8_t>(places * s.dim / 2);
     auto weights = Poisoned<__nv_bfloat16>(places * s.subspaces);
     auto counts =
-        ToDevice(std::vector<int32_t>(static_cast<size_t>(s.kv_rows * s.subspaces * clusters)));
+        Uploaded(std::vector<int32_t>(static_cast<size_t>(s.kv_rows * s.subspaces * clusters)));
     const KeyIndex index{ids.get(), codes.get(), weights.get(), counts.get(), capacity};
     const TokenView view{device_keys.get(), int64_t{2} * s.dim, int64_t{2} * s.kv_rows * s.dim,
                          s.dim};
@@ -160,7 +160,7 @@ TEST_F(ParisKv, LongRowsAreCutIntoParts) {
   for (uint8_t& id : ids) id = static_cast<uint8_t>(random_() % 256);
   std::vector<uint8_t> table(kRows * 16 * 256);
   for (uint8_t& bonus : table) bonus = static_cast<uint8_t>(random_() % 8 == 0 ? 1 : 0);
-  const auto device_ids = ToDevice(ids), device_table = ToDevice(table);
+  const auto device_ids = Uploaded(ids), device_table = Uploaded(table);
   const KeyIndex index{device_ids.get(), nullptr, nullptr, nullptr, kTokens};
   auto scores = Poisoned<uint8_t>(int64_t{kRows} * ScoreStride(kTokens));
   auto histograms = Poisoned<int32_t>(HistogramSize(kRows, kTokens));
@@ -202,7 +202,7 @@ TEST_F(ParisKv, FetchBringsKeysAndValuesFromTheHost) {
       constexpr int kCapacity = kTopK + 20;
       auto out = Poisoned<__nv_bfloat16>(int64_t{kRows} * 2 * kCapacity * dim);
       const TokenView to{out.get(), int64_t{2} * kCapacity * dim, dim, int64_t{kCapacity} * dim};
-      const auto device_candidates = ToDevice(candidates), device_places = ToDevice(places);
+      const auto device_candidates = Uploaded(candidates), device_places = Uploaded(places);
       FetchTokens(from, device_places.get(), device_candidates.get(), kRows, kShare, kTopK,
                   kCandidates, 7, to, 13, dim, 5, nullptr);
       const auto got = ToHost(out);

@@ -77,8 +77,8 @@ class PrefillAttentionTest : public OnDevice {
       }
     }
     const auto query = RandomBf16(random_, int64_t{s.sequences} * s.tokens * heads * s.head_dim);
-    const auto d_kv = ToDevice(kv), d_query = ToDevice(query);
-    const auto d_slots = ToDevice(slots);
+    const auto d_kv = Uploaded(kv), d_query = Uploaded(query);
+    const auto d_slots = Uploaded(slots);
     const float scale = s.scale > 0 ? s.scale : 1 / std::sqrt(static_cast<float>(s.head_dim));
     cache.data = d_kv.get();
     std::vector<__nv_bfloat16> outputs[2];

@@ -44,7 +44,7 @@ TEST_F(Restructuring, MovesTheChosenToTheFrontAndKeepsAllElseInOrder) {
     SCOPED_TRACE(testing::Message() << s.tokens << " tokens, " << count << " chosen");
     const int rows = s.sequences * s.heads;
     const std::vector<Bf16> data = RandomBf16(random_, Elements(s));
-    const auto from = ToDevice(data), to = Poisoned<Bf16>(Elements(s));
+    const auto from = Uploaded(data), to = Poisoned<Bf16>(Elements(s));
     std::vector<int32_t> chosen;
     std::vector<std::vector<int>> order;
     for (int r = 0; r < rows; ++r) {
@@ -57,7 +57,7 @@ TEST_F(Restructuring, MovesTheChosenToTheFrontAndKeepsAllElseInOrder) {
       order.push_back(places);
     }
     chosen.push_back(0);  // never empty
-    const auto d_chosen = ToDevice(chosen);
+    const auto d_chosen = Uploaded(chosen);
     const PageRuns source = Runs(from.get(), s, s.hnd), target = Runs(to.get(), s, !s.hnd);
     Restructure(source, target, d_chosen.get(), count, rows, s.tokens, nullptr);
     const std::vector<Bf16> moved = ToHost(to);
@@ -95,7 +95,7 @@ TEST_F(Restructuring, ObservationIsTheMeanOfTheWindowsWeights) {
     const std::vector<Bf16> data = RandomBf16(random_, Elements(s), 1.5f);
     const std::vector<Bf16> query =
         RandomBf16(random_, int64_t{s.sequences} * queries * s.heads * group * s.dim, 1.5f);
-    const auto d_data = ToDevice(data), d_query = ToDevice(query);
+    const auto d_data = Uploaded(data), d_query = Uploaded(query);
     const auto scores = Poisoned<float>(int64_t{rows} * s.tokens);
     const PageRuns runs = Runs(d_data.get(), s, s.hnd);
     const float scale = 1 / std::sqrt(static_cast<float>(s.dim));

@@ -31,7 +31,7 @@ namespace {
 using Bf16 = __nv_bfloat16;
 
 template <class T>
-Buffer<T> ToDevice(const std::vector<T>& values) {
+Buffer<T> Uploaded(const std::vector<T>& values) {
   Buffer<T> buffer(std::max<int64_t>(1, static_cast<int64_t>(values.size())));
   Check(cudaMemcpy(buffer.get(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
         "cudaMemcpy");
@@ -83,8 +83,8 @@ void ExpectSummaries(SummaryKind kind, const Pages& p, bool hnd, std::mt19937_64
   std::vector<int32_t> slot(static_cast<size_t>(slots));
   std::iota(slot.begin(), slot.end(), 0);
   std::shuffle(slot.begin(), slot.end(), random);
-  const Buffer<Bf16> device_data = ToDevice(data);
-  const Buffer<int32_t> device_slots = ToDevice(slot);
+  const Buffer<Bf16> device_data = Uploaded(data);
+  const Buffer<int32_t> device_slots = Uploaded(slot);
   const PagedKv cache = hnd ? HndPages(device_data.get(), p.tokens, p.heads, p.dim)
                             : NhdPages(device_data.get(), p.tokens, p.heads, p.dim);
   const int vectors = kind == SummaryKind::kMean ? 1 : 2;
@@ -193,7 +193,7 @@ TEST_F(Selection, SimilarityIsTheGroupsMeanCosine) {
       }
       expected.push_back(sum / group);
     }
-    const Buffer<Bf16> device_query = ToDevice(query), device_previous = ToDevice(previous);
+    const Buffer<Bf16> device_query = Uploaded(query), device_previous = Uploaded(previous);
     for (float tau : {-2.0f, 0.9f, 2.0f}) {
       const auto similarity = Poisoned<float>(rows);
       const auto flags = Poisoned<int32_t>(rows);
@@ -264,7 +264,7 @@ std::vector<double> RawScores(const Shape& s, const Tensors& t, double* magnitud
 }
 
 std::vector<float> DeviceScores(const Shape& s, const Tensors& t, Pooling pooling, float scale) {
-  const Buffer<Bf16> query = ToDevice(t.query), summaries = ToDevice(t.summaries);
+  const Buffer<Bf16> query = Uploaded(t.query), summaries = Uploaded(t.summaries);
   const auto out =
       Poisoned<float>(int64_t{s.rows} * (pooling == Pooling::kNone ? s.group : 1) * s.pages);
   const auto workspace = Poisoned<float>(ScoreWorkspace(s.rows, s.group, s.pages));
@@ -357,7 +357,7 @@ TEST_F(Selection, MeanOverRowsIsTheMeanOfEachSet) {
            {1, 1, 1}, {1, 8, 4096}, {4, 8, 1000}, {3, 5, 257}, {2, 40, 33}}) {
     std::vector<float> scores(static_cast<size_t>(sets) * rows_a_set * pages);
     for (float& score : scores) score = normal(random_);
-    const Buffer<float> device_scores = ToDevice(scores);
+    const Buffer<float> device_scores = Uploaded(scores);
     const auto mean = Poisoned<float>(int64_t{sets} * pages);
     MeanOverRows(device_scores.get(), sets, rows_a_set, pages, mean.get(), nullptr);
     const std::vector<float> means = ToHost(mean);
@@ -391,13 +391,13 @@ std::vector<int32_t> Largest(std::span<const float> scores, int k) {
 void ExpectTopK(const std::vector<float>& scores, int rows, int k, int32_t last = -1) {
   const int candidates = static_cast<int>(scores.size()) / rows;
   SCOPED_TRACE(testing::Message() << rows << " rows, " << k << " of " << candidates);
-  const Buffer<float> device = ToDevice(scores);
+  const Buffer<float> device = Uploaded(scores);
   const int written = k + (last >= 0 ? 1 : 0);
   const auto ids = Poisoned<int32_t>(int64_t{rows} * written);
   const auto workspace = Poisoned<uint8_t>(TopKWorkspace(rows, candidates, k));
   std::vector<int32_t> lasts(static_cast<size_t>(rows));
   std::iota(lasts.begin(), lasts.end(), last);
-  const Buffer<int32_t> device_lasts = ToDevice(lasts);
+  const Buffer<int32_t> device_lasts = Uploaded(lasts);
   TopK(device.get(), rows, candidates, k, ids.get(), workspace.get(), nullptr,
        last >= 0 ? device_lasts.get() : nullptr);
   const std::vector<int32_t> chosen = ToHost(ids);
@@ -495,7 +495,7 @@ TEST_F(Selection, SlotsFollowTheRule) {
     SCOPED_TRACE(testing::Message() << rows << " rows, " << k << " in " << slots << " slots");
     std::vector<int32_t> held(static_cast<size_t>(rows) * slots, -1);
     std::vector<int32_t> enabled(static_cast<size_t>(rows), 1);
-    const Buffer<int32_t> slot_unit = ToDevice(held);
+    const Buffer<int32_t> slot_unit = Uploaded(held);
     for (int step = 0; step < 12; ++step) {
       std::vector<int32_t> ids;
       for (int row = 0; row < rows; ++row) {
@@ -511,7 +511,7 @@ TEST_F(Selection, SlotsFollowTheRule) {
         ids.insert(ids.end(), chosen.begin(), chosen.end());
         enabled[row] = step % 3 == 2 && row % 2 == 0 ? 0 : 1;
       }
-      const Buffer<int32_t> device_ids = ToDevice(ids), device_enabled = ToDevice(enabled);
+      const Buffer<int32_t> device_ids = Uploaded(ids), device_enabled = Uploaded(enabled);
       const auto missed_unit = Poisoned<int32_t>(int64_t{rows} * k);
       const auto missed_slot = Poisoned<int32_t>(int64_t{rows} * k);
       const auto missed = Poisoned<int32_t>(rows);
@@ -579,9 +579,9 @@ TEST_F(Selection, VictimsAreThoseOfThePageCache) {
         missing.push_back(enabled[row] != 0 ? cache.Recall(wanted, row_scores, 0)
                                             : std::vector<uint32_t>{});
       }
-      const Buffer<int32_t> device_ids = ToDevice(ids), device_enabled = ToDevice(enabled);
-      const Buffer<int32_t> slot_unit = ToDevice(held);
-      const Buffer<float> device_scores = ToDevice(scores);
+      const Buffer<int32_t> device_ids = Uploaded(ids), device_enabled = Uploaded(enabled);
+      const Buffer<int32_t> slot_unit = Uploaded(held);
+      const Buffer<float> device_scores = Uploaded(scores);
       const auto missed_unit = Poisoned<int32_t>(int64_t{rows} * k);
       const auto missed_slot = Poisoned<int32_t>(int64_t{rows} * k);
       const auto missed = Poisoned<int32_t>(rows);
@@ -632,8 +632,8 @@ void Compare(methods::PageSummary summary, Pooling pooling, methods::Pooling hos
   for (int row = 0; row < kRows; ++row) {
     for (int page = 0; page < kPages; ++page) slots.push_back(page);
   }
-  const Buffer<Bf16> device_data = ToDevice(data), device_query = ToDevice(query);
-  const Buffer<int32_t> device_slots = ToDevice(slots);
+  const Buffer<Bf16> device_data = Uploaded(data), device_query = Uploaded(query);
+  const Buffer<int32_t> device_slots = Uploaded(slots);
   const PagedKv cache = NhdPages(device_data.get(), kPage, kRows, kDim);
   const auto summaries = Poisoned<Bf16>(int64_t{kRows} * kPages * 2 * kDim);
   const auto scores = Poisoned<float>(int64_t{kRows} * kPages);

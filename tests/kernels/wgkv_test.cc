@@ -29,13 +29,13 @@ TEST_F(WgKv, GateIsThePapersMlp) {
       // Keys before RoPE in a fused projection, after it in a cache.
       const auto before = RandomBf16(random_, int64_t{tokens} * heads * dim, 3);
       const auto after = RandomBf16(random_, int64_t{tokens} * heads * 2 * dim, 3);
-      const auto d_w1 = ToDevice(w1), d_b1 = ToDevice(b1), d_w2 = ToDevice(w2), d_b2 = ToDevice(b2);
-      const auto d_norm = ToDevice(norm), d_before = ToDevice(before), d_after = ToDevice(after);
+      const auto d_w1 = Uploaded(w1), d_b1 = Uploaded(b1), d_w2 = Uploaded(w2), d_b2 = Uploaded(b2);
+      const auto d_norm = Uploaded(norm), d_before = Uploaded(before), d_after = Uploaded(after);
       auto scores = Poisoned<float>(int64_t{heads} * (tokens + 5));
       const GateWeights weights{d_w1.get(), d_b1.get(), d_w2.get(), d_b2.get(), d_norm.get(),
                                 nullptr,    heads,      dim,        hidden};
       const auto workspace =
-          ToDevice(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
+          Uploaded(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
       for (int launch = 0; launch < 2; ++launch) {  // the first leaves the workspace ready
         GateMlp(weights, {d_before.get(), dim, int64_t{heads} * dim, 0},
                 {d_after.get(), int64_t{tokens} * 2 * dim, int64_t{2} * dim, dim}, tokens,
@@ -81,7 +81,7 @@ TEST_F(WgKv, AdmittedTokensGoToTheirPagesInOrder) {
     for (const int tokens : {1, 5, 1'024, 3'333}) {
       const int rows = 5, max_pages = (tokens + 40) / kPage + 2;
       const auto kv = RandomBf16(random_, int64_t{tokens} * rows * 2 * dim);
-      const auto d_kv = ToDevice(kv);
+      const auto d_kv = Uploaded(kv);
       std::vector<float> scores;
       scores.reserve(static_cast<size_t>(rows) * tokens);
       for (int i = 0; i < rows * tokens; ++i) scores.push_back(static_cast<float>(random_() % 4));
@@ -90,9 +90,9 @@ TEST_F(WgKv, AdmittedTokensGoToTheirPagesInOrder) {
       std::vector<int32_t> table;
       for (int i = 0; i < rows * max_pages; ++i) table.push_back(i);
       std::shuffle(table.begin(), table.end(), random_);
-      const auto d_scores = ToDevice(scores);
-      const auto d_table = ToDevice(table);
-      auto d_lengths = ToDevice(before);
+      const auto d_scores = Uploaded(scores);
+      const auto d_table = Uploaded(table);
+      auto d_lengths = Uploaded(before);
       auto pages = Poisoned<__nv_bfloat16>(int64_t{rows} * max_pages * 2 * kPage * dim);
       auto columns = Poisoned<int32_t>(int64_t{rows} * tokens);
       auto admitted = Poisoned<uint8_t>(int64_t{rows} * tokens);
@@ -155,9 +155,9 @@ TEST_F(WgKv, VerticalSlashAttentionSeesExactlyTheMask) {
       }
       counts.push_back(count);
     }
-    const auto d_query = ToDevice(query), d_kv = ToDevice(kv);
-    const auto d_admitted = ToDevice(admitted);
-    const auto d_columns = ToDevice(columns), d_counts = ToDevice(counts);
+    const auto d_query = Uploaded(query), d_kv = Uploaded(kv);
+    const auto d_admitted = Uploaded(admitted);
+    const auto d_columns = Uploaded(columns), d_counts = Uploaded(counts);
     auto output = Poisoned<__nv_bfloat16>(d_query.size());
     VerticalSlashAttention(
         {.query = d_query.get(),
@@ -224,10 +224,10 @@ TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
     }
     const auto query = RandomBf16(random_, int64_t{kRows} * queries * group * kDim);
     const auto pages = RandomBf16(random_, int64_t{kSlots} * 2 * kPage * kDim);
-    auto d_pages = ToDevice(pages);
-    const auto d_query = ToDevice(query);
-    const auto d_places = ToDevice(places), d_positions = ToDevice(positions);
-    const auto d_counts = ToDevice(counts);
+    auto d_pages = Uploaded(pages);
+    const auto d_query = Uploaded(query);
+    const auto d_places = Uploaded(places), d_positions = Uploaded(positions);
+    const auto d_counts = Uploaded(counts);
     auto scores = Poisoned<float>(int64_t{kRows} * stride);
     WindowScoreArgs args{.query = d_query.get(),
                          .cache = HndPages(d_pages.get(), kPage, 1, kDim),

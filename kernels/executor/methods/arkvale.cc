@@ -17,7 +17,7 @@ class ArkValeBinder : public CacheBinder {
         published_(params.variant == Params::Variant::kPublished),
         dense_(run, 0, static_cast<int>(params.dense_layers)),
         cache_(run,
-               {.regions = {params.page, params.sink_pages(), params.window_pages()},
+               {.regions = params.regions(),
                 .slots = static_cast<int32_t>(params.slots()),
                 .ranked = static_cast<int32_t>(params.ranked()),
                 .sets = published_ ? 1 : run.kv_heads(),

@@ -27,7 +27,7 @@ Pooling PoolingOf(methods::Pooling pooling) {
 }
 
 RecallShape ShapeOf(const DecodeRun& run, const Params& params) {
-  return {.regions = {params.page, params.sink_pages(), params.window_pages()},
+  return {.regions = params.regions(),
           .slots = static_cast<int32_t>(params.slots()),
           .ranked = static_cast<int32_t>(params.slots()),
           .sets = run.kv_heads(),

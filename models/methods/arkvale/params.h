@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "models/methods/common/page_cache.h"
+
 namespace stallcast::methods {
 
 struct ArkValeParams {
@@ -22,6 +24,7 @@ struct ArkValeParams {
 
   int64_t sink_pages() const { return sink / page; }
   int64_t window_pages() const { return window / page; }
+  PageRegions regions() const { return {page, sink_pages(), window_pages()}; }
   /// GPU slots for pages that are neither sink nor window; all of them are attended.
   int64_t slots() const { return (budget - sink - window) / page; }
   /// Pages ranked to the top in a step, which alone are recalled. As in the code, `topk` counts the

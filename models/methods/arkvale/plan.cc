@@ -1,6 +1,5 @@
 #include "models/methods/arkvale/plan.h"
 
-#include "models/methods/common/page_cache.h"
 #include "models/methods/common/page_offload.h"
 
 namespace stallcast::methods {
@@ -72,8 +71,7 @@ class ArkValePlan : public PlanWriter {
   }
 
   void Select(int step, int layer) {
-    const PageRegions regions{params_.page, params_.sink_pages(), params_.window_pages()};
-    Score(layer, regions.Selectable(plan_.Context(step)));
+    Score(layer, params_.regions().Selectable(plan_.Context(step)));
     builder_.Run(plan_.compute, plan::AssignSlots{Sets(), params_.ranked(), params_.slots()});
   }
 

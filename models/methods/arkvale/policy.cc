@@ -8,12 +8,11 @@ namespace stallcast::methods {
 void ArkValePolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& access,
                            AttendedRanges& attended) const {
   const int heads = params_.variant == ArkValeParams::Variant::kPublished ? 1 : tensors.kv_heads();
-  PagedSelection selection(tensors,
-                           {.regions = {params_.page, params_.sink_pages(), params_.window_pages()},
-                            .summary = PageSummary::kCuboidMean,
-                            .pooling = Pooling::kMean,
-                            .heads = heads,
-                            .slots = params_.slots()});
+  PagedSelection selection(tensors, {.regions = params_.regions(),
+                                     .summary = PageSummary::kCuboidMean,
+                                     .pooling = Pooling::kMean,
+                                     .heads = heads,
+                                     .slots = params_.slots()});
   LogCells cells(access, attended, heads);
   for (int step = 0; step < tensors.steps(); ++step) {
     selection.BeginStep(step);

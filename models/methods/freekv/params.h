@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "models/methods/common/page_cache.h"
 #include "models/methods/common/page_scores.h"
 #include "models/methods/common/ranking.h"
 
@@ -43,6 +44,7 @@ struct FreeKvParams {
 
   int64_t sink_pages() const { return sink / page; }
   int64_t window_pages() const { return window / page; }
+  PageRegions regions() const { return {page, sink_pages(), window_pages()}; }
   /// GPU slots for selected pages, a KV head; the top-k is as large.
   int64_t slots() const { return (budget - sink - window) / page; }
   /// Whether queries of adjacent steps are compared, which costs a host wait a layer.

@@ -4,7 +4,6 @@
 #include <array>
 #include <vector>
 
-#include "models/methods/common/page_cache.h"
 #include "models/methods/common/page_offload.h"
 
 namespace stallcast::methods {
@@ -121,8 +120,7 @@ class FreeKvPlan : public PlanWriter {
                  issuer);
   }
   void SelectForStep(int step, LaneId stream, LaneId issuer, OpId query_ready) {
-    const PageRegions regions{params_.page, params_.sink_pages(), params_.window_pages()};
-    Select(stream, issuer, regions.Selectable(plan_.Context(step)), query_ready);
+    Select(stream, issuer, params_.regions().Selectable(plan_.Context(step)), query_ready);
     if (!NeedsMissList()) return;
     builder_.SetRole(Role::kSync);
     builder_.Run(stream,

@@ -11,12 +11,11 @@ namespace stallcast::methods {
 void FreeKvPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& access,
                           AttendedRanges& attended) const {
   const int heads = tensors.kv_heads();
-  PagedSelection selection(tensors,
-                           {.regions = {params_.page, params_.sink_pages(), params_.window_pages()},
-                            .summary = params_.summary,
-                            .pooling = params_.pooling,
-                            .heads = heads,
-                            .slots = params_.slots()});
+  PagedSelection selection(tensors, {.regions = params_.regions(),
+                                     .summary = params_.summary,
+                                     .pooling = params_.pooling,
+                                     .heads = heads,
+                                     .slots = params_.slots()});
   LogCells cells(access, attended, heads);
   std::vector<float> similarity(static_cast<size_t>(heads));
   for (int step = 0; step < tensors.steps(); ++step) {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 
+#include "models/methods/common/bf16.h"
 #include "models/methods/pariskv/levels.h"
 #include "traces/common/error.h"
 
@@ -16,13 +16,6 @@ namespace {
 constexpr int kMaxSubDim = 8;  // a sign pattern is a byte
 constexpr int kMaxScore = 255;
 constexpr int kCodes = 2 * kMagnitudes;
-
-// To the nearest bf16, ties to even; finite values only.
-float RoundToBf16(float value) {
-  uint32_t bits = std::bit_cast<uint32_t>(value);
-  bits += 0x7fff + (bits >> 16 & 1);
-  return std::bit_cast<float>(bits & 0xffff0000u);
-}
 
 }  // namespace
 

@@ -5,11 +5,11 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numbers>
 
 #include "models/llm/safetensors.h"
+#include "models/methods/common/bf16.h"
 #include "models/methods/common/ranking.h"
 #include "models/methods/common/vector_kernels.h"
 #include "traces/common/error.h"
@@ -18,12 +18,6 @@ namespace stallcast::methods {
 namespace {
 
 constexpr float kNormEpsilon = 1e-6f;  // of the public code's RMSNorm
-
-float ToBf16(float value) {
-  uint32_t bits = std::bit_cast<uint32_t>(value);
-  bits += 0x7fff + (bits >> 16 & 1);
-  return std::bit_cast<float>(bits & 0xffff0000u);
-}
 
 uint64_t Mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -186,7 +180,7 @@ Mlp ReadMlp(const WgKvParams& params, int layer, int64_t heads, int64_t dim) {
     if (!std::ranges::all_of(tensor.values, [](float w) { return std::isfinite(w); })) {
       throw Error(fmt::format("{} is not finite", name), file.path().string(), "store it again");
     }
-    for (float& w : tensor.values) w = ToBf16(w);
+    for (float& w : tensor.values) w = RoundToBf16(w);
     return std::move(tensor.values);
   };
   return {.w1 = read("conv1.weight", {heads * hidden, 2 * dim, 1}, false),
@@ -203,7 +197,7 @@ void Normalise(const float* in, const std::vector<float>& weight, float* out) {
   for (int64_t i = 0; i < dim; ++i) squares += in[i] * in[i];
   const float factor = 1 / std::sqrt(squares / static_cast<float>(dim) + kNormEpsilon);
   for (int64_t i = 0; i < dim; ++i) {
-    out[i] = ToBf16(in[i] * factor * weight[static_cast<size_t>(i)]);
+    out[i] = RoundToBf16(in[i] * factor * weight[static_cast<size_t>(i)]);
   }
 }
 
