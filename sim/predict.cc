@@ -95,11 +95,20 @@ struct Predictor::Impl {
   std::mutex mutex;  // guards what follows
   std::map<std::string, std::shared_ptr<const traces::AccessLog>> logs;
 
+  // Query heads a KV head of the trace; 0: it does not say.
+  int32_t TracedGroup() const {
+    const traces::proto::Model& model = info.model();
+    return model.kv_heads() > 0 ? model.query_heads() / model.kv_heads() : 0;
+  }
+
   std::shared_ptr<const traces::AccessLog> Log(const std::string& name,
                                                const methods::Method& method,
-                                               const std::stop_token& stop) {
+                                               int32_t group, const std::stop_token& stop) {
     if (!method.NewPolicy()) return nullptr;
-    const auto params = method.Params(/*only_selection=*/true);
+    auto params = method.Params(/*only_selection=*/true);
+    const int32_t traced_group = TracedGroup();
+    if (group == traced_group || traced_group == 0) group = 0;
+    if (group > 0) params[methods::kGroupParam] = std::to_string(group);
     std::string key = name;
     for (const auto& [param, value] : params) key += fmt::format("\n{}={}", param, value);
     const std::lock_guard lock(mutex);
@@ -118,7 +127,8 @@ struct Predictor::Impl {
       // While this thread holds the lock it must not take up other work, which may want the lock.
       tbb::this_task_arena::isolate([&] {
         log = std::make_shared<const traces::AccessLog>(
-            methods::Replay(tensors, report.content_hash, name, method, progress));
+            methods::Replay(
+            tensors, report.content_hash, name, method, {.group = group, .progress = progress}));
       });
       if (cache) cache->Store(*log);
     }
@@ -146,7 +156,8 @@ const traces::ReadReport& Predictor::report() const { return impl_->report; }
 std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& request,
                                                         const std::stop_token& stop) {
   const methods::NamedMethod named = methods::MakeMethod(request.method, request.params);
-  return impl_->Log(named.info->name, *named.method, stop);
+  const int32_t group = request.model.empty() ? 0 : llm::FindModel(request.model).group();
+  return impl_->Log(named.info->name, *named.method, group, stop);
 }
 
 PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop) {
@@ -162,7 +173,12 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
   method.Check(model, run.context);
 
-  out.log = impl_->Log(out.method.info->name, method, stop);
+  out.log = impl_->Log(out.method.info->name, method, model.group(), stop);
+  if (out.log && out.log->params.contains(methods::kGroupParam)) {
+    out.notes.push_back(fmt::format(
+        "projected: {} query heads share a KV head, from the trace's {} by index, repeated",
+        model.group(), impl_->TracedGroup()));
+  }
   const auto traced = static_cast<int32_t>(out.log ? out.log->steps : trace.decode_steps());
   if (run.steps == 0) run.steps = traced;
   if (run.steps < 1) {

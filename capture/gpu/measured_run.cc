@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "capture/gpu/background_copies.h"
 #include "kernels/cuda_error.h"
 #include "kernels/executor/cache_binder.h"
 #include "kernels/executor/decoder_binder.h"
@@ -119,6 +120,11 @@ class BoundRun {
   kernels::Executor executor_;
 };
 
+std::unique_ptr<BackgroundCopies> Background(const RunRequest& request) {
+  if (request.machine == nullptr) return nullptr;
+  return std::make_unique<BackgroundCopies>(*request.machine);
+}
+
 Picoseconds MedianOf(std::vector<Picoseconds> times) {
   if (times.empty()) return Picoseconds{0};
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
@@ -161,6 +167,7 @@ GpuRunner::~GpuRunner() = default;
 
 StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   BoundRun run = impl_->Bind(request);
+  const std::unique_ptr<BackgroundCopies> background = Background(request);
   run.RunAnew();
   std::vector<std::vector<Picoseconds>> all;
   for (int i = 0; i < repetitions; ++i) all.push_back(run.RunAnew());
@@ -170,6 +177,7 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
     for (const auto& repetition : all) of_step.push_back(repetition[step]);
     times.steps.push_back(MedianOf(of_step));
   }
+  if (background) times.notes = background->notes();
   if (!run.trace().has_values()) {
     times.notes.emplace_back("the trace holds no values: random ones were attended");
   }

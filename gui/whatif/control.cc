@@ -180,7 +180,9 @@ Control MachineValue(const hardware::ProfileField& field, const hardware::Profil
     return FormatQuantity(value, dimension);
   };
   control.low = fallback / kReach;
-  control.high = fallback > 0 ? fallback * kReach : 1;
+  control.high = fallback > 0                               ? fallback * kReach
+                 : field.dimension == hardware::Dimension::kRate ? profile.link_h2d
+                                                                 : 1;
   control.logarithmic = fallback > 0;
   control.read = [path](const PredictRequest& request) -> Text {
     for (const auto& [name, value] : request.machine_overrides) {
