@@ -97,8 +97,8 @@ class CacheBinder {
   virtual PromptKv PromptAt(int layer);
   /// Prefill: an op that is neither one of the decoder's own nor dense attention; plan order.
   virtual OpWork BindPrefill(const plan::Op& op, const PrefillIo& io);
-  /// Empties caches and index where a prefill adds to them: before each run of its plan. What it
-  /// leaves is what Reset() gives, but for sequences with more than prompt_tokens tokens.
+  /// Empties caches, pool and index, before each run of a prefill plan, which leaves what Reset()
+  /// gives, but for sequences that begin later in the trace.
   virtual void Clear() {}
 
   /// After a step with the device idle: compares what was selected with the log. Methods that

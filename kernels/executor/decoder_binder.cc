@@ -6,14 +6,6 @@
 #include "kernels/cuda_error.h"
 
 namespace stallcast::kernels {
-namespace {
-
-template <class T>
-void Zero(Buffer<T>& buffer) {
-  Check(cudaMemset(buffer.get(), 0, static_cast<size_t>(buffer.bytes())), "cudaMemset");
-}
-
-}  // namespace
 
 DecoderBinder::DecoderBinder(const DecodeRun& run, const DecoderWeights& weights,
                              CacheBinder& cache)
@@ -68,6 +60,16 @@ void DecoderBinder::LoadInjected() {
 }
 
 void DecoderBinder::Reset() {
+  Begin();
+  std::vector<LayerIo> last;
+  for (int layer = 0; layer < run_.input.model.layers; ++layer) {
+    last.push_back({Queries(-1, layer), nullptr, nullptr});
+  }
+  cache_.Reset(last);
+  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+void DecoderBinder::Begin() {
   // The queries before step 0, for methods that compare with them.
   const llm::Model& m = run_.input.model;
   const int64_t heads = int64_t{m.query_heads} * m.head_dim;
@@ -78,11 +80,6 @@ void DecoderBinder::Reset() {
                        static_cast<size_t>(run_.batch()), cudaMemcpyDeviceToDevice),
           "cudaMemcpy2D");
   }
-  std::vector<LayerIo> last;
-  for (int layer = 0; layer < m.layers; ++layer)
-    last.push_back({Queries(-1, layer), nullptr, nullptr});
-  cache_.Reset(last);
-  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 __nv_bfloat16* DecoderBinder::Injected(int step, int layer) const {

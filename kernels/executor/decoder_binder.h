@@ -19,6 +19,8 @@ class DecoderBinder : public Binder {
   OpWork Bind(const plan::Op& op) override;
   /// Brings everything to where prefill leaves it: before each run of the plan.
   void Reset();
+  /// The same where a prefill has just left the method's memory so.
+  void Begin();
 
  private:
   OpWork BindRopeAppend(const plan::Op& op);

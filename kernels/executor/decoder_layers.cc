@@ -57,7 +57,7 @@ DecoderLayers::DecoderLayers(const DecoderWeights& weights, int32_t sequences, i
   for (auto* buffer : {&residual_, &normed_, &attention_, &activated_, &last_normed_}) {
     FillRandom(buffer->get(), buffer->size(), 1, 1, nullptr);
   }
-  Check(cudaMemset(projected_.get(), 0, static_cast<size_t>(projected_.bytes())), "cudaMemset");
+  Zero(projected_);
   token_ = Buffer<int32_t>(sequences);
   host_token_ = Buffer<int32_t>(sequences, Memory::kPinned);
 }

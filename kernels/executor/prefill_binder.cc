@@ -6,7 +6,6 @@
 #include <variant>
 
 #include "kernels/cuda_error.h"
-#include "kernels/executor/device_table.h"
 #include "kernels/prefill_attention.h"
 #include "kernels/upload.h"
 
@@ -42,13 +41,6 @@ double MeanNorm(const TraceTensors& trace, int layer, int64_t first, int64_t end
   return sum / static_cast<double>(heads * (end - first));
 }
 
-template <class T>
-Buffer<T> Zeros(int64_t count) {
-  Buffer<T> buffer(count);
-  Check(cudaMemset(buffer.get(), 0, static_cast<size_t>(buffer.bytes())), "cudaMemset");
-  return buffer;
-}
-
 }  // namespace
 
 PrefillBinder::PrefillBinder(const DecodeRun& run, const DecoderWeights& weights,
@@ -59,8 +51,9 @@ PrefillBinder::PrefillBinder(const DecodeRun& run, const DecoderWeights& weights
   const int64_t rows = run.batch() * run.input.prompt_tokens;
   for (int layer = 0; layer < run.trace->layers(); ++layer) injected_.push_back(Inject(layer));
   query_ = Buffer<__nv_bfloat16>(rows * m.query_heads * m.head_dim);
-  position_ = Zeros<int32_t>(rows);
-  frequencies_ = Zeros<float>(m.head_dim / 2);
+  position_ = Buffer<int32_t>(rows);
+  frequencies_ = Buffer<float>(m.head_dim / 2);
+  Zero(position_), Zero(frequencies_);
   Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 

@@ -79,7 +79,10 @@ class ArkValeBinder : public CacheBinder {
     if (Dense(op.layer)) CannotBind("arkvale", op);
     return cache_.BindPrefill(op, io);
   }
-  void Clear() override { cache_.Clear(); }
+  void Clear() override {
+    dense_.Clear();
+    cache_.Clear();
+  }
 
   void CheckStep(int step, SelectionCheck& check) override {
     if (run_.log != nullptr)

@@ -26,6 +26,9 @@ class ContiguousCache {
   const int32_t* table() const { return table_.get(); }
   /// Fills the prompt's tokens.
   void Reset();
+  void Clear() const {
+    for (const auto& layer : data_) Zero(layer);
+  }
 
  private:
   const DecodeRun& run_;

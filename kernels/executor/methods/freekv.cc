@@ -118,7 +118,10 @@ class FreeKvBinder : public CacheBinder {
     if (Dense(op.layer)) CannotBind("freekv", op);
     return cache_.BindPrefill(op, io);
   }
-  void Clear() override { cache_.Clear(); }
+  void Clear() override {
+    dense_.Clear();
+    cache_.Clear();
+  }
 
   void CheckStep(int step, SelectionCheck& check) override {
     if (run_.log == nullptr) return;

@@ -21,6 +21,7 @@ class FullBinder : public CacheBinder {
   }
   void Reset(std::span<const LayerIo> /*last*/) override { cache_.Reset(); }
   PromptKv PromptAt(int layer) override { return cache_.Prompt(layer); }
+  void Clear() override { cache_.Clear(); }
 
  private:
   ContiguousCache cache_;
@@ -92,6 +93,9 @@ class StreamingBinder : public CacheBinder {
                cudaStream_t stream) {
       KeepRing(prompt.cache, prompt.max_pages, ring, cache, pages, run->batch(), stream);
     };
+  }
+  void Clear() override {
+    for (const auto& layer : data_) Zero(layer);
   }
 
  private:

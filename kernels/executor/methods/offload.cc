@@ -82,6 +82,8 @@ class OffloadBinder : public CacheBinder {
     };
   }
 
+  void Clear() override { ZeroBytes(pool_, layer_bytes_ * run_.input.model.layers); }
+
   // The pool keeps the prompt, and new tokens are written to it again.
   void Reset(std::span<const LayerIo> /*last*/) override {}
 

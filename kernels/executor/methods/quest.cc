@@ -108,6 +108,10 @@ class QuestBinder : public CacheBinder {
   }
 
   PromptKv PromptAt(int layer) override { return cache_.Prompt(layer); }
+  void Clear() override {
+    cache_.Clear();
+    for (const Layer& layer : layers_) Zero(layer.summaries);
+  }
 
   OpWork BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) override {
     if (!std::holds_alternative<plan::Summarize>(op.work)) CannotBind("quest", op);

@@ -408,7 +408,10 @@ OpWork RecallCache::KeepPrompt(int layer) {
 OpWork RecallCache::BindPrefill(const plan::Op& op, const PrefillIo& io) {
   const Layer& of = Of(op.layer);
   const auto pages = static_cast<int32_t>(shape_.regions.Selectable(run_.input.prompt_tokens));
-  if (std::holds_alternative<plan::Summarize>(op.work)) return SummarizePrompt(op.layer);
+  if (std::holds_alternative<plan::Summarize>(op.work)) {
+    offloaded_ = 0;
+    return SummarizePrompt(op.layer);
+  }
   if (std::holds_alternative<plan::Score>(op.work)) {
     return ScorePages(of, io.last_query, pages, nullptr);
   }
@@ -423,7 +426,6 @@ OpWork RecallCache::BindPrefill(const plan::Op& op, const PrefillIo& io) {
     return op.role == plan::Role::kSelection ? KeepPrompt(op.layer) : TransposePrompt(op.layer);
   }
   if (const auto* copy = std::get_if<plan::Copy>(&op.work)) {
-    if (op.layer != std::exchange(offloading_, op.layer)) offloaded_ = 0;
     return OffloadPrompt(op.layer, std::exchange(offloaded_, offloaded_ + copy->pieces),
                          copy->pieces);
   }
@@ -432,8 +434,10 @@ OpWork RecallCache::BindPrefill(const plan::Op& op, const PrefillIo& io) {
 
 void RecallCache::Clear() {
   for (const Layer& of : layers_) {
-    Check(cudaMemset(of.missed.get(), 0, static_cast<size_t>(of.missed.bytes())), "cudaMemset");
+    Zero(of.data), Zero(of.summaries), Zero(of.slot_unit), Zero(of.missed);
   }
+  const auto layers = static_cast<int64_t>(layers_.size());
+  ZeroBytes(pool_, layers * run_.batch() * pages_ * PageBytes());
 }
 
 void RecallCache::CheckStep(int step, const std::function<bool(uint8_t)>& before,

@@ -121,8 +121,7 @@ class RecallCache {
   std::optional<ContiguousCache> prompt_;  // in prefill, before it is cut down
   Buffer<__nv_bfloat16> prompt_transposed_;
   Buffer<int32_t> prompt_slots_;  // of the full pages, sequence after sequence
-  int offloading_ = -1;           // layer whose offload is being bound
-  int64_t offloaded_ = 0;         // pages of it bound so far
+  int64_t offloaded_ = 0;         // pages of the layer being bound
 };
 
 }  // namespace stallcast::kernels
