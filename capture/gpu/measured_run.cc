@@ -80,9 +80,11 @@ class BoundRun {
   /// The prefill plan, bound when it is first needed.
   const plan::Plan& PrefillPlan() { return BoundPrefill().plan; }
   Picoseconds Prefill(const kernels::RunOptions& options = {}) {
-    Prefilling& prefill = BoundPrefill();
+    return BoundPrefill().executor.Run(options).front();
+  }
+  Picoseconds PrefillAnew() {
     cache_->Clear();
-    return prefill.executor.Run(options).front();
+    return Prefill();
   }
   /// Steps from what the prefill has left.
   void RunOn(const kernels::RunOptions& options) {
@@ -235,9 +237,9 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
 
 Picoseconds GpuRunner::TimePrefill(const RunRequest& request, int repetitions) {
   BoundRun run = impl_->Bind(request);
-  run.Prefill();
+  run.PrefillAnew();
   std::vector<Picoseconds> times;
-  for (int i = 0; i < repetitions; ++i) times.push_back(run.Prefill());
+  for (int i = 0; i < repetitions; ++i) times.push_back(run.PrefillAnew());
   return MedianOf(times);
 }
 
@@ -247,7 +249,7 @@ kernels::SelectionCheck GpuRunner::CheckSelection(const RunRequest& request, boo
   kernels::RunOptions options;
   options.after_step = [&](int step) { run.cache().CheckStep(step, check); };
   if (after_prefill && run.StartsBehindPrompt()) {
-    run.Prefill();
+    run.PrefillAnew();
     run.RunOn(options);
   } else {
     run.RunAnew(options);
@@ -270,7 +272,8 @@ GpuRecorderStats GpuRunner::RecordPrefill(const RunRequest& request,
                                           const std::filesystem::path& path,
                                           traces::proto::TraceInfo info) {
   BoundRun run = impl_->Bind(request);
-  run.Prefill();
+  run.PrefillAnew();
+  run.cache().Clear();
   return Recorded(request, run.PrefillPlan(), path, std::move(info), [&](RecordedOps& observer) {
     run.Prefill({.observer = &observer, .after_step = {}});
   });
