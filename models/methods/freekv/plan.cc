@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <vector>
 
 #include "models/methods/common/page_offload.h"
@@ -69,10 +70,11 @@ class FreeKvPlan : public PlanWriter {
 
   void AfterPrefillAttention(int layer) override {
     // The cache is cut down to the budget by the last prompt token's scores.
-    const int64_t pages = plan_.input.prompt_tokens / params_.page;
+    const int64_t pages = params_.regions().Selectable(plan_.input.prompt_tokens);
     if (layer < params_.dense_layers || pages == 0) return;
     builder_.At(layer, Role::kSelection);
-    Select(plan_.compute, plan_.host, pages, {});
+    Rank(plan_.compute, plan_.host, pages, {});
+    offload_.Keep(layer, params_.regions(), params_.slots());
   }
 
   void EndPrefill() override { offload_.EndPrefill(); }
@@ -104,9 +106,9 @@ class FreeKvPlan : public PlanWriter {
     builder_.SyncStream(plan_.host, plan_.compute);
   }
 
-  void Select(LaneId stream, LaneId issuer, int64_t pages, OpId query_ready) {
+  /// `ready`: what the scores wait for beside their lane.
+  void Rank(LaneId stream, LaneId issuer, int64_t pages, std::span<const OpId> ready) {
     builder_.SetRole(Role::kSelection);
-    const std::array<OpId, 1> ready{query_ready};
     const bool softmax = params_.pooling == Pooling::kSoftmaxMean ||
                          params_.pooling == Pooling::kSoftmaxMeanUnscaled;
     builder_.Run(stream,
@@ -116,11 +118,11 @@ class FreeKvPlan : public PlanWriter {
     builder_.Run(stream,
                  plan::TopK{plan_.kv_rows(), pages, std::min<int64_t>(pages, params_.slots())}, {},
                  issuer);
+  }
+  void SelectForStep(int step, LaneId stream, LaneId issuer, std::span<const OpId> ready) {
+    Rank(stream, issuer, params_.regions().Selectable(plan_.Context(step)), ready);
     builder_.Run(stream, plan::AssignSlots{plan_.kv_rows(), params_.slots(), params_.slots()}, {},
                  issuer);
-  }
-  void SelectForStep(int step, LaneId stream, LaneId issuer, OpId query_ready) {
-    Select(stream, issuer, params_.regions().Selectable(plan_.Context(step)), query_ready);
     if (!NeedsMissList()) return;
     builder_.SetRole(Role::kSync);
     builder_.Run(stream,
@@ -132,7 +134,8 @@ class FreeKvPlan : public PlanWriter {
 
   void RecallNow(int step, int layer, const DecoderPlan::LayerAccess& access) {
     builder_.At(layer, Role::kSelection);
-    SelectForStep(step, plan_.compute, plan_.host, OpId::kNone);
+    // What the layer recalled ahead must be in its slots before others are chosen for them.
+    SelectForStep(step, plan_.compute, plan_.host, ahead_[static_cast<size_t>(layer)]);
     std::vector<int64_t> missed;
     for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_now);
     Recall(missed, plan_.host, builder_.Last(plan_.compute), OpId::kNone);
@@ -157,7 +160,7 @@ class FreeKvPlan : public PlanWriter {
       issuer = workers_[static_cast<size_t>(layer) % workers_.size()];
       builder_.Run(issuer, plan::HostHandoff{}, {posted});
     }
-    if (select) SelectForStep(step, recall_[0], issuer, query_ready);
+    if (select) SelectForStep(step, recall_[0], issuer, std::array{query_ready});
     std::vector<int64_t> missed;
     for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_ahead);
     const bool safe = params_.overwrite == FreeKvParams::Overwrite::kSafe;
