@@ -24,11 +24,12 @@ constexpr unsigned kFullWarp = 0xffffffff;
 constexpr int kStepTokens = 16;
 /// Many warps with short rings: a warp is bound by its instructions' latency before the memory is.
 constexpr int kStages = 2;
-constexpr int kManyWarps = 12;  ///< 192 KiB of rings at head_dim 128, 96 KiB at 64
+constexpr int kManyWarps = 10;  ///< 160 KiB of rings at head_dim 128, 80 KiB at 64
 constexpr int kFewWarps = 5;  ///< 80 KiB: where a CTA gets less (two on A100, one on GeForce cards)
 /// Rows that may be split have an arrival counter each; more rows fill any machine unsplit.
 constexpr int kCounters = 4096;
 constexpr int kMaxWaves = 4;
+constexpr int kMergeBatch = 16;  ///< splits of a row: as many as there are for 8 rows
 
 /// What some of a row's tokens come to for four channels of a head.
 struct alignas(16) Part {
@@ -221,39 +222,19 @@ struct WarpState {
   }
 };
 
-/// Merges `count` parts of each of `items`: get(i, item) is one, put(item, part) takes the result.
-/// All threads of the block call this. Where there are threads to spare, teams of them take every
-/// so many parts, for the parts' loads to be in flight together; scratch(thread) holds a thread's.
-template <int kThreads, class Get, class Put, class Scratch>
-__device__ void MergeParts(int count, int items, const Get& get, const Put& put,
-                           const Scratch& scratch) {
-  constexpr int kBatch = 8;
-  const int span = min((items + 31) / 32 * 32, kThreads);
-  const int teams = kThreads / span;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int team = thread / span;
-  for (int first = 0; first < items; first += span) {  // once where there is more than one team
-    const int item = first + thread - team * span;
-    const bool busy = team < teams && item < items;
-    Part merged;
-    for (int begin = team; busy && begin < count; begin += kBatch * teams) {
-      Part some[kBatch];
+/// Merges parts get(0) to get(count - 1), the loads of kBatch of them in flight together.
+template <int kBatch, class Get>
+__device__ Part Merged(int count, const Get& get) {
+  Part merged;
+  for (int first = 0; first < count; first += kBatch) {
+    Part some[kBatch];
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (begin + i * teams < count) some[i] = get(begin + i * teams, item);
-      }
-      merged.Add(some);
+    for (int i = 0; i < kBatch; ++i) {
+      if (first + i < count) some[i] = get(first + i);
     }
-    if (teams > 1) {
-      scratch(thread) = merged;
-      __syncthreads();
-      for (int other = 1; team == 0 && other < teams; ++other) {
-        const Part one[1] = {scratch(thread + other * span)};
-        merged.Add(one);
-      }
-    }
-    if (busy && team == 0) put(item, merged);
+    merged.Add(some);
   }
+  return merged;
 }
 
 template <int kHeadDim, int kTiles, int kWarps, bool kWholeSteps>
@@ -263,8 +244,7 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Param
   constexpr int kQuads = kHeadDim / 4;   // of channels
   constexpr int kPadded = kHeadDim + 4;  // floats, to spread the heads over the banks
   constexpr int kThreads = kWarps * 32;
-  constexpr int kOutputBytes = kTiles * 8 * kPadded * 4;
-  static_assert(kOutputBytes + 32 * sizeof(Part) <= Place::kBytes);
+  static_assert(kTiles * 8 * kPadded * 4 <= Place::kBytes);
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float warp_maximum[kWarps][kTiles * 8];
   __shared__ float warp_sum[kWarps][kTiles * 8];
@@ -303,6 +283,8 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Param
   const __nv_bfloat16* const lane_data =
       p.cache.data + int64_t{sequence} * p.pages.slots_a_sequence * p.cache.slot_stride +
       p.by_sequence.Remainder(head, sequence) * p.cache.head_stride + lane % kPieces * 8;
+  // What is small and read again, tables and parts, stays in L2.
+  const uint64_t read_once = EvictFirst();
   const auto fetch = [&](int step, Spot spot) {
     const int64_t mine = spot.slot * p.cache.slot_stride + spot.place * p.cache.token_stride;
     const int present = end - token_of(step);
@@ -318,8 +300,8 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Param
       }
       const int bytes = token < present ? 16 : 0;
       const uint32_t place = to + Place::At(token, lane % kPieces);
-      CopyAsync(place, key, bytes);
-      CopyAsync(place + Place::kPlaneBytes, key + p.cache.kv_stride, bytes);
+      CopyAsync(place, key, bytes, read_once);
+      CopyAsync(place + Place::kPlaneBytes, key + p.cache.kv_stride, bytes, read_once);
     }
   };
 
@@ -364,28 +346,22 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Param
     }
   }
   __syncthreads();
-  const auto scratch = [&](int thread) -> Part& {
-    return reinterpret_cast<Part*>(shared + thread / 32 * Place::kBytes +
-                                   kOutputBytes)[thread % 32];
-  };
-  const auto of_warp = [&](int w, int item) {
-    const int item_head = item / kQuads;
-    const auto* from = reinterpret_cast<const float*>(shared + w * Place::kBytes);
-    return Part{*reinterpret_cast<const float4*>(from + item_head * kPadded + item % kQuads * 4),
-                warp_maximum[w][item_head], warp_sum[w][item_head]};
-  };
   const int used = static_cast<int>(p.by_share.Quotient(tokens - 1)) + 1;
   Part* const row_parts = p.parts + int64_t{row} * splits * items;
-  MergeParts<kThreads>(
-      kWarps, items, of_warp,
-      [&](int item, Part merged) {
-        if (used == 1) {
-          merged.StoreAverage(output + item * 4);
-        } else {
-          row_parts[split * items + item] = merged;
-        }
-      },
-      scratch);
+  for (int item = threadIdx.x; item < items; item += kThreads) {
+    const int of_head = item / kQuads;
+    const int at = of_head * kPadded + item % kQuads * 4;
+    Part merged = Merged<kWarps>(kWarps, [&](int w) {
+      const auto* from = reinterpret_cast<const float*>(shared + w * Place::kBytes);
+      return Part{*reinterpret_cast<const float4*>(from + at), warp_maximum[w][of_head],
+                  warp_sum[w][of_head]};
+    });
+    if (used == 1) {
+      merged.StoreAverage(output + item * 4);
+    } else {
+      row_parts[split * items + item] = merged;
+    }
+  }
   if (used == 1) return;
 
   // The last to arrive sees what the others stored before they did.
@@ -397,13 +373,13 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Param
     if (last) arrived.store(0, cuda::memory_order_relaxed);
   }
   if (!__syncthreads_or(last)) return;
-  MergeParts<kThreads>(
-      used, items,
-      [&](int i, int item) {
-        const Part* const from = row_parts + i * items + item;
-        return Part{__ldcg(&from->output), __ldcg(&from->maximum), __ldcg(&from->sum)};
-      },
-      [&](int item, Part merged) { merged.StoreAverage(output + item * 4); }, scratch);
+  for (int item = threadIdx.x; item < items; item += kThreads) {
+    Part merged = Merged<kMergeBatch>(used, [&](int i) {
+      const Part* const from = row_parts + i * items + item;
+      return Part{__ldcg(&from->output), __ldcg(&from->maximum), __ldcg(&from->sum)};
+    });
+    merged.StoreAverage(output + item * 4);
+  }
 }
 
 /// One compiled shape of the kernel, and what the current device makes of it.
@@ -542,8 +518,8 @@ void DecodeAttention(const DecodeAttentionArgs& args, cudaStream_t stream) {
   if (rows == 0) return;
   const int device = CurrentDevice();
   PageTable pages = args.pages;
-  pages.max_tokens = static_cast<int32_t>(std::min<int64_t>(
-      pages.max_tokens, int64_t{pages.max_pages} * args.cache.page_tokens));
+  pages.max_tokens = static_cast<int32_t>(
+      std::min<int64_t>(pages.max_tokens, int64_t{pages.max_pages} * args.cache.page_tokens));
   constexpr float kLog2E = 1.44269504088896341f;
   WithVariant(args, device, [&](auto variant) {
     const int share = ChooseShare(rows, pages.max_tokens, variant.Resident(device));
