@@ -278,11 +278,11 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Param
   const int steps = max(0, (end - token_of(0) + kWarps * kStepTokens - 1) / (kWarps * kStepTokens));
   const uint32_t ring =
       static_cast<uint32_t>(__cvta_generic_to_shared(shared)) + warp * Place::kBytes;
-  const uint32_t head = p.by_head.Quotient(row);
-  const uint32_t sequence = p.by_sequence.Quotient(head);
+  const uint32_t kv_head = p.by_head.Quotient(row);
+  const uint32_t sequence = p.by_sequence.Quotient(kv_head);
   const __nv_bfloat16* const lane_data =
       p.cache.data + int64_t{sequence} * p.pages.slots_a_sequence * p.cache.slot_stride +
-      p.by_sequence.Remainder(head, sequence) * p.cache.head_stride + lane % kPieces * 8;
+      p.by_sequence.Remainder(kv_head, sequence) * p.cache.head_stride + lane % kPieces * 8;
   // What is small and read again, tables and parts, stays in L2.
   const uint64_t read_once = EvictFirst();
   const auto fetch = [&](int step, Spot spot) {
