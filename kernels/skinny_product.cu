@@ -5,7 +5,10 @@
 // places an element takes does not matter, as it takes the same one in both factors: a thread has 8
 // columns that follow one another.
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <string>
+#include <vector>
 
 #include "kernels/cuda_error.h"
 #include "kernels/device/tensor_core.cuh"
@@ -126,52 +129,83 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-int Attribute(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
+struct Device {
+  int multiprocessors, shared_bytes;
+};
+
+int Current() {
+  int device = 0;
   Check(cudaGetDevice(&device), "cudaGetDevice");
-  Check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
-  return value;
+  return device;
 }
 
-/// How many stages fit beside A in shared memory; a block's own 8 KiB and the system's 1 KiB too.
+const Device& CurrentDevice() {
+  static const std::vector<Device> devices = [] {
+    int count = 0;
+    Check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    std::vector<Device> all(count);
+    for (int i = 0; i < count; ++i) {
+      Check(cudaDeviceGetAttribute(&all[i].multiprocessors, cudaDevAttrMultiProcessorCount, i),
+            "cudaDeviceGetAttribute");
+      Check(
+          cudaDeviceGetAttribute(&all[i].shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, i),
+          "cudaDeviceGetAttribute");
+    }
+    return all;
+  }();
+  return devices.at(Current());
+}
+
+/// What a block may ask for, beside its own sums and the system's 1 KiB.
+int64_t Room() {
+  return CurrentDevice().shared_bytes - static_cast<int64_t>(2 * kWarps * sizeof(Sums)) - 1024;
+}
+
+/// How many stages fit beside A in shared memory.
 int Stages(int64_t m, int64_t k) {
-  const int64_t room = Attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - m * k * 2 -
-                       static_cast<int64_t>(2 * kWarps * sizeof(Sums)) - 1024;
-  return static_cast<int>(std::clamp<int64_t>(room / (kWarps * kStageBytes), 0, kMaxStages));
+  return static_cast<int>(
+      std::clamp<int64_t>((Room() - m * k * 2) / (kWarps * kStageBytes), 0, kMaxStages));
+}
+
+bool IsServed(int64_t m, int64_t n, int64_t k, int stages) {
+  return m >= 1 && m <= kRowsMax && n % kTileRows == 0 && k % kChunk == 0 && n <= INT32_MAX &&
+         k <= INT32_MAX && stages >= kMinStages;
 }
 
 template <int kStages>
 void Launch(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c, Shape shape,
             cudaStream_t stream) {
-  const int bytes = kStages * kWarps * kStageBytes + shape.m * shape.k * 2;
   const auto kernel = SkinnyProductKernel<kStages>;
-  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "cudaFuncSetAttribute(SkinnyProduct)");
-  const int blocks = std::min(shape.n / kTileRows, Attribute(cudaDevAttrMultiProcessorCount));
+  static std::array<std::atomic<bool>, 64> ready{};
+  if (std::atomic<bool>& here = ready.at(Current()); !here) {
+    Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(Room())),
+          "cudaFuncSetAttribute(SkinnyProduct)");
+    here = true;
+  }
+  const int blocks = std::min(shape.n / kTileRows, CurrentDevice().multiprocessors);
+  const size_t bytes = kStages * kWarps * kStageBytes + size_t{2} * shape.m * shape.k;
   kernel<<<static_cast<unsigned>(blocks), kThreads, bytes, stream>>>(a, b, c, shape);
   CheckLaunch("SkinnyProduct");
 }
 
 }  // namespace
 
-bool HasSkinnyProduct(int64_t m, int64_t n, int64_t k) {
-  return m >= 1 && m <= kRowsMax && n % kTileRows == 0 && k % kChunk == 0 && n <= INT32_MAX &&
-         k <= INT32_MAX && Stages(m, k) >= kMinStages;
-}
+bool HasSkinnyProduct(int64_t m, int64_t n, int64_t k) { return IsServed(m, n, k, Stages(m, k)); }
 
 void SkinnyProduct(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c, int64_t m,
                    int64_t n, int64_t k, cudaStream_t stream) {
-  if (!HasSkinnyProduct(m, n, k)) {
+  const int stages = Stages(m, k);
+  if (!IsServed(m, n, k, stages)) {
     throw Error("a product of m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " +
                     std::to_string(k),
                 "SkinnyProduct", "use Gemm");
   }
-  const Shape shape{static_cast<int>(m), static_cast<int>(n), static_cast<int>(k)};
-  const auto launch = Stages(m, k) == 6   ? Launch<6>
-                      : Stages(m, k) == 5 ? Launch<5>
-                      : Stages(m, k) == 4 ? Launch<4>
-                                          : Launch<3>;
-  launch(a, b, c, shape, stream);
+  const auto launch = stages == 6   ? Launch<6>
+                      : stages == 5 ? Launch<5>
+                      : stages == 4 ? Launch<4>
+                                    : Launch<3>;
+  launch(a, b, c, Shape{static_cast<int>(m), static_cast<int>(n), static_cast<int>(k)}, stream);
 }
 
 }  // namespace stallcast::kernels
