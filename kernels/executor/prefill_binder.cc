@@ -8,6 +8,7 @@
 #include "kernels/cuda_error.h"
 #include "kernels/prefill_attention.h"
 #include "kernels/upload.h"
+#include "models/methods/projection.h"
 
 namespace stallcast::kernels {
 namespace {
