@@ -41,8 +41,15 @@ class OpTable {
   Op operator[](size_t i) const {
     const Row& row = rows_[i];
     const uint32_t begin = i == 0 ? 0 : rows_[i - 1].waits_end;
-    return {works_[row.work], row.lane, row.issuer,           row.role, row.graph_node, row.layer,
-            row.step,         begin,    row.waits_end - begin};
+    return {.work = works_[row.work],
+            .lane = row.lane,
+            .issuer = row.issuer,
+            .role = row.role,
+            .graph_node = row.graph_node,
+            .layer = row.layer,
+            .step = row.step,
+            .waits_begin = begin,
+            .waits_count = row.waits_end - begin};
   }
 
   /// An input iterator: ops are made when looked at.
