@@ -95,6 +95,20 @@ struct Predictor::Impl {
   std::mutex mutex;  // guards what follows
   std::map<std::string, std::shared_ptr<const traces::AccessLog>> logs;
 
+  // Calls what uses the trace; an error then names the file, and what is wrong with it if anything.
+  template <class Use>
+  auto InTrace(Use use) const {
+    try {
+      return use();
+    } catch (const Error& error) {
+      if (error.usage()) throw;
+      std::string problem = error.problem();
+      if (!report.problems.empty()) problem += fmt::format(" ({})", report.problems.front());
+      throw Error(std::move(problem), fmt::format("{}, {}", path.string(), error.where()),
+                  error.remedy());
+    }
+  }
+
   std::shared_ptr<const traces::AccessLog> Log(const std::string& name,
                                                const methods::Method& method,
                                                const std::stop_token& stop) {
@@ -117,8 +131,9 @@ struct Predictor::Impl {
       };
       // While this thread holds the lock it must not take up other work, which may want the lock.
       tbb::this_task_arena::isolate([&] {
-        log = std::make_shared<const traces::AccessLog>(
-            methods::Replay(tensors, report.content_hash, name, method, progress));
+        log = std::make_shared<const traces::AccessLog>(InTrace([&] {
+          return methods::Replay(tensors, report.content_hash, name, method, progress);
+        }));
       });
       if (cache) cache->Store(*log);
     }
@@ -155,7 +170,8 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   PreparedRun out;
   out.method = methods::MakeMethod(run.method, run.params);
   const methods::Method& method = *out.method.method;
-  out.whole = run.model.empty() ? llm::FromTrace(trace.model()) : llm::FindModel(run.model);
+  out.whole = run.model.empty() ? impl_->InTrace([&] { return llm::FromTrace(trace.model()); })
+                                : llm::FindModel(run.model);
   const llm::Model model = llm::Shard(out.whole, run.tensor_parallel);
   if (run.context == 0) run.context = trace.prompt_tokens();
   if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");

@@ -206,6 +206,10 @@ TEST_F(Cli, ADamagedTraceIsUsedUnlessStrict) {
   EXPECT_THAT(lenient.out, HasSubstr("truncated"));
   EXPECT_THAT(Run("info cut.kvt").out, HasSubstr("Problems"));
   ExpectFails("predict cut.kvt --method freekv --strict", 1, "cut.kvt");
+  // What is left is too little: the error says why.
+  std::ofstream(folder() / "stump.kvt", std::ios::binary) << bytes.substr(0, 2000);
+  ExpectFails("predict stump.kvt --method freekv --budget 1280", 1,
+              "stump.kvt, trace: no layer has both queries and keys (truncated after chunk");
   ExpectFails("info cut.kvt --strict", 1, "cut.kvt");
 }
 
