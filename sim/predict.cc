@@ -87,57 +87,66 @@ std::pair<Quantiles, std::vector<Quantiles>> SampleSteps(
 }  // namespace
 
 struct Predictor::Impl {
+  struct Replayed {
+    std::shared_ptr<const traces::AccessLog> log;
+    std::vector<std::string> problems;  // of the trace, found on the way
+  };
+
   std::filesystem::path path;
   Options options;
   traces::ReadReport report;
   traces::proto::TraceInfo info;
   std::optional<LogCache> cache;
   std::mutex mutex;  // guards what follows
-  std::map<std::string, std::shared_ptr<const traces::AccessLog>> logs;
+  std::map<std::string, Replayed> logs;
 
-  // Calls what uses the trace; an error then names the file, and what is wrong with it if anything.
+  // Calls what uses the trace; an error then names the file, and what reading it found wrong.
   template <class Use>
-  auto InTrace(Use use) const {
+  auto InTrace(const traces::ReadReport& found, Use use) const {
     try {
       return use();
     } catch (const Error& error) {
       if (error.usage()) throw;
       std::string problem = error.problem();
-      if (!report.problems.empty()) problem += fmt::format(" ({})", report.problems.front());
+      if (!found.problems.empty()) problem += fmt::format(" ({})", found.problems.front());
       throw Error(std::move(problem), fmt::format("{}, {}", path.string(), error.where()),
                   error.remedy());
     }
   }
 
-  std::shared_ptr<const traces::AccessLog> Log(const std::string& name,
-                                               const methods::Method& method,
-                                               const std::stop_token& stop) {
-    if (!method.NewPolicy()) return nullptr;
+  Replayed Log(const std::string& name, const methods::Method& method,
+               const std::stop_token& stop) {
+    if (!method.NewPolicy()) return {nullptr, report.problems};
     const auto params = method.Params(/*only_selection=*/true);
     std::string key = name;
     for (const auto& [param, value] : params) key += fmt::format("\n{}={}", param, value);
     const std::lock_guard lock(mutex);
     StopIfAsked(stop);
-    auto& log = logs[key];
-    if (!log && cache) log = cache->Load(name, params);
-    if (!log) {
-      // Read anew for each replay, which takes far longer than that, and not held meanwhile.
-      traces::ReadOptions read;
-      read.strict = options.strict;
-      const traces::Trace tensors = traces::ReadTrace(path, read);
-      const auto progress = [this, &name, &stop](double share) {
-        StopIfAsked(stop);
-        if (options.progress) options.progress("replaying " + name, share);
-      };
-      // While this thread holds the lock it must not take up other work, which may want the lock.
-      tbb::this_task_arena::isolate([&] {
-        log = std::make_shared<const traces::AccessLog>(InTrace([&] {
-          return methods::Replay(tensors, report.content_hash, name, method, progress);
-        }));
-      });
-      if (cache) cache->Store(*log);
-    }
-    return log;
+    Replayed& known = logs[key];
+    if (known.log) return known;
+    known.problems = report.problems;
+    if (cache) known.log = cache->Load(name, params);
+    if (known.log) return known;
+
+    // Read anew for each replay, which takes far longer than that, and not held meanwhile.
+    traces::ReadOptions read;
+    read.strict = options.strict;
+    traces::ReadReport found;
+    const traces::Trace tensors = traces::ReadTrace(path, read, &found);
+    const auto progress = [this, &name, &stop](double share) {
+      StopIfAsked(stop);
+      if (options.progress) options.progress("replaying " + name, share);
+    };
+    // While this thread holds the lock it must not take up other work, which may want the lock.
+    tbb::this_task_arena::isolate([&] {
+      known.log = std::make_shared<const traces::AccessLog>(InTrace(found, [&] {
+        return methods::Replay(tensors, found.content_hash, name, method, progress);
+      }));
+    });
+    known.problems = found.problems;
+    // Damaged tensors have the hash of their own that a next run does not know before reading them.
+    if (cache && found.content_hash == report.content_hash) cache->Store(*known.log);
+    return known;
   }
 };
 
@@ -161,7 +170,7 @@ const traces::ReadReport& Predictor::report() const { return impl_->report; }
 std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& request,
                                                         const std::stop_token& stop) {
   const methods::NamedMethod named = methods::MakeMethod(request.method, request.params);
-  return impl_->Log(named.info->name, *named.method, stop);
+  return impl_->Log(named.info->name, *named.method, stop).log;
 }
 
 PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop) {
@@ -170,15 +179,18 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   PreparedRun out;
   out.method = methods::MakeMethod(run.method, run.params);
   const methods::Method& method = *out.method.method;
-  out.whole = run.model.empty() ? impl_->InTrace([&] { return llm::FromTrace(trace.model()); })
-                                : llm::FindModel(run.model);
+  out.whole = run.model.empty()
+                  ? impl_->InTrace(report(), [&] { return llm::FromTrace(trace.model()); })
+                  : llm::FindModel(run.model);
   const llm::Model model = llm::Shard(out.whole, run.tensor_parallel);
   if (run.context == 0) run.context = trace.prompt_tokens();
   if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");
   if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
   method.Check(model, run.context);
 
-  out.log = impl_->Log(out.method.info->name, method, stop);
+  Impl::Replayed replayed = impl_->Log(out.method.info->name, method, stop);
+  out.log = std::move(replayed.log);
+  out.problems = std::move(replayed.problems);
   const auto traced = static_cast<int32_t>(out.log ? out.log->steps : trace.decode_steps());
   if (run.steps == 0) run.steps = traced;
   if (run.steps < 1) {
@@ -298,7 +310,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   for (const std::string& changed : machine.overrides) {
     out.notes.push_back("overridden: " + changed);
   }
-  for (const std::string& problem : report().problems) out.notes.push_back(problem);
+  out.notes.insert(out.notes.end(), prepared.problems.begin(), prepared.problems.end());
   if (timeline) {
     timeline->title = fmt::format("{}, {}, {}, context {}, batch {}", run.method, out.model.title,
                                   machine.title, run.context, run.batch);
