@@ -8,7 +8,6 @@
 #include <random>
 #include <span>
 #include <stdexcept>
-#include <unordered_map>
 #include <utility>
 
 #include "models/plan/events.h"
@@ -54,25 +53,12 @@ struct OpLists {
   }
 };
 
-struct WorkHash {
-  size_t operator()(const plan::Work& work) const {
-    const plan::WorkCounts counts = plan::Count(work);
-    size_t hash = work.index();
-    for (const Bytes bytes : {counts.device_read, counts.device_written, counts.link_h2d,
-                              counts.link_d2h, counts.host_memory}) {
-      hash = 31 * hash + std::hash<Bytes>()(bytes);
-    }
-    return hash;
-  }
-};
-
 }  // namespace
 
-// What every run of a plan needs, computed once. A plan repeats little distinct work: its cost is
-// found and held once, which leaves memory for the rest and the caches to the event loop.
+// What every run of a plan needs, computed once.
 struct Simulation::Compiled {
-  std::vector<OpCost> costs;
-  std::vector<uint32_t> cost_of;         // by op: index in costs
+  const plan::OpTable& ops;
+  std::vector<OpCost> costs;             // by distinct work
   std::vector<std::vector<OpId>> calls;  // by host lane: stream ops that it issues and its own work
   std::vector<std::vector<OpId>> queue;  // by stream lane
   std::vector<Gap> gap;                  // by op: between the lane's previous op and this one
@@ -81,22 +67,23 @@ struct Simulation::Compiled {
   OpLists dependents;
 
   Compiled(const plan::Plan& plan, const hardware::CostModel& model);
-  const OpCost& Cost(OpId id) const { return costs[cost_of[At(id)]]; }
+  const OpCost& Cost(OpId id) const { return costs[ops.WorkOf(At(id))]; }
 };
 
-Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel& model) {
-  const size_t ops = plan.ops.size();
+Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel& model)
+    : ops(plan.ops) {
+  const size_t count = ops.size();
+  costs.reserve(ops.works().size());
+  for (const plan::Work& work : ops.works()) costs.push_back(model.Cost(work));
   recorded = plan::FindEvents(plan).recorded;
-  std::unordered_map<plan::Work, uint32_t, WorkHash> index;
-  cost_of.reserve(ops);
-  gap.assign(ops, Gap::kNone);
-  previous_call.assign(ops, OpId::kNone);
+  gap.assign(count, Gap::kNone);
+  previous_call.assign(count, OpId::kNone);
   calls.resize(plan.lanes.size());
   queue.resize(plan.lanes.size());
-  dependents.begin.assign(ops + 1, 0);
+  dependents.begin.assign(count + 1, 0);
 
   std::vector<size_t> calls_of(plan.lanes.size()), queued_on(plan.lanes.size());
-  for (const plan::Op& op : plan.ops) {
+  for (const plan::Op& op : ops) {
     ++calls_of[At(op.issuer)];
     if (!IsHostWork(op)) ++queued_on[At(op.lane)];
   }
@@ -105,13 +92,9 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
     queue[lane].reserve(queued_on[lane]);
   }
 
-  for (size_t i = 0; i < ops; ++i) {
-    const plan::Op& op = plan.ops[i];
+  for (size_t i = 0; i < count; ++i) {
+    const plan::Op& op = ops[i];
     const OpId id{static_cast<int32_t>(i)};
-    const auto [at, fresh] = index.emplace(op.work, static_cast<uint32_t>(costs.size()));
-    if (fresh) costs.push_back(model.Cost(op.work));
-    cost_of.push_back(at->second);
-
     auto& issued = calls[At(op.issuer)];
     if (!issued.empty()) previous_call[i] = issued.back();
     issued.push_back(id);
@@ -130,11 +113,11 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
     }
     for (OpId wait : plan.Waits(op)) ++dependents.begin[At(wait) + 1];
   }
-  for (size_t i = 0; i < ops; ++i) dependents.begin[i + 1] += dependents.begin[i];
-  dependents.ids.resize(dependents.begin[ops]);
+  for (size_t i = 0; i < count; ++i) dependents.begin[i + 1] += dependents.begin[i];
+  dependents.ids.resize(dependents.begin[count]);
   std::vector<uint32_t> fill(dependents.begin.begin(), dependents.begin.end() - 1);
-  for (size_t i = 0; i < ops; ++i) {
-    for (OpId wait : plan.Waits(plan.ops[i])) {
+  for (size_t i = 0; i < count; ++i) {
+    for (OpId wait : plan.Waits(ops[i])) {
       dependents.ids[fill[At(wait)]++] = OpId{static_cast<int32_t>(i)};
     }
   }
@@ -164,14 +147,13 @@ class EventLoop {
     const size_t ops = plan.ops.size();
     out_.start.resize(ops);
     out_.end.resize(ops);
-    out_.call_start.resize(ops);
     out_.call_end.resize(ops);
     out_.cause.resize(ops);
-    earliest_.assign(ops, 0);
     missing_.resize(ops);
     for (size_t i = 0; i < ops; ++i) {
       // A stream op also waits for its own call.
-      missing_[i] = plan.ops[i].waits_count + (IsHostWork(plan.ops[i]) ? 0 : 1);
+      const plan::Op& op = plan.ops[i];
+      missing_[i] = static_cast<uint16_t>(op.waits_count + (IsHostWork(op) ? 0 : 1));
     }
   }
 
@@ -261,10 +243,12 @@ class EventLoop {
   }
   Server& ServerOf(const OpCost& cost) { return servers_[static_cast<size_t>(cost.engine)]; }
 
+  /// Until an op starts, its start says how long it has been held back.
+  int64_t Earliest(OpId id) const { return out_.start[At(id)].count(); }
   /// The op cannot start before `time`; remembers what holds it back longest.
   void HoldBack(OpId id, int64_t time, Cause cause) {
-    if (time < earliest_[At(id)]) return;
-    earliest_[At(id)] = time;
+    if (time < Earliest(id)) return;
+    out_.start[At(id)] = Picoseconds(time);
     out_.cause[At(id)] = cause;
   }
 
@@ -304,7 +288,6 @@ class EventLoop {
       first += switched + (cold > 0 ? latency_.cold_call.count() : 0);
       all += switched + cold * latency_.cold_call.count();
     }
-    out_.call_start[At(id)] = Picoseconds(host.free_at);
     out_.call_end[At(id)] = Picoseconds(host.free_at + all);
     const bool copy = std::holds_alternative<plan::Copy>(op.work);
     const Picoseconds latency = copy ? latency_.copy_launch : latency_.launch;
@@ -320,11 +303,11 @@ class EventLoop {
     const int64_t begin = host.free_at;
     const OpId previous = compiled_.previous_call[At(id)];
     HoldBack(id, begin, {previous == OpId::kNone ? CauseKind::kNone : CauseKind::kLane, previous});
-    out_.start[At(id)] = out_.call_start[At(id)] = Picoseconds(begin);
+    event_[lane] = Earliest(id) + cost.host.count() + Stretch(cost.fixed, id);
+    out_.start[At(id)] = Picoseconds(begin);
     host.current = id;
     host.cost = &cost;
     host.phase = Phase::kFixed;
-    event_[lane] = earliest_[At(id)] + cost.host.count() + Stretch(cost.fixed, id);
   }
 
   /// One of the things that the op waits for is done or known.
@@ -355,7 +338,7 @@ class EventLoop {
     stream.current = id;
     stream.cost = &compiled_.Cost(id);
     stream.phase = Phase::kArrival;
-    event_[lane] = earliest_[At(id)];
+    event_[lane] = Earliest(id);
   }
 
   /// What the waits of an op and the event behind the one before take of the stream. Inside a graph
@@ -602,8 +585,7 @@ class EventLoop {
   std::array<Server, 3> servers_;  // by hardware::Engine
   std::vector<Background> background_;
   double memory_share_ = 0;  // of the device memory that flows take
-  std::vector<int64_t> earliest_;  // by op
-  std::vector<uint32_t> missing_;  // by op: waits and own call not yet done
+  std::vector<uint16_t> missing_;  // by op: waits and own call not yet done
   int64_t now_ = 0;
   size_t done_ = 0;
   Execution out_;
@@ -641,5 +623,10 @@ Execution Simulation::Sample(uint64_t seed) const {
 const hardware::OpCost& Simulation::Cost(OpId id) const { return compiled_->Cost(id); }
 
 OpId Simulation::PreviousCall(OpId id) const { return compiled_->previous_call[At(id)]; }
+
+Picoseconds Simulation::CallStart(OpId id, const Execution& execution) const {
+  const OpId previous = PreviousCall(id);
+  return previous == OpId::kNone ? Picoseconds{0} : execution.call_end[At(previous)];
+}
 
 }  // namespace stallcast::sim

@@ -28,8 +28,7 @@ struct Cause {
 /// When everything happened, by op id. Times count from the start of the plan.
 struct Execution {
   std::vector<Picoseconds> start, end;  ///< on the op's lane
-  std::vector<Picoseconds> call_start,
-      call_end;  ///< of the host call; equal to start, end for host work
+  std::vector<Picoseconds> call_end;    ///< of the host call; equal to end for host work
   std::vector<Cause> cause;
   Picoseconds end_of_all{0};
 };
@@ -65,6 +64,8 @@ class Simulation {
   const hardware::OpCost& Cost(plan::OpId id) const;
   /// The call or host op that the issuing thread did before `id`'s, or kNone.
   plan::OpId PreviousCall(plan::OpId id) const;
+  /// When `id`'s call, or host work, began: as soon as the one before had ended.
+  Picoseconds CallStart(plan::OpId id, const Execution& execution) const;
 
   struct Compiled;
 

@@ -87,13 +87,32 @@ std::pair<Quantiles, std::vector<Quantiles>> SampleSteps(
 }  // namespace
 
 struct Predictor::Impl {
+  struct Replayed {
+    std::shared_ptr<const traces::AccessLog> log;
+    std::vector<std::string> problems;  // of the trace, found on the way
+  };
+
   std::filesystem::path path;
   Options options;
   traces::ReadReport report;
   traces::proto::TraceInfo info;
   std::optional<LogCache> cache;
   std::mutex mutex;  // guards what follows
-  std::map<std::string, std::shared_ptr<const traces::AccessLog>> logs;
+  std::map<std::string, Replayed> logs;
+
+  // Calls what uses the trace; an error then names the file, and what reading it found wrong.
+  template <class Use>
+  auto InTrace(const traces::ReadReport& found, Use use) const {
+    try {
+      return use();
+    } catch (const Error& error) {
+      if (error.usage()) throw;
+      std::string problem = error.problem();
+      if (!found.problems.empty()) problem += fmt::format(" ({})", found.problems.front());
+      throw Error(std::move(problem), fmt::format("{}, {}", path.string(), error.where()),
+                  error.remedy());
+    }
+  }
 
   // Query heads a KV head of the trace; 0: it does not say.
   int32_t TracedGroup() const {
@@ -101,38 +120,43 @@ struct Predictor::Impl {
     return model.kv_heads() > 0 ? model.query_heads() / model.kv_heads() : 0;
   }
 
-  std::shared_ptr<const traces::AccessLog> Log(const std::string& name,
-                                               const methods::Method& method,
-                                               int32_t group, const std::stop_token& stop) {
-    if (!method.NewPolicy()) return nullptr;
+  // `group`: query heads a KV head of the model; 0: the trace's.
+  Replayed Log(const std::string& name, const methods::Method& method, int32_t group,
+               const std::stop_token& stop) {
+    if (!method.NewPolicy()) return {nullptr, report.problems};
     auto params = method.Params(/*only_selection=*/true);
-    const int32_t traced_group = TracedGroup();
-    if (group == traced_group || traced_group == 0) group = 0;
+    if (group == TracedGroup() || TracedGroup() == 0) group = 0;
     if (group > 0) params[methods::kGroupParam] = std::to_string(group);
     std::string key = name;
     for (const auto& [param, value] : params) key += fmt::format("\n{}={}", param, value);
     const std::lock_guard lock(mutex);
     StopIfAsked(stop);
-    auto& log = logs[key];
-    if (!log && cache) log = cache->Load(name, params);
-    if (!log) {
-      // Read anew for each replay, which takes far longer than that, and not held meanwhile.
-      traces::ReadOptions read;
-      read.strict = options.strict;
-      const traces::Trace tensors = traces::ReadTrace(path, read);
-      const auto progress = [this, &name, &stop](double share) {
-        StopIfAsked(stop);
-        if (options.progress) options.progress("replaying " + name, share);
-      };
-      // While this thread holds the lock it must not take up other work, which may want the lock.
-      tbb::this_task_arena::isolate([&] {
-        log = std::make_shared<const traces::AccessLog>(
-            methods::Replay(
-            tensors, report.content_hash, name, method, {.group = group, .progress = progress}));
-      });
-      if (cache) cache->Store(*log);
-    }
-    return log;
+    Replayed& known = logs[key];
+    if (known.log) return known;
+    known.problems = report.problems;
+    if (cache) known.log = cache->Load(name, params);
+    if (known.log) return known;
+
+    // Read anew for each replay, which takes far longer than that, and not held meanwhile.
+    traces::ReadOptions read;
+    read.strict = options.strict;
+    traces::ReadReport found;
+    const traces::Trace tensors = traces::ReadTrace(path, read, &found);
+    const auto progress = [this, &name, &stop](double share) {
+      StopIfAsked(stop);
+      if (options.progress) options.progress("replaying " + name, share);
+    };
+    // While this thread holds the lock it must not take up other work, which may want the lock.
+    tbb::this_task_arena::isolate([&] {
+      known.log = std::make_shared<const traces::AccessLog>(InTrace(found, [&] {
+        return methods::Replay(tensors, found.content_hash, name, method,
+                               {.group = group, .progress = progress});
+      }));
+    });
+    known.problems = found.problems;
+    // Damaged tensors have the hash of their own that a next run does not know before reading them.
+    if (cache && found.content_hash == report.content_hash) cache->Store(*known.log);
+    return known;
   }
 };
 
@@ -157,7 +181,7 @@ std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& re
                                                         const std::stop_token& stop) {
   const methods::NamedMethod named = methods::MakeMethod(request.method, request.params);
   const int32_t group = request.model.empty() ? 0 : llm::FindModel(request.model).group();
-  return impl_->Log(named.info->name, *named.method, group, stop);
+  return impl_->Log(named.info->name, *named.method, group, stop).log;
 }
 
 PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop) {
@@ -166,14 +190,18 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   PreparedRun out;
   out.method = methods::MakeMethod(run.method, run.params);
   const methods::Method& method = *out.method.method;
-  out.whole = run.model.empty() ? llm::FromTrace(trace.model()) : llm::FindModel(run.model);
+  out.whole = run.model.empty()
+                  ? impl_->InTrace(report(), [&] { return llm::FromTrace(trace.model()); })
+                  : llm::FindModel(run.model);
   const llm::Model model = llm::Shard(out.whole, run.tensor_parallel);
   if (run.context == 0) run.context = trace.prompt_tokens();
   if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");
   if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
   method.Check(model, run.context);
 
-  out.log = impl_->Log(out.method.info->name, method, model.group(), stop);
+  Impl::Replayed replayed = impl_->Log(out.method.info->name, method, model.group(), stop);
+  out.log = std::move(replayed.log);
+  out.problems = std::move(replayed.problems);
   if (out.log && out.log->params.contains(methods::kGroupParam)) {
     out.notes.push_back(fmt::format(
         "projected: {} query heads share a KV head, from the trace's {} by index, repeated",
@@ -298,7 +326,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   for (const std::string& changed : machine.overrides) {
     out.notes.push_back("overridden: " + changed);
   }
-  for (const std::string& problem : report().problems) out.notes.push_back(problem);
+  out.notes.insert(out.notes.end(), prepared.problems.begin(), prepared.problems.end());
   if (timeline) {
     timeline->title = fmt::format("{}, {}, {}, context {}, batch {}", run.method, out.model.title,
                                   machine.title, run.context, run.batch);

@@ -91,7 +91,7 @@ class Coster {
         cost.engine_start = Time(pieces * start);
         cost.crowded = Time(pieces * profile_.copy_crowded_piece);
         cost.last_piece = Time(start + piece / cost.rate);
-        if (copy.pieces == 0) return {};
+        if (copy.pieces == 0) return NoCall();
         break;
       case plan::CopyPath::kBatched: {
         const double large = std::max(piece, profile_.copy_inline_below);
@@ -159,6 +159,12 @@ class Coster {
   }
 
  private:
+  static OpCost NoCall() {
+    OpCost cost;
+    cost.calls = 0;
+    return cost;
+  }
+
   OpCost Launched() const {
     OpCost cost;
     const double call = fit_.host_s > 0
