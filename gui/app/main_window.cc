@@ -367,8 +367,9 @@ void MainWindow::Match(const Model& predicted, const Model& measured) {
   if (matched_ == std::array{predicted, measured}) return;
   matched_ = {predicted, measured};
   matching_ = true;
-  match_job_.Run([this, ticket = ++match_ticket_, predicted, measured](const std::stop_token&) {
-    const auto pair = TimelinePair::Make({predicted}, {measured});
+  match_job_.Run([this, ticket = ++match_ticket_, predicted, measured,
+                  before = timeline_->pair()](const std::stop_token&) {
+    const auto pair = TimelinePair::Make({predicted}, {measured}, before.get());
     QMetaObject::invokeMethod(
         this,
         [this, ticket, pair] {
@@ -376,6 +377,7 @@ void MainWindow::Match(const Model& predicted, const Model& measured) {
           matching_ = false;
           timeline_->SetPair(pair);
           ShowGhost();
+          ShowTruth();
           if (predicted_ || !trace_ || result_) RestoreView();
         },
         Qt::QueuedConnection);
@@ -431,6 +433,7 @@ void MainWindow::ShowTruth() {
       }
     }
   }
+  if (const auto& pair = timeline_->pair()) truths.AddMatching(*pair);
   truth_->Show(truths.List());
 }
 

@@ -97,6 +97,11 @@ OpDetails Describe(const TimelinePair& pair, OpRef op) {
   if (!twin) return details;
   details.twin = FactsOf(*pair.model(twin->side), *twin);
   const bool predicted = op.side == Side::kPredicted;
+  OpFacts& measured = predicted ? *details.twin : details.op;
+  if (measured.bytes == 0 && pair.unlike() == 0) {
+    measured.bytes = (predicted ? details.op : *details.twin).bytes;
+    measured.planned_bytes = measured.bytes > 0;
+  }
   const sim::TimePair pair_of{{predicted ? details.op.duration : details.twin->duration},
                               {predicted ? details.twin->duration : details.op.duration}};
   details.residual = pair_of.residual();

@@ -137,6 +137,7 @@ class Drawing {
   struct Job {
     const LaneBox* lane;
     const LaneRow* row;
+    int32_t track = -1;
     std::vector<Bar> bars;
   };
 
@@ -149,7 +150,9 @@ class Drawing {
     std::vector<Job> jobs;
     for (const LaneBox& lane : layout_.lanes) {
       for (const LaneRow& row : lane.rows) {
-        if (!row.shown.empty()) jobs.push_back({&lane, &row, {}});
+        for (int32_t k = 0; k < row.tracks && !row.shown.empty(); ++k) {
+          jobs.push_back({&lane, &row, row.track + k, {}});
+        }
       }
     }
     ParallelFor(std::ssize(jobs), [&](int, int64_t i) {
@@ -157,13 +160,13 @@ class Drawing {
       const TimelineModel& model = *in_.pair->model(job.lane->side);
       switch (job.row->kind) {
         case LaneRow::Kind::kOps:
-          job.bars = BarsOf(model.Ops(job.row->track), columns[Index(job.lane->side)]);
+          job.bars = BarsOf(model.Ops(job.track), columns[Index(job.lane->side)]);
           break;
         case LaneRow::Kind::kExposed:
           job.bars = BarsOf(model.ExposureTrack(job.lane->lane), columns[Index(job.lane->side)]);
           break;
         case LaneRow::Kind::kGhost:
-          job.bars = BarsOf(in_.ghost->Ops(job.row->track), columns[2]);
+          job.bars = BarsOf(in_.ghost->Ops(job.track), columns[2]);
           break;
       }
     });
@@ -203,7 +206,7 @@ class Drawing {
     for (const LaneRow& row : lane.rows) {
       // A row cut by scrolling has no room for a text.
       if (row.shown != row.box) continue;
-      const Box box{Px(8), row.box.y0, layout_.chart_x0 - Px(6), row.box.y1};
+      const Box box{Px(kFoldMark), row.box.y0, layout_.chart_x0 - Px(6), row.box.y1};
       if (row.kind == LaneRow::Kind::kGhost) {
         if (box.height() >= in_.measure->Height(TextStyle::kSmall)) {
           AddLabel(box, QStringLiteral("before"), TextStyle::kSmall, {Kind::kMuted},
@@ -213,7 +216,13 @@ class Drawing {
         AddLabel(box, QStringLiteral("waits for"), TextStyle::kSmall, {Kind::kMuted},
                  Label::Align::kRight);
       } else if (row.kind == LaneRow::Kind::kOps && !named) {
-        AddLabel(box, Text(of.name), TextStyle::kNormal, {Kind::kText});
+        out().labels.push_back({{Px(5), box.y0, box.x0, box.y1},
+                                lane.folded ? QStringLiteral("▸") : QStringLiteral("▾"),
+                                TextStyle::kSmall,
+                                {Kind::kMuted},
+                                Label::Align::kLeft});
+        AddLabel(box, Text(of.name), lane.folded ? TextStyle::kSmall : TextStyle::kNormal,
+                 {Kind::kText});
         named = true;
       }
     }
@@ -236,15 +245,18 @@ class Drawing {
     const Side side = job.lane->side;
     const LaneRow& row = *job.row;
     const bool ghost = row.kind == LaneRow::Kind::kGhost;
-    if (row.kind == LaneRow::Kind::kOps) out().fills.push_back({row.shown, {Kind::kLane}});
-    if (!ghost) Slack(side, row.shown);
+    const bool first = job.track == row.track;
+    if (row.kind == LaneRow::Kind::kOps && first) {
+      out().fills.push_back({row.shown, {Kind::kLane}});
+    }
+    if (!ghost && first) Slack(side, row.shown);
     int64_t offset = 0;
     BarShape::Kind kind = BarShape::Kind::kOp;
     const TimelineModel& model = *in_.pair->model(side);
     if (row.kind == LaneRow::Kind::kOps) {
-      offset = model.Ops(row.track).first_row();
+      offset = model.Ops(job.track).first_row();
     } else if (ghost) {
-      offset = in_.ghost->Ops(row.track).first_row();
+      offset = in_.ghost->Ops(job.track).first_row();
       kind = BarShape::Kind::kGhost;
     } else {
       offset = model.ExposureTrack(job.lane->lane).first_row();
@@ -267,7 +279,8 @@ class Drawing {
       shape.ink = ops ? InkOf(side, bar.role, shape.first, shape.last) : Ink::Role(bar.role);
       shape.dimmed = ops && Dimmed(side, shape.first, shape.last);
       out().bars.push_back(shape);
-      if (!shape.merged && !ghost && row.shown == row.box && shape.box.width() >= Px(kLeastLabel)) {
+      const bool room = row.tracks == 1 && row.shown == row.box && shape.box.width() >= Px(kLeastLabel);
+      if (!shape.merged && !ghost && room) {
         BarLabel(shape, model);
       }
     }
@@ -287,7 +300,7 @@ class Drawing {
             : shape.ink.kind == Kind::kResidual ? Ink{Kind::kOnResidual, shape.ink.value}
                                                 : Ink{Kind::kText};
       if (shape.dimmed) ink = {Kind::kMuted};
-      name = Text(model.NameOf(shape.first));
+      name = ShortName(model.NameOf(shape.first));
       time = TimeText(model.timeline().duration[static_cast<size_t>(shape.first)]);
     } else {
       const Exposure exposure = model.exposure(shape.first);

@@ -21,7 +21,7 @@ namespace {
 
 // Logical pixels.
 constexpr int kDragDistance = 4, kSnapDistance = 8, kSearchHeight = 32;
-constexpr int kLeastHeader = 90, kMostHeader = 190;
+constexpr int kLeastHeader = 106, kMostHeader = 200;
 constexpr int kSearchDelayMilliseconds = 150;
 // Nothing is smaller than a picosecond; a column shows at least this many.
 constexpr int64_t kLeastPerColumn = 10;
@@ -239,6 +239,17 @@ void TimelineView::Impl::TogglePin(const LaneKey& key) {
   ChangeTo(next, pinned ? tr("unpin lane") : tr("pin lane"));
 }
 
+void TimelineView::Impl::ToggleFold(const LaneKey& key) {
+  ViewState next = state_;
+  const bool folded = next.folded.erase(key) > 0;
+  if (!folded) next.folded.insert(key);
+  ChangeTo(next, folded ? tr("unfold lane") : tr("fold lane"));
+}
+
+LaneKey TimelineView::Impl::KeyOf(Side side, int32_t lane) const {
+  return {side, pair_->model(side)->timeline().lanes[static_cast<size_t>(lane)].name};
+}
+
 void TimelineView::Impl::OpenSearch() {
   search_->setText(state_.filter);
   search_->show();
@@ -362,7 +373,8 @@ void TimelineView::Impl::FinishArea() {
   for (const LaneBox& lane : layout_.lanes) {
     for (const LaneRow& row : lane.rows) {
       if (row.kind == LaneRow::Kind::kOps && row.shown.Overlaps(box)) {
-        tracks[static_cast<size_t>(lane.side)].push_back(row.track);
+        auto& touched = tracks[static_cast<size_t>(lane.side)];
+        for (int32_t k = 0; k < row.tracks; ++k) touched.push_back(row.track + k);
       }
     }
   }
@@ -421,6 +433,7 @@ void TimelineView::Impl::EnsureScene() {
   layout.pair = pair_.get();
   layout.ghost = ghost_.get();
   layout.pins = state_.pins;
+  layout.folded = state_.folded;
   layout.scroll = scroll_;
   layout.width = static_cast<int>(std::lround(view_->width() * scale()));
   layout.height = static_cast<int>(std::lround(view_->height() * scale()));
@@ -434,7 +447,7 @@ void TimelineView::Impl::EnsureScene() {
       if (model.lanes()[l].rows == 0) continue;
       names =
           std::max(names, fonts_->Width(Text(model.timeline().lanes[l].name), TextStyle::kNormal) +
-                              static_cast<int>(18 * scale()));
+                              static_cast<int>((kFoldMark + 10) * scale()));
     }
   }
   layout.header_width = std::min(names, static_cast<int>(kMostHeader * scale()));
@@ -612,6 +625,11 @@ void TimelineView::Impl::Release(QMouseEvent* event) {
       SetFilter(state_.filter == words ? QString() : words);
       return;
     }
+    for (const LaneBox& lane : layout_.lanes) {
+      if (!lane.fold_mark.Contains(at.x(), at.y())) continue;
+      ToggleFold(KeyOf(lane.side, lane.lane));
+      return;
+    }
     const Hit hit = HitAt(scene_.frame, at.x(), at.y());
     if (hit.kind == Hit::Kind::kOp) {
       Select(OpRef{hit.side, hit.first}, false);
@@ -633,8 +651,13 @@ void TimelineView::Impl::DoubleClick(QMouseEvent* event) {
   const QPoint at = DevicePoint(event->position());
   const Hit hit = HitAt(scene_.frame, at.x(), at.y());
   if (at.x() < layout_.chart_x0) {
-    cursor_ = at;
-    if (layout_.LaneAt(at.x(), at.y()) != nullptr) PinLane();
+    const LaneBox* lane = layout_.LaneAt(at.x(), at.y());
+    // The second click on a triangle is as the first.
+    if (lane != nullptr && lane->fold_mark.Contains(at.x(), at.y())) {
+      ToggleFold(KeyOf(lane->side, lane->lane));
+    } else if (lane != nullptr) {
+      TogglePin(KeyOf(lane->side, lane->lane));
+    }
   } else if (hit.kind == Hit::Kind::kOp) {
     Select(OpRef{hit.side, hit.first}, false);
     ShowSelection();
@@ -692,7 +715,7 @@ TimelineView::TimelineView(QWidget* parent) : QWidget(parent) {
 TimelineView::~TimelineView() = default;
 
 void TimelineView::SetSides(sim::Predicted<Model> predicted, sim::Measured<Model> measured) {
-  SetPair(TimelinePair::Make(std::move(predicted), std::move(measured)));
+  SetPair(TimelinePair::Make(std::move(predicted), std::move(measured), pair().get()));
 }
 
 void TimelineView::SetPair(std::shared_ptr<const TimelinePair> pair) {
@@ -703,11 +726,7 @@ const std::shared_ptr<const TimelinePair>& TimelineView::pair() const { return i
 
 void TimelineView::SetGhost(Model former) { impl_->SetGhost(std::move(former)); }
 
-void TimelineView::AlignByRange(const QString& name) {
-  ViewState next = impl_->state();
-  next.align_by = name;
-  impl_->ChangeTo(next, name.isEmpty() ? tr("align by step") : tr("align by range"));
-}
+void TimelineView::AlignByRange(const QString& name) { impl_->AlignByRange(name); }
 
 const Alignment& TimelineView::alignment() const { return impl_->alignment_; }
 const QList<TimelineView::Menu>& TimelineView::Commands() const { return impl_->menus_; }

@@ -5,6 +5,7 @@
 #include <QUndoStack>
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <tuple>
 
 #include "gui/timeline/view_impl.h"
@@ -58,10 +59,19 @@ void TimelineView::Impl::MakeCommands() {
   add("pin_lane", tr("&Pin Lane"), {Qt::Key_P},
       tr("Keeps the lane under the cursor (or of the selected op) beside the axis"),
       &Impl::PinLane);
+  add("fold_lane", tr("Fold Lan&e"), {Qt::Key_C},
+      tr("Folds the lane under the cursor (or of the selected op) into one row, or unfolds it"),
+      &Impl::FoldLane);
+  add("unfold_all", tr("&Unfold All Lanes"), {QKeySequence(Qt::SHIFT | Qt::Key_C)},
+      tr("Shows every lane whole"), &Impl::UnfoldAll);
   separate();
-  stack_action(undo_.createUndoAction(view_, tr("&Undo View Change:")), "undo_view",
+  add("align_by_range", tr("Align by Ra&nge…"), {Qt::Key_L},
+      tr("Lays both sides out by the ranges of a name (NVTX, say) instead of by step"),
+      &Impl::AskForRange);
+  separate();
+  stack_action(undo_.createUndoAction(view_, tr("Un&do View Change:")), "undo_view",
                QKeySequence(Qt::CTRL | Qt::Key_Z), tr("Goes back to what was shown before"));
-  stack_action(undo_.createRedoAction(view_, tr("Red&o View Change:")), "redo_view",
+  stack_action(undo_.createRedoAction(view_, tr("Redo &View Change:")), "redo_view",
                QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_Z), tr("Takes back the last undo"));
 
   menus_.append({tr("Go"), {}});
@@ -73,7 +83,7 @@ void TimelineView::Impl::MakeCommands() {
       &Impl::GoToTwin);
   add("go_cause", tr("What It &Waited For"), {Qt::Key_B},
       tr("Selects the op whose end let the selected one start"), &Impl::GoToCause);
-  add("worst_residual", tr("Next &Worst Residual"), {Qt::Key_E},
+  add("worst_residual", tr("Next Wo&rst Residual"), {Qt::Key_E},
       tr("Selects the visible op whose prediction is off by most; again: the next"),
       &Impl::WorstResidual);
   separate();
@@ -175,17 +185,86 @@ void TimelineView::Impl::ClearFilter() {
   Invalidate();
 }
 
+// Under the cursor, or else of the selected op.
+std::optional<LaneKey> TimelineView::Impl::LaneAtHand() const {
+  if (const LaneBox* lane = layout_.LaneAt(cursor_.x(), cursor_.y())) {
+    return KeyOf(lane->side, lane->lane);
+  }
+  if (!selected_) return std::nullopt;
+  const traces::Timeline& t = pair_->model(selected_->side)->timeline();
+  return KeyOf(selected_->side, t.lane[static_cast<size_t>(selected_->row)]);
+}
+
 void TimelineView::Impl::PinLane() {
-  const LaneBox* lane = layout_.LaneAt(cursor_.x(), cursor_.y());
-  if (lane != nullptr) {
-    const auto& of = pair_->model(lane->side)->timeline().lanes[static_cast<size_t>(lane->lane)];
-    TogglePin({lane->side, of.name});
-  } else if (selected_) {
-    const traces::Timeline& t = pair_->model(selected_->side)->timeline();
-    TogglePin({selected_->side, t.lanes[t.lane[static_cast<size_t>(selected_->row)]].name});
+  if (const auto lane = LaneAtHand()) {
+    TogglePin(*lane);
   } else {
     Say(tr("Point at a lane, or select an op on it"));
   }
+}
+
+void TimelineView::Impl::FoldLane() {
+  if (const auto lane = LaneAtHand()) {
+    ToggleFold(*lane);
+  } else {
+    Say(tr("Point at a lane, or select an op on it"));
+  }
+}
+
+void TimelineView::Impl::UnfoldAll() {
+  ViewState next = state_;
+  next.folded.clear();
+  ChangeTo(next, tr("unfold all lanes"));
+}
+
+void TimelineView::Impl::AlignByRange(const QString& name) {
+  ViewState next = state_;
+  next.align_by = name;
+  ChangeTo(next, name.isEmpty() ? tr("align by step") : tr("align by range"));
+  if (!name.isEmpty() && alignment_.by != Alignment::By::kRange) {
+    Say(tr("Not every side has a row called %1").arg(name));
+  }
+}
+
+// Names that every side has, those of few rows first: what marks steps or phases is rare.
+QStringList TimelineView::Impl::RangeNames() const {
+  std::map<std::string, int64_t> rows;  // the least of a side
+  bool first = true;
+  for (Side side : kSides) {
+    if (!pair_ || !pair_->model(side)) continue;
+    const traces::Timeline& t = pair_->model(side)->timeline();
+    std::vector<int64_t> count(t.names.size());
+    for (uint32_t name : t.name) ++count[name];
+    std::map<std::string, int64_t> here;
+    for (size_t n = 0; n < count.size(); ++n) {
+      if (count[n] > 0) here[t.names[n]] += count[n];
+    }
+    if (!first) {
+      std::erase_if(here, [&](const auto& name) { return !rows.contains(name.first); });
+      for (auto& [name, n] : here) n = std::min(n, rows[name]);
+    }
+    rows = std::move(here);
+    first = false;
+  }
+  std::vector<std::pair<int64_t, std::string>> ordered;
+  for (const auto& [name, n] : rows) ordered.emplace_back(n, name);
+  std::sort(ordered.begin(), ordered.end());
+  QStringList names;
+  for (const auto& [n, name] : ordered) names << Text(name);
+  return names;
+}
+
+void TimelineView::Impl::AskForRange() {
+  constexpr qsizetype kMost = 500;
+  const QString by_step = tr("(by step)");
+  QStringList names = RangeNames().mid(0, kMost);
+  names.prepend(by_step);
+  bool ok = false;
+  const auto at = static_cast<int>(std::max<qsizetype>(0, names.indexOf(state_.align_by)));
+  const QString name =
+      QInputDialog::getItem(view_, tr("Align by Range"),
+                            tr("Ranges that begin together on all sides:"), names, at, true, &ok);
+  if (ok) AlignByRange(name == by_step ? QString() : name);
 }
 
 void TimelineView::Impl::NextOp() { OpOnTrack(1); }
