@@ -214,7 +214,11 @@ void ChartsPanel::FillAxes() {
   axis_->clear();
   if (!predictor_) return;
   for (Control& control : Controls(request_, predictor_->info())) {
-    if (control.kind != Control::Kind::kNumber || control.path == "steps") continue;
+    // The kernels' values are too many to choose from a list.
+    if (control.kind != Control::Kind::kNumber || control.path == "steps" ||
+        !control.section.isEmpty()) {
+      continue;
+    }
     axis_->addItem(control.label);
     axes_.push_back(std::move(control));
   }

@@ -312,6 +312,17 @@ class Drawing {
     AddLabel(box, fits ? both : name, style, ink);
   }
 
+  // How long a side takes for a stretch: slack and what follows the last one do not count.
+  Picoseconds TimeOf(Side side, const Alignment::Stretch& stretch) const {
+    const TimelineModel& model = *in_.pair->model(side);
+    if (in_.alignment->by == Alignment::By::kStep) {
+      if (const auto* step = model.FindStep(stretch.step)) return step->end - step->begin;
+    }
+    const AxisMap& map = in_.map(side);
+    return std::min(map.FromAxis(stretch.axis.end), model.end()) -
+           map.FromAxis(stretch.axis.begin);
+  }
+
   QString StepText(const Alignment::Stretch& stretch, int level) const {
     const bool range = in_.alignment->by == Alignment::By::kRange;
     QString number = QString::number(stretch.step);
@@ -321,8 +332,7 @@ class Drawing {
     std::array<Picoseconds, 2> time{};
     for (Side side : kSides) {
       if (!in_.pair->model(side)) continue;
-      const AxisMap& map = in_.map(side);
-      time[Index(side)] = map.FromAxis(stretch.axis.end) - map.FromAxis(stretch.axis.begin);
+      time[Index(side)] = TimeOf(side, stretch);
     }
     if (!in_.pair->both()) {
       return text + QStringLiteral("   ") +

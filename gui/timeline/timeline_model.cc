@@ -247,6 +247,12 @@ void TimelineModel::FindSteps() {
   }
 }
 
+const TimelineModel::Step* TimelineModel::FindStep(int32_t number) const {
+  const auto at = std::lower_bound(steps_.begin(), steps_.end(), number,
+                                   [](const Step& s, int32_t n) { return s.step < n; });
+  return at != steps_.end() && at->step == number ? &*at : nullptr;
+}
+
 int32_t TimelineModel::TrackOf(int64_t row) const {
   const auto after =
       std::upper_bound(tracks_.begin(), tracks_.end(), row,

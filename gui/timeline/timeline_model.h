@@ -86,6 +86,7 @@ class TimelineModel {
     Picoseconds begin{0}, end{0};
   };
   const std::vector<Step>& steps() const { return steps_; }
+  const Step* FindStep(int32_t number) const;  ///< null: there is none
 
   /// Of everything that the model holds.
   int64_t MemoryBytes() const;

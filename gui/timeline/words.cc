@@ -26,7 +26,8 @@ QString ShortName(const std::string& name) {
     }
     const char c = name[i];
     if (c == '<') ++depth;
-    if (depth == 0 && c == '(' && !kept.empty() && kept.back() != ' ') signature = true;
+    const bool follows = !kept.empty() && kept.back() != ' ' && kept.back() != '(';
+    if (depth == 0 && c == '(' && follows) signature = true;
     if (depth == 0 && !signature) kept += c;
     if (c == '>' && depth > 0) --depth;
   }
