@@ -74,8 +74,7 @@ QString OpHtml(const OpDetails& details) {
   if (op.rows > 1) facts << QStringLiteral("%1 rows").arg(op.rows);
   QString html =
       QStringLiteral("<p><b>%1</b><br>%2</p>%3")
-          .arg(Breakable(ShortName(op.name)), facts.join(QStringLiteral(" · ")),
-               table.Html());
+          .arg(Breakable(ShortName(op.name)), facts.join(QStringLiteral(" · ")), table.Html());
   if (details.residual) {
     html += QStringLiteral("<p>residual <b>%1</b>, %2 of measured</p>")
                 .arg(SignedTimeText(*details.residual), SignedShareText(details.relative_residual));
@@ -89,7 +88,8 @@ QString OpHtml(const OpDetails& details) {
   }
   for (const OpFacts* side : sides) {
     if (ShortName(side->name) == From(side->name)) continue;
-    html += QStringLiteral("<p>%1: %2</p>").arg(SideName(side->ref.side), Breakable(From(side->name)));
+    html +=
+        QStringLiteral("<p>%1: %2</p>").arg(SideName(side->ref.side), Breakable(From(side->name)));
   }
   return html;
 }

@@ -117,10 +117,9 @@ void MainWindow::BuildDocks() {
   files_view_ = new QTreeView(this);
   files_view_->setModel(files_);
   files_view_->setHeaderHidden(true);
-  files_view_->setUniformRowHeights(true);
+  files_view_->setWordWrap(true);
   files_view_->setTextElideMode(Qt::ElideNone);
-  files_view_->header()->setSectionResizeMode(QHeaderView::ResizeToContents);
-  files_view_->header()->setStretchLastSection(false);
+  files_view_->setIndentation(fontMetrics().height());
   files_dock_ = dock("files", QStringLiteral("Files"), files_view_, Qt::RightDockWidgetArea);
 
   setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);

@@ -56,7 +56,8 @@ void Truths::AddMatching(const TimelinePair& pair) {
   }
   if (pair.lent_waits()) {
     Add(QStringLiteral("waits of the plan"), Weight::kLimit,
-        QStringLiteral("the recording holds no waits: its arrows and causes are those of the plan"));
+        QStringLiteral(
+            "the recording holds no waits: its arrows and causes are those of the plan"));
   }
 }
 

@@ -12,7 +12,7 @@ using traces::LaneKind;
 
 // Logical pixels.
 constexpr int kMinimapRow = 13, kMinimapMargin = 4;
-constexpr int kRuler = 40, kLegend = 24, kCaption = 22, kLaneGap = 7, kMargin = 8;
+constexpr int kRuler = 40, kCaption = 22, kLaneGap = 7, kMargin = 8;
 constexpr int kLeastRow = 18, kMostRow = 36, kRowSeam = 1;
 // Heights of rows, as shares of that of a lane's first track.
 constexpr double kOtherTrack = 0.8, kExposedRow = 0.8, kGhostRow = 0.45, kFoldedRow = 0.8;
@@ -125,7 +125,8 @@ void Place(std::vector<Wanted>& wanted, const LayoutInput& input, Layout& layout
     w.lane.shown_header = Intersection(w.lane.header, window);
     for (const LaneRow& row : w.lane.rows) {
       if (row.kind != LaneRow::Kind::kOps) continue;
-      const int width = std::min(layout.chart_x0, static_cast<int>(std::lround(kFoldMark * input.scale)));
+      const int width =
+          std::min(layout.chart_x0, static_cast<int>(std::lround(kFoldMark * input.scale)));
       if (row.shown == row.box) w.lane.fold_mark = {0, row.box.y0, width, row.box.y1};
       break;
     }
@@ -169,7 +170,7 @@ Layout Arrange(const LayoutInput& input) {
   const int minimap = px(2 * kMinimapMargin + kMinimapRow * std::max(1, sides));
   layout.minimap = {layout.chart_x0, input.top, layout.chart_x1,
                     std::min(height, input.top + minimap)};
-  layout.legend = {0, std::max(0, height - px(kLegend)), width, height};
+  layout.legend = {0, std::max(0, height - input.legend_height), width, height};
   const int top = layout.minimap.y1, bottom = std::max(top, layout.legend.y0);
   const int room = bottom - top - px(kRuler) - sides * px(kCaption);
 

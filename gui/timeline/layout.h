@@ -36,7 +36,8 @@ struct LayoutInput {
   int width = 0, height = 0;    ///< device pixels
   double scale = 1;             ///< device pixels a logical one
   int header_width = 0;         ///< column of lane names
-  int top = 0;                  ///< kept free above all, for a search line
+  int legend_height = 0;
+  int top = 0;  ///< kept free above all, for a search line
 };
 
 struct LaneRow {
@@ -53,7 +54,7 @@ struct LaneBox {
   int32_t lane = 0;
   bool pinned = false, folded = false;
   Box header, shown_header;
-  Box fold_mark;  ///< the triangle to click; empty when it is scrolled away
+  Box fold_mark;              ///< the triangle to click; empty when it is scrolled away
   std::vector<LaneRow> rows;  ///< from the axis outwards
 };
 

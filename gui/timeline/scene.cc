@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "gui/timeline/columns.h"
+#include "gui/timeline/legend.h"
 #include "gui/timeline/words.h"
 #include "traces/common/parallel.h"
 
@@ -29,7 +30,7 @@ class Drawing {
     Steps();
     Lanes();
     Ruler();
-    Legend();
+    DrawLegend();
     return std::move(scene_);
   }
 
@@ -279,7 +280,8 @@ class Drawing {
       shape.ink = ops ? InkOf(side, bar.role, shape.first, shape.last) : Ink::Role(bar.role);
       shape.dimmed = ops && Dimmed(side, shape.first, shape.last);
       out().bars.push_back(shape);
-      const bool room = row.tracks == 1 && row.shown == row.box && shape.box.width() >= Px(kLeastLabel);
+      const bool room =
+          row.tracks == 1 && row.shown == row.box && shape.box.width() >= Px(kLeastLabel);
       if (!shape.merged && !ghost && room) {
         BarLabel(shape, model);
       }
@@ -319,8 +321,7 @@ class Drawing {
       if (const auto* step = model.FindStep(stretch.step)) return step->end - step->begin;
     }
     const AxisMap& map = in_.map(side);
-    return std::min(map.FromAxis(stretch.axis.end), model.end()) -
-           map.FromAxis(stretch.axis.begin);
+    return std::min(map.FromAxis(stretch.axis.end), model.end()) - map.FromAxis(stretch.axis.begin);
   }
 
   QString StepText(const Alignment::Stretch& stretch, int level) const {
@@ -425,70 +426,30 @@ class Drawing {
     }
   }
 
-  // With words where there is room for them.
-  template <class Item>
-  void ResidualLegend(const Box& box, Item&& item) {
-    for (const bool words : {true, false}) {
-      std::vector<std::pair<QString, Ink>> entries;
-      for (uint8_t s = 0; s < kShades; ++s) {
-        const int distance = std::abs(s - kShades / 2);
-        const double limit = 100 * ShadeLimit(kShades / 2 + std::max(0, distance - 1));
-        QString text =
-            (s < kShades / 2 ? QStringLiteral("−%1 %") : QStringLiteral("+%1 %")).arg(limit);
-        if (distance == 0) text = QStringLiteral("within %1 %").arg(limit);
-        if (words && s == 0) text = QStringLiteral("predicted too short: ") + text;
-        if (words && s == kShades - 1) text += QStringLiteral(" and more: too long");
-        entries.push_back({text, {Kind::kResidual, s}});
-      }
-      entries.push_back({QStringLiteral("no twin"), {Kind::kNoTwin}});
-      int width = 0;
-      for (const auto& [text, ink] : entries) {
-        width += in_.measure->Width(text, TextStyle::kSmall) + Px(29);
-      }
-      if (words && width > box.width()) continue;
-      for (const auto& [text, ink] : entries) item(text, ink);
-      return;
-    }
-  }
-
-  void Legend() {
+  void DrawLegend() {
     const Box& box = layout_.legend;
-    out().fills.push_back({{box.x0, box.y0, layout_.legend.x1, box.y1}, {Kind::kPanel}});
-    const int swatch = Px(12);
-    const int y = box.y0 + (box.height() - swatch) / 2;
-    int x = box.x0 + Px(8);
-    const auto item = [&](const QString& text, auto&& sample) {
-      const int width = in_.measure->Width(text, TextStyle::kSmall);
-      const Box whole{x, box.y0, x + swatch + Px(4) + width + 1, box.y1};
-      if (whole.x1 > box.x1 - Px(4)) return Box{};
-      sample(Box{x, y, x + swatch, y + swatch});
-      out().labels.push_back({{x + swatch + Px(4), box.y0, whole.x1, box.y1},
-                              text,
+    out().fills.push_back({box, {Kind::kPanel}});
+    const int swatch = Px(Legend::kSwatch);
+    const Legend legend = MakeLegend(*in_.pair, in_.color, box.width(), in_.scale, *in_.measure);
+    for (const LegendEntry& entry : legend.entries) {
+      const Box whole{entry.box.x0, box.y0 + entry.box.y0, entry.box.x1, box.y0 + entry.box.y1};
+      if (whole.y1 > box.y1) break;  // the window is too low for it
+      const int y = whole.y0 + (whole.height() - swatch) / 2;
+      const Box sample{whole.x0, y, whole.x0 + swatch, y + swatch};
+      if (entry.ink.kind == Kind::kSlack) {
+        out().fills.push_back({sample, entry.ink, true});
+      } else {
+        out().bars.push_back({sample, entry.ink, BarShape::Kind::kSample, Side::kPredicted, 4,
+                              entry.merged, false, 0, 0});
+      }
+      out().labels.push_back({{sample.x1 + Px(kPadding), whole.y0, whole.x1, whole.y1},
+                              entry.text,
                               TextStyle::kSmall,
                               {Kind::kText},
                               Label::Align::kLeft});
-      x = whole.x1 + Px(12);
-      return whole;
-    };
-    const auto bar = [&](Ink ink, bool merged) {
-      return [this, ink, merged](Box b) {
-        out().bars.push_back(
-            {b, ink, BarShape::Kind::kSample, Side::kPredicted, 4, merged, false, 0, 0});
-      };
-    };
-    if (in_.color == ColorBy::kResidual && in_.pair->both()) {
-      ResidualLegend(box, [&](const QString& text, Ink ink) { item(text, bar(ink, false)); });
-    } else {
-      for (Role role : RolesOf(*in_.pair)) {
-        const Box whole = item(Text(std::string(Name(role))), bar(Ink::Role(role), false));
-        if (!whole.empty()) scene_.legend.push_back({whole, role});
+      if (entry.ink.kind == Kind::kRole) {
+        scene_.legend.push_back({whole, static_cast<Role>(entry.ink.value)});
       }
-    }
-    item(QStringLiteral("several ops"), bar({Kind::kNoTwin}, true));
-    if (slack_from_ < slack_to_ && in_.pair->both()) {
-      item(QStringLiteral("step over on this side"), [&](Box b) {
-        out().fills.push_back({b, {Kind::kSlack}, true});
-      });
     }
   }
 
@@ -502,24 +463,6 @@ class Drawing {
 }  // namespace
 
 int SceneInput::Px(double logical) const { return static_cast<int>(std::lround(logical * scale)); }
-
-std::vector<Role> RolesOf(const TimelinePair& pair) {
-  RoleSums rows{};
-  for (Side side : kSides) {
-    const TimelineModel* model = pair.model(side).get();
-    if (model == nullptr) continue;
-    for (size_t k = 0; k < model->tracks().size(); ++k) {
-      for (Role role : model->Ops(static_cast<int32_t>(k)).roles()) {
-        ++rows[static_cast<size_t>(role)];
-      }
-    }
-  }
-  std::vector<Role> roles;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    if (rows[r] > 0) roles.push_back(static_cast<Role>(r));
-  }
-  return roles;
-}
 
 std::array<std::vector<Bar>, 2> MinimapBars(const TimelinePair& pair, const Alignment& alignment,
                                             int width) {

@@ -72,8 +72,7 @@ void TimelinePair::LendWaits(const TimelinePair* before) {
   lent_from_ = measured;
   const bool again = before != nullptr && before->lent_from_ == measured &&
                      before->model(Side::kPredicted)->ops().Flows() == waits;
-  measured =
-      again ? before->model(Side::kMeasured) : TimelineModel::WithWaits(*measured, waits);
+  measured = again ? before->model(Side::kMeasured) : TimelineModel::WithWaits(*measured, waits);
 }
 
 void TimelinePair::Match() {

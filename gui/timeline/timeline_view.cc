@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gui/timeline/legend.h"
 #include "gui/timeline/view_impl.h"
 #include "gui/timeline/words.h"
 #include "traces/common/error.h"
@@ -451,6 +452,10 @@ void TimelineView::Impl::EnsureScene() {
     }
   }
   layout.header_width = std::min(names, static_cast<int>(kMostHeader * scale()));
+  if (pair_) {
+    layout.legend_height =
+        MakeLegend(*pair_, state_.color, layout.width, layout.scale, *fonts_).height;
+  }
   layout_ = Arrange(layout);
   for (size_t s = 0; s < 2; ++s) {
     if (scroll_[s] <= layout_.scroll_limit[s]) continue;

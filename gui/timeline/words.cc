@@ -14,7 +14,8 @@ namespace stallcast::gui {
 QString Text(const std::string& text) { return QString::fromStdString(text); }
 
 QString ShortName(const std::string& name) {
-  // An argument list follows its function's name at once: "Memcpy HtoD (Pinned -> Device)" has none.
+  // An argument list follows its function's name at once: "Memcpy HtoD (Pinned -> Device)" has
+  // none.
   constexpr std::string_view kAnonymous = "(anonymous namespace)";
   std::string kept;  // without template arguments, up to the argument list
   bool signature = false;

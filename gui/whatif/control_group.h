@@ -14,7 +14,8 @@ class QVBoxLayout;
 
 namespace stallcast::gui {
 
-/// The rows of a folded group are made when they are first wanted: a machine has hundreds of values.
+/// The rows of a folded group are made when they are first wanted: a machine has hundreds of
+/// values.
 class ControlGroup : public QWidget {
   Q_OBJECT
 

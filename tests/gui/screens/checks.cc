@@ -80,17 +80,17 @@ void CheckText(const QWidget& widget, QStringList& wrong) {
   } else if (const auto* box = qobject_cast<const QComboBox*>(&widget)) {
     QStyleOptionComboBox option;
     option.initFrom(box);
-    const QRect field =
-        box->style()->subControlRect(QStyle::CC_ComboBox, &option, QStyle::SC_ComboBoxEditField,
-                                     box);
+    const QRect field = box->style()->subControlRect(QStyle::CC_ComboBox, &option,
+                                                     QStyle::SC_ComboBoxEditField, box);
     too_narrow(box->currentText(), field.width());
   } else if (const auto* line = qobject_cast<const QLineEdit*>(&widget)) {
     // What is typed scrolls; what stands there to be read must fit.
     const bool empty = line->text().isEmpty();
     if (empty || !line->hasFocus()) {
-      const bool number = qobject_cast<const QLineEdit*>(&widget)->parentWidget()->inherits(
-          "QAbstractSpinBox");
-      if (empty || number) too_narrow(empty ? line->placeholderText() : line->text(), line->width());
+      const bool number =
+          qobject_cast<const QLineEdit*>(&widget)->parentWidget()->inherits("QAbstractSpinBox");
+      if (empty || number)
+        too_narrow(empty ? line->placeholderText() : line->text(), line->width());
     }
   } else if (const auto* tabs = qobject_cast<const QTabBar*>(&widget)) {
     for (int i = 0; i < tabs->count(); ++i) {
@@ -102,8 +102,8 @@ void CheckText(const QWidget& widget, QStringList& wrong) {
     for (int i = 0; i < header->count(); ++i) {
       const QString text =
           header->model()->headerData(i, header->orientation(), Qt::DisplayRole).toString();
-      const int room = header->orientation() == Qt::Horizontal ? header->sectionSize(i)
-                                                               : header->width();
+      const int room =
+          header->orientation() == Qt::Horizontal ? header->sectionSize(i) : header->width();
       too_narrow(text, room);
     }
   } else if (const auto* items = qobject_cast<const QAbstractItemView*>(&widget)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-// Every screen as it stands: light and dark, large and small, at 100 % and (a run of its own) 200 %.
+// Every screen as it stands: light and dark, large and small, at 100 % and (a run of its own) 200
+// %.
 #include <gtest/gtest.h>
 
 #include <QDialog>
@@ -80,10 +81,15 @@ class Screens : public testing::TestWithParam<Look> {
 
   void ExpectGood(QWidget* of = nullptr) {
     QWidget& widget = of != nullptr ? *of : *window_;
-    QTest::qWait(60);  // layouts and repaints that are under way
-    for (const QString& wrong : CutTexts(widget) + Overlaps(widget) + PaleTexts(widget)) {
-      ADD_FAILURE() << wrong.toStdString();
-    }
+    // Layouts and repaints may be under way.
+    QStringList found;
+    (void)QTest::qWaitFor(
+        [&] {
+          found = CutTexts(widget) + Overlaps(widget) + PaleTexts(widget);
+          return found.isEmpty();
+        },
+        1000);
+    for (const QString& wrong : found) ADD_FAILURE() << wrong.toStdString();
     if (HasFailure()) {
       const auto* test = testing::UnitTest::GetInstance()->current_test_info();
       const QString name = QString::fromLatin1(test->name()).replace('/', '-');
@@ -182,20 +188,18 @@ TEST_P(Screens, EveryMenuAndDialog) {
   palette->close();
 }
 
-// The colors of roles reach the screen as the theme has them, so that its differences for every kind
-// of sight are those that people see.
+// The colors of roles reach the screen as the theme has them, so that its differences for every
+// kind of sight are those that people see.
 TEST_P(Screens, RolesAreToldApartOnTheScreen) {
   OpenTwins();
   window_->timeline().ShowStep(1);
   QTest::qWait(60);
-  const QImage image =
-      window_->timeline().grab().toImage().convertToFormat(QImage::Format_RGB32);
+  const QImage image = window_->timeline().grab().toImage().convertToFormat(QImage::Format_RGB32);
   QHash<QRgb, int> pixels;
   for (int y = 0; y < image.height(); ++y) {
     for (int x = 0; x < image.width(); ++x) ++pixels[image.pixel(x, y)];
   }
-  const Theme& theme =
-      GetParam().appearance == Appearance::kDark ? Theme::Dark() : Theme::Light();
+  const Theme& theme = GetParam().appearance == Appearance::kDark ? Theme::Dark() : Theme::Light();
   std::vector<QColor> seen;
   for (const traces::Role role :
        {traces::Role::kProjection, traces::Role::kAttention, traces::Role::kMlp,
@@ -209,16 +213,14 @@ TEST_P(Screens, RolesAreToldApartOnTheScreen) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Looks, Screens,
-                         testing::Values(Look{Appearance::kLight, {1440, 900}},
-                                         Look{Appearance::kDark, {1440, 900}},
-                                         Look{Appearance::kLight, {1024, 640}},
-                                         Look{Appearance::kDark, {1024, 640}}),
-                         [](const auto& look) {
-                           return std::string(look.param.appearance == Appearance::kDark ? "Dark"
-                                                                                         : "Light") +
-                                  (look.param.size.width() < 1200 ? "Small" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Looks, Screens,
+    testing::Values(Look{Appearance::kLight, {1440, 900}}, Look{Appearance::kDark, {1440, 900}},
+                    Look{Appearance::kLight, {1024, 640}}, Look{Appearance::kDark, {1024, 640}}),
+    [](const auto& look) {
+      return std::string(look.param.appearance == Appearance::kDark ? "Dark" : "Light") +
+             (look.param.size.width() < 1200 ? "Small" : "");
+    });
 
 }  // namespace
 }  // namespace stallcast::gui

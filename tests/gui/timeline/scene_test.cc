@@ -7,6 +7,7 @@
 #include <QStringList>
 #include <set>
 
+#include "gui/timeline/legend.h"
 #include "gui/timeline/overlay.h"
 #include "tests/gui/timeline/random_timeline.h"
 
@@ -50,8 +51,9 @@ struct Drawn {
     in.height = height;
     in.scale = scale;
     in.header_width = static_cast<int>(110 * scale);
-    layout = Arrange(in);
     measure = std::make_unique<PlainMeasure>(scale);
+    in.legend_height = MakeLegend(*pair, input.color, width, scale, *measure).height;
+    layout = Arrange(in);
     input.pair = pair.get();
     input.ghost = ghost.get();
     input.alignment = &alignment;

@@ -152,18 +152,18 @@ TEST(TimelinePair, ARecordingGetsTheWaitsOfItsPlan) {
 TEST(TimelinePair, SidesOfDifferentPlansSayHowMany) {
   Timeline other = Waiting(Timeline::Origin::kMeasured, 12);
   other.role[0] = traces::Role::kAttention;
-  const auto pair = TimelinePair::Make(
-      {TimelineModel::Build(Waiting(Timeline::Origin::kPredicted, 10))},
-      {TimelineModel::Build(other)});
+  const auto pair =
+      TimelinePair::Make({TimelineModel::Build(Waiting(Timeline::Origin::kPredicted, 10))},
+                         {TimelineModel::Build(other)});
   EXPECT_EQ(pair->matched(), 3);
   EXPECT_EQ(pair->unlike(), 1);
   EXPECT_FALSE(pair->lent_waits());
 }
 
 TEST(OpDetails, BytesThatARecordingLacksAreThePlans) {
-  const auto pair = TimelinePair::Make(
-      {TimelineModel::Build(Waiting(Timeline::Origin::kPredicted, 10))},
-      {TimelineModel::Build(Waiting(Timeline::Origin::kMeasured, 20))});
+  const auto pair =
+      TimelinePair::Make({TimelineModel::Build(Waiting(Timeline::Origin::kPredicted, 10))},
+                         {TimelineModel::Build(Waiting(Timeline::Origin::kMeasured, 20))});
   const OpDetails details = Describe(*pair, {Side::kMeasured, 2});
   EXPECT_EQ(details.op.bytes, 1 << 20);
   EXPECT_TRUE(details.op.planned_bytes);

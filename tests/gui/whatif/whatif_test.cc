@@ -57,8 +57,8 @@ TEST(Controls, CoverWhatMethodsAndMachinesDeclare) {
       EXPECT_EQ(control.read(changed), std::nullopt) << control.path;
     }
     EXPECT_EQ(params, methods::MakeMethod(method, {}).info->params.size()) << method;
-    EXPECT_EQ(machine, hardware::ProfileFields().size() + hardware::KernelKinds().size() *
-                                                              hardware::KernelFields().size());
+    EXPECT_EQ(machine, hardware::ProfileFields().size() +
+                           hardware::KernelKinds().size() * hardware::KernelFields().size());
   }
 }
 
