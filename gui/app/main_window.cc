@@ -120,6 +120,9 @@ void MainWindow::BuildDocks() {
   files_view_->setWordWrap(true);
   files_view_->setTextElideMode(Qt::ElideNone);
   files_view_->setIndentation(fontMetrics().height());
+  // Rows are as high as their wrapped texts at the width of now.
+  connect(files_view_->header(), &QHeaderView::sectionResized, files_view_,
+          &QTreeView::doItemsLayout, Qt::QueuedConnection);
   files_dock_ = dock("files", QStringLiteral("Files"), files_view_, Qt::RightDockWidgetArea);
 
   setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
