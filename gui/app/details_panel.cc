@@ -27,8 +27,10 @@ class Table {
  public:
   void Add(const QString& what, const QStringList& cells) {
     rows_ += QStringLiteral("<tr><td>%1&nbsp;&nbsp;</td>").arg(what);
-    for (const QString& cell : cells) {
-      rows_ += QStringLiteral("<td align='right'>&nbsp;%1</td>").arg(cell);
+    for (QString cell : cells) {
+      // A number stays with its unit.
+      rows_ +=
+          QStringLiteral("<td align='right'>&nbsp;%1</td>").arg(cell.replace(' ', QChar::Nbsp));
     }
     rows_ += QStringLiteral("</tr>");
   }
@@ -94,6 +96,12 @@ QString OpHtml(const OpDetails& details) {
   return html;
 }
 
+// Zeros would hide what is there.
+template <class Quantity, class Words>
+QString OrNothing(Quantity quantity, Words&& words) {
+  return quantity == Quantity{} ? QString() : words(quantity);
+}
+
 QString AreaHtml(const AreaSums& area) {
   QString html = QStringLiteral("<p><b>Area</b> of %1</p>").arg(TimeText(area.range.length()));
   const auto add = [&](const char* name, const std::optional<AreaSums::Roles>& roles) {
@@ -106,8 +114,8 @@ QString AreaHtml(const AreaSums& area) {
       const AreaSums::Role& role = (*roles)[static_cast<size_t>(r)];
       if (role.ops == 0 && role.exposed.count() == 0) continue;
       table.Add(From(traces::Name(static_cast<traces::Role>(r))),
-                {TimeText(role.busy), TimeText(role.exposed), BytesText(role.bytes),
-                 CountText(role.ops)});
+                {OrNothing(role.busy, TimeText), OrNothing(role.exposed, TimeText),
+                 OrNothing(role.bytes, BytesText), CountText(role.ops)});
     }
     html += table.Html() + QStringLiteral("<br>");
   };
