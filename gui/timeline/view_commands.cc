@@ -68,9 +68,9 @@ void TimelineView::Impl::MakeCommands() {
       tr("Lays both sides out by the ranges of a name (NVTX, say) instead of by step"),
       &Impl::AskForRange);
   separate();
-  stack_action(undo_.createUndoAction(view_, tr("Un&do View Change:")), "undo_view",
+  stack_action(undo_.createUndoAction(view_, tr("Un&do")), "undo_view",
                QKeySequence(Qt::CTRL | Qt::Key_Z), tr("Goes back to what was shown before"));
-  stack_action(undo_.createRedoAction(view_, tr("Redo &View Change:")), "redo_view",
+  stack_action(undo_.createRedoAction(view_, tr("Redo")), "redo_view",
                QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_Z), tr("Takes back the last undo"));
 
   menus_.append({tr("Go"), {}});

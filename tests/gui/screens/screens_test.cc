@@ -38,6 +38,13 @@ struct Look {
   QSize size;
 };
 
+std::string Name(const Look& look) {
+  return std::string(look.appearance == Appearance::kDark ? "Dark" : "Light") +
+         (look.size.width() < 1200 ? "Small" : "");
+}
+
+void PrintTo(const Look& look, std::ostream* out) { *out << Name(look); }
+
 class Screens : public testing::TestWithParam<Look> {
  protected:
   void SetUp() override {
@@ -213,14 +220,12 @@ TEST_P(Screens, RolesAreToldApartOnTheScreen) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Looks, Screens,
-    testing::Values(Look{Appearance::kLight, {1440, 900}}, Look{Appearance::kDark, {1440, 900}},
-                    Look{Appearance::kLight, {1024, 640}}, Look{Appearance::kDark, {1024, 640}}),
-    [](const auto& look) {
-      return std::string(look.param.appearance == Appearance::kDark ? "Dark" : "Light") +
-             (look.param.size.width() < 1200 ? "Small" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Looks, Screens,
+                         testing::Values(Look{Appearance::kLight, {1440, 900}},
+                                         Look{Appearance::kDark, {1440, 900}},
+                                         Look{Appearance::kLight, {1024, 640}},
+                                         Look{Appearance::kDark, {1024, 640}}),
+                         [](const auto& look) { return Name(look.param); });
 
 }  // namespace
 }  // namespace stallcast::gui
