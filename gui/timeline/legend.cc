@@ -51,7 +51,7 @@ std::vector<LegendEntry> ResidualEntries() {
 
 }  // namespace
 
-Legend MakeLegend(const TimelinePair& pair, ColorBy color, int width, double scale,
+Legend MakeLegend(const TimelinePair& pair, ColorBy color, bool slack, int width, double scale,
                   const TextMeasure& measure) {
   const auto px = [scale](int logical) { return static_cast<int>(std::lround(logical * scale)); };
   Legend legend;
@@ -63,7 +63,7 @@ Legend MakeLegend(const TimelinePair& pair, ColorBy color, int width, double sca
     }
   }
   legend.entries.push_back({QStringLiteral("several ops"), {Kind::kNoTwin}, true, {}});
-  if (pair.both()) {
+  if (slack) {
     legend.entries.push_back({QStringLiteral("step over on this side"), {Kind::kSlack}, false, {}});
   }
   int x = px(kSide), y = px(kMargin);

@@ -25,8 +25,8 @@ struct Legend {
   int height = 0;
 };
 
-/// Width and boxes in device pixels.
-Legend MakeLegend(const TimelinePair& pair, ColorBy color, int width, double scale,
+/// Width and boxes in device pixels. `slack`: steps may be over on one side before the other's.
+Legend MakeLegend(const TimelinePair& pair, ColorBy color, bool slack, int width, double scale,
                   const TextMeasure& measure);
 
 }  // namespace stallcast::gui

@@ -430,7 +430,8 @@ class Drawing {
     const Box& box = layout_.legend;
     out().fills.push_back({box, {Kind::kPanel}});
     const int swatch = Px(Legend::kSwatch);
-    const Legend legend = MakeLegend(*in_.pair, in_.color, box.width(), in_.scale, *in_.measure);
+    const Legend legend = MakeLegend(*in_.pair, in_.color, in_.pair->both() || in_.ghost != nullptr,
+                                     box.width(), in_.scale, *in_.measure);
     for (const LegendEntry& entry : legend.entries) {
       const Box whole{entry.box.x0, box.y0 + entry.box.y0, entry.box.x1, box.y0 + entry.box.y1};
       if (whole.y1 > box.y1) break;  // the window is too low for it

@@ -66,8 +66,9 @@ void TimelineView::Impl::EnsureScene() {
   }
   layout.header_width = std::min(names, static_cast<int>(kMostHeader * scale()));
   if (pair_) {
-    layout.legend_height =
-        MakeLegend(*pair_, state_.color, layout.width, layout.scale, *fonts_).height;
+    layout.legend_height = MakeLegend(*pair_, state_.color, pair_->both() || ghost_, layout.width,
+                                      layout.scale, *fonts_)
+                               .height;
   }
   layout_ = Arrange(layout);
   for (size_t s = 0; s < 2; ++s) {

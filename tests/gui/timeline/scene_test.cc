@@ -52,7 +52,7 @@ struct Drawn {
     in.scale = scale;
     in.header_width = static_cast<int>(110 * scale);
     measure = std::make_unique<PlainMeasure>(scale);
-    in.legend_height = MakeLegend(*pair, input.color, width, scale, *measure).height;
+    in.legend_height = MakeLegend(*pair, input.color, pair->both(), width, scale, *measure).height;
     layout = Arrange(in);
     input.pair = pair.get();
     input.ghost = ghost.get();
