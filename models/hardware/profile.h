@@ -185,9 +185,11 @@ void Check(const Profile& profile, std::string_view where);
 /// Reads a profile. Unknown keys, missing keys, wrong units are Errors naming file, line and
 /// remedy.
 Profile LoadProfile(const std::filesystem::path& path);
-/// The profile called `name`, from the folders of the environment variable STALLCAST_PROFILES
-/// (separated by ':'), then from the shipped ones; a path that ends in .toml is read as it is.
-/// Unknown: usage Error listing all.
+/// The file of the profile called `name`: in the folders of the environment variable STALLCAST_PROFILES
+/// (separated by ':'), then among the shipped ones; a path that ends in .toml is itself. Unknown:
+/// usage Error listing all.
+std::filesystem::path ProfilePath(std::string_view name);
+/// Reads that file.
 Profile FindProfile(std::string_view name);
 /// Names that FindProfile() knows, sorted.
 std::vector<std::string> ProfileNames();

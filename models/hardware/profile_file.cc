@@ -436,11 +436,11 @@ std::vector<const Curve*> Curves(const Profile& profile) {
 
 Profile LoadProfile(const fs::path& path) { return Reader(path).Read(); }
 
-Profile FindProfile(std::string_view name) {
-  if (name.ends_with(".toml")) return LoadProfile(fs::path(name));
+fs::path ProfilePath(std::string_view name) {
+  if (name.ends_with(".toml")) return fs::path(name);
   const std::map<std::string, fs::path> files = Files();
   if (const auto file = files.find(std::string(name)); file != files.end()) {
-    return LoadProfile(file->second);
+    return file->second;
   }
   std::vector<std::string_view> known;
   known.reserve(files.size());
@@ -448,6 +448,8 @@ Profile FindProfile(std::string_view name) {
   throw UsageError(fmt::format("there is no hardware profile '{}'", name), "",
                    Suggestion(name, known) + ", or give a path that ends in .toml");
 }
+
+Profile FindProfile(std::string_view name) { return LoadProfile(ProfilePath(name)); }
 
 std::vector<std::string> ProfileNames() {
   const std::map<std::string, fs::path> files = Files();

@@ -168,7 +168,7 @@ TEST(EngineTraffic, ACopysCallBehindAKernelTakesLonger) {
   const Ran ran(s, machine);
   const auto call = [&](OpId id) {
     const auto at = static_cast<size_t>(Index(id));
-    return ran.execution().call_end[at] - ran.execution().call_start[at];
+    return ran.execution().call_end[at] - ran.simulation().CallStart(id, ran.execution());
   };
   ExpectTime(call(first), 1us);
   ExpectTime(call(behind), 1500ns);
@@ -192,7 +192,7 @@ TEST(EngineTraffic, TheFirstCallsOfAWokenThreadTakeLonger) {
   const Ran ran(s, machine);
   const auto call = [&](OpId id) {
     const auto at = static_cast<size_t>(Index(id));
-    return ran.execution().call_end[at] - ran.execution().call_start[at];
+    return ran.execution().call_end[at] - ran.simulation().CallStart(id, ran.execution());
   };
   ExpectTime(call(copies), 7 * 3us);
   for (int i = 0; i < 5; ++i) {
