@@ -22,7 +22,8 @@ std::vector<Role> RolesOf(const TimelinePair& pair) {
     const TimelineModel* model = pair.model(side).get();
     if (model == nullptr) continue;
     for (size_t k = 0; k < model->tracks().size(); ++k) {
-      for (Role role : model->Ops(static_cast<int32_t>(k)).roles()) {
+      const Track track = model->Ops(static_cast<int32_t>(k));
+      for (Role role : track.roles()) {
         ++rows[static_cast<size_t>(role)];
       }
     }

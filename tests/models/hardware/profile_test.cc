@@ -90,9 +90,14 @@ TEST_F(ProfileTest, EveryShippedValueHasASource) {
     EXPECT_FALSE(profile.provenance.empty());
     for (const ProfileField& field : ProfileFields()) {
       EXPECT_FALSE(profile.sources.find(field.path)->second.empty()) << field.path;
-      // What an event takes of a stream may be too little to measure.
+      if (!field.in_file) continue;
+      // What an event takes of a stream may be too little to measure; what crowds and delays is not
+      // known of machines that nobody measured.
       const bool may_vanish = field.member == &Profile::device_event_wait ||
-                              field.member == &Profile::device_event_record;
+                              field.member == &Profile::device_event_record ||
+                              field.member == &Profile::copy_crowded_piece ||
+                              field.member == &Profile::host_copy_switch ||
+                              field.member == &Profile::host_cold_call;
       EXPECT_TRUE(profile.*field.member > 0 || may_vanish) << field.path;
     }
     for (const auto& [kind, fit] : profile.kernels) EXPECT_FALSE(fit.source.empty()) << kind;
@@ -115,10 +120,10 @@ TEST_F(ProfileTest, SavedProfilesReadBackTheSame) {
     for (const ProfileField& field : ProfileFields()) {
       EXPECT_EQ(after.*field.member, before.*field.member) << field.path;
     }
-    for (const auto member : {&Profile::batch_host_piece, &Profile::batch_engine_piece,
-                              &Profile::zero_copy_memory_loss}) {
-      EXPECT_EQ((after.*member).x(), (before.*member).x());
-      EXPECT_EQ((after.*member).y(), (before.*member).y());
+    const auto curves = Curves(before), read = Curves(after);
+    for (size_t i = 0; i < curves.size(); ++i) {
+      EXPECT_EQ(read[i]->x(), curves[i]->x());
+      EXPECT_EQ(read[i]->y(), curves[i]->y());
     }
     EXPECT_EQ(after.zero_copy.piece_bytes(), before.zero_copy.piece_bytes());
     EXPECT_EQ(after.zero_copy.blocks(), before.zero_copy.blocks());

@@ -66,6 +66,46 @@ TEST(Replay, DoesNotDependOnTheNumberOfThreads) {
   }
 }
 
+// The trace of a model whose groups have `group` query heads, those of `trace` by index, repeated.
+traces::Trace WithGroups(const traces::Trace& trace, int group) {
+  traces::Trace out = trace;
+  for (traces::Tensor& tensor : out.tensors) {
+    if (tensor.spec.kind != traces::TensorKind::kQuery) continue;
+    const traces::TensorSpec from = tensor.spec;
+    const int kv_heads = trace.Find(traces::TensorKind::kKey, from.layer)->spec.heads;
+    const int traced_group = from.heads / kv_heads;
+    std::vector<float> values;
+    for (int kv_head = 0; kv_head < kv_heads; ++kv_head) {
+      for (int member = 0; member < group; ++member) {
+        std::vector<float> rows(static_cast<size_t>(from.tokens * from.head_dim));
+        tensor.ToFloat(kv_head * traced_group + member % traced_group, from.first_token,
+                       from.tokens, rows.data());
+        values.insert(values.end(), rows.begin(), rows.end());
+      }
+    }
+    tensor = MakeTensor(from.kind, from.layer, kv_heads * group, from.head_dim, from.first_token,
+                        values);
+  }
+  return out;
+}
+
+TEST(Replay, AModelsGroupsAreTheTracesByIndexAndRepeated) {
+  const traces::Trace trace = RandomTrace(
+      {.layers = 2, .kv_heads = 2, .group = 3, .prompt = 400, .steps = 40, .value_dim = 24});
+  for (const int group : {1, 2, 5, 7}) {
+    const traces::Trace other = WithGroups(trace, group);
+    for (const MethodInfo& info : Methods()) {
+      SCOPED_TRACE(info.name + ", groups of " + std::to_string(group));
+      const NamedMethod named = MakeMethod(info.name, Small(info.name));
+      const traces::AccessLog log =
+          Replay(trace, "hash", info.name, *named.method, {.group = group, .progress = {}});
+      ExpectIdentical(log, Replay(other, "hash", info.name, *named.method));
+      EXPECT_EQ(log.query_heads, 2 * group);
+      EXPECT_EQ(log.params.at(kGroupParam), std::to_string(group));
+    }
+  }
+}
+
 TEST(Replay, EveryInstructionSetMeasuresTheSame) {
   const traces::Trace trace = RandomTrace({.dim = 33, .prompt = 530, .steps = 9, .value_dim = 31});
   const LayerTensors tensors(trace, 0);
