@@ -84,7 +84,7 @@ TEST_F(Predictions, AMachineWhoseFileChangesIsReadAgain) {
   Predictor predictor(path());
   const Picoseconds before = predictor.Predict(request).metrics.step_mean;
   EXPECT_EQ(predictor.Predict(request).metrics.step_mean, before);
-  hardware::Set(machine, "host.launch", "100us");
+  hardware::Set(machine, "host.sync", "1ms");
   hardware::SaveProfile(machine, file);
   fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
   EXPECT_GT(predictor.Predict(request).metrics.step_mean, 2 * before);

@@ -17,6 +17,7 @@
 
 #include "gui/app/command_palette.h"
 #include "gui/app/commands.h"
+#include "gui/app/details_panel.h"
 #include "gui/app/main_window.h"
 #include "gui/app/truth_banner.h"
 #include "gui/timeline/theme.h"
@@ -79,6 +80,9 @@ class Screens : public testing::TestWithParam<Look> {
     Open({Source("traces/samples/code-8k.kvt"), Source("traces/measured/freekv-zero-copy.kvt")});
     ASSERT_NE(window_->timeline().pair(), nullptr);
     ASSERT_TRUE(window_->timeline().pair()->both());
+    EXPECT_EQ(window_->timeline().pair()->unlike(), 0)
+        << "the recordings in traces/measured are of an older plan: record them again";
+    EXPECT_TRUE(window_->timeline().pair()->lent_waits());
   }
   void OpenSample() {
     window_->OpenSample();
@@ -134,6 +138,11 @@ TEST_P(Screens, PredictedBesideMeasured) {
   }
   window_->commands().Find(QStringLiteral("dock_details"))->trigger();
   window_->commands().Find(QStringLiteral("dock_details"))->trigger();
+  const QString details = window_->findChild<DetailsPanel*>()->text();
+  for (const char* fact : {"predicted", "measured", "duration", "start in step", "wait before",
+                           "bytes", "rate", "residual"}) {
+    EXPECT_TRUE(details.contains(QLatin1String(fact))) << fact;
+  }
   ExpectGood();
   window_->truth().SetUnfolded(true);
   ExpectGood();

@@ -362,6 +362,15 @@ TEST_F(TimelineViewTest, AFilterThatMakesNoSenseSaysSoAndChangesNothing) {
   EXPECT_EQ(view_.filter(), "gemm");
 }
 
+TEST_F(TimelineViewTest, TheMinimapMovesTheView) {
+  view_.ShowStep(1);
+  const AxisRange near = view_.visible();
+  Drag({900, 15}, {980, 15});
+  EXPECT_EQ(view_.visible().length(), near.length()) << "as wide as before";
+  EXPECT_EQ(view_.visible().end, view_.alignment().whole.end) << "at the far end";
+  EXPECT_EQ(view_.CurrentStep(), 5);
+}
+
 TEST_F(TimelineViewTest, MeasuringSnapsToOps) {
   view_.ShowStep(0);
   QApplication::processEvents();
