@@ -93,7 +93,8 @@ uint64_t Fingerprint(const hardware::Profile& p) {
   };
   for (const hardware::ProfileField& field : hardware::ProfileFields()) add({p.*field.member});
   for (const hardware::Curve* curve :
-       {&p.batch_host_piece, &p.batch_engine_piece, &p.zero_copy_memory_loss}) {
+       {&p.batch_host_piece, &p.batch_engine_piece, &p.zero_copy_scattered,
+        &p.zero_copy_memory_loss}) {
     add(curve->x());
     add(curve->y());
   }

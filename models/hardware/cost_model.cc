@@ -122,6 +122,12 @@ class Coster {
     cost.rate = std::min(profile_.zero_copy.At(piece, blocks), profile_.link_h2d);
     cost.spread = profile_.zero_copy_spread;
     cost.extrapolated = !profile_.zero_copy.Covers(piece, blocks);
+    if (const hardware::Curve& scattered = profile_.zero_copy_scattered;
+        gather.scattered_over > 0 && !scattered.empty()) {
+      const auto pool = static_cast<double>(gather.scattered_over);
+      cost.rate = std::min(cost.rate, scattered.At(pool) * piece);
+      cost.extrapolated = cost.extrapolated || pool > scattered.x().back();
+    }
     UseLink(cost, true);
     UseMemory(cost, 1 + profile_.zero_copy_memory_loss.At(blocks) / cost.rate);
     Add(cost, Resource::kSms,

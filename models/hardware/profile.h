@@ -122,6 +122,9 @@ struct Profile {
   Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
   Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes
   RateTable zero_copy;
+  /// Most pieces a second that zero-copy reads bring whose places are scattered over a pool of so
+  /// many bytes: each needs its own address translation. Empty: no limit.
+  Curve zero_copy_scattered;
   /// Device bandwidth that others lose (bytes/s) while a gather of so many blocks runs, beyond the
   /// bytes that it writes.
   Curve zero_copy_memory_loss;

@@ -37,6 +37,8 @@ constexpr CurveField kCurves[] = {
     {"batch.host_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_host_piece},
     {"batch.engine_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_engine_piece},
     {"zero_copy.memory_loss", "blocks", "loss_gb_per_s", 1e-9, &Profile::zero_copy_memory_loss},
+    {"zero_copy.scattered", "pool_bytes", "pieces_per_us", 1e-6, &Profile::zero_copy_scattered,
+     true},
 };
 constexpr std::string_view kTablePath = "zero_copy.rate";
 constexpr double kRatePerUnit = 1e-9;

@@ -246,12 +246,15 @@ struct Copy {
   bool operator==(const Copy&) const = default;
 };
 
-/// A kernel of `blocks` blocks that reads `pieces` pieces straight from pinned host memory.
+/// A kernel of `blocks` blocks of 1,024 threads that reads `pieces` pieces straight from pinned host
+/// memory.
 struct ZeroCopyGather {
   static constexpr std::string_view kName = "zero_copy_gather";
   int64_t pieces = 0;
   Bytes piece_bytes = 0;
   int32_t blocks = 0;
+  /// Pieces lie anywhere in a pool of so many bytes, each by itself; 0: near each other.
+  Bytes scattered_over = 0;
   bool operator==(const ZeroCopyGather&) const = default;
 };
 

@@ -7,6 +7,7 @@
 #include "models/methods/arkvale/params.h"
 #include "models/methods/freekv/params.h"
 #include "models/methods/offload/params.h"
+#include "models/methods/pariskv/params.h"
 #include "models/methods/quest/params.h"
 #include "models/methods/streaming/params.h"
 
@@ -21,5 +22,7 @@ std::unique_ptr<CacheBinder> BindQuest(const DecodeRun& run, const methods::Ques
 std::unique_ptr<CacheBinder> BindArkVale(const DecodeRun& run,
                                          const methods::ArkValeParams& params);
 std::unique_ptr<CacheBinder> BindFreeKv(const DecodeRun& run, const methods::FreeKvParams& params);
+std::unique_ptr<CacheBinder> BindParisKv(const DecodeRun& run,
+                                         const methods::ParisKvParams& params);
 
 }  // namespace stallcast::kernels

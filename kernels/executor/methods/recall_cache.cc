@@ -12,13 +12,6 @@ namespace {
 
 Bytes BytesOf(int64_t elements) { return elements * static_cast<Bytes>(sizeof(__nv_bfloat16)); }
 
-std::vector<int32_t> Downloaded(const int32_t* data, int64_t count) {
-  std::vector<int32_t> values(static_cast<size_t>(count));
-  Check(cudaMemcpy(values.data(), data, values.size() * sizeof(int32_t), cudaMemcpyDeviceToHost),
-        "cudaMemcpy");
-  return values;
-}
-
 }  // namespace
 
 RecallCache::RecallCache(const DecodeRun& run, const RecallShape& shape, const char* method)

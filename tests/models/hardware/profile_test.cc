@@ -116,7 +116,7 @@ TEST_F(ProfileTest, SavedProfilesReadBackTheSame) {
       EXPECT_EQ(after.*field.member, before.*field.member) << field.path;
     }
     for (const auto member : {&Profile::batch_host_piece, &Profile::batch_engine_piece,
-                              &Profile::zero_copy_memory_loss}) {
+                              &Profile::zero_copy_memory_loss, &Profile::zero_copy_scattered}) {
       EXPECT_EQ((after.*member).x(), (before.*member).x());
       EXPECT_EQ((after.*member).y(), (before.*member).y());
     }
