@@ -60,7 +60,7 @@ void Gate(Stopwatch& watch, int tokens, double memory) {
       Uploaded(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
   const double seconds = watch.InGraph(
       [&](int) {
-        GateMlp(weights, a, b, tokens, scores.get(), tokens, workspace.get(), watch.stream());
+        GateMlp(weights, a, b, tokens, scores.get(), tokens, 1, workspace.get(), watch.stream());
       },
       tokens > 1'000 ? 2 : 16, 7);
   const std::string name = "gate MLP, " + std::to_string(tokens) + " tokens";

@@ -39,7 +39,7 @@ TEST_F(WgKv, GateIsThePapersMlp) {
       for (int launch = 0; launch < 2; ++launch) {  // the first leaves the workspace ready
         GateMlp(weights, {d_before.get(), dim, int64_t{heads} * dim, 0},
                 {d_after.get(), int64_t{tokens} * 2 * dim, int64_t{2} * dim, dim}, tokens,
-                scores.get(), tokens + 5, workspace.get(), nullptr);
+                scores.get(), tokens + 5, 1, workspace.get(), nullptr);
       }
       const auto got = ToHost(scores);
       for (int h = 0; h < heads; ++h) {
