@@ -44,6 +44,10 @@ void* Allocate(int64_t bytes, Memory memory) {
   return data;
 }
 
+void ZeroBytes(void* data, int64_t bytes) {
+  Check(cudaMemset(data, 0, static_cast<size_t>(bytes)), "cudaMemset");
+}
+
 void Free(void* data, Memory memory) noexcept {
   // A destructor cannot report: a context that is gone has freed the memory already.
   memory == Memory::kDevice ? cudaFree(data) : cudaFreeHost(data);

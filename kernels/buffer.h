@@ -54,4 +54,11 @@ Buffer<T>::~Buffer() {
   Free(data_, memory_);
 }
 
+/// Fills device or pinned memory with zero bytes.
+void ZeroBytes(void* data, int64_t bytes);
+template <class T>
+void Zero(const Buffer<T>& buffer) {
+  ZeroBytes(buffer.get(), buffer.bytes());
+}
+
 }  // namespace stallcast::kernels

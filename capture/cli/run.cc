@@ -9,6 +9,7 @@
 #include "capture/cli/commands.h"
 #include "capture/gpu/measured_run.h"
 #include "capture/run_info.h"
+#include "models/methods/decoder_plan.h"
 #include "sim/cli/output.h"
 #include "sim/cli/output_file.h"
 #include "sim/cli/progress.h"
@@ -33,6 +34,7 @@ struct RunCommand {
   std::vector<std::string> budgets;
   int repetitions = 3;
   bool no_check = false;
+  bool prefill = false;
   std::string timelines;
   Format format = Format::kTable;
 
@@ -45,6 +47,7 @@ struct Case {
   sim::PredictRequest request;
   std::optional<sim::Prediction> prediction;
   capture::StepTimes times;
+  Picoseconds prefill{0};
   kernels::SelectionCheck check;
   std::string failed;  // why it could not be run
 };
@@ -70,7 +73,7 @@ std::vector<Case> Grid(const RunCommand& command, const std::vector<std::string>
             request.model = model;
             if (!model.empty()) sim::CheckName("model", model, llm::ModelNames(), "--model");
             request.batch = batch;
-            request.prefill = false;
+            request.prefill = command.prefill;
             if (has && !budget.empty()) request.params["budget"] = budget;
             if (request.steps == 0) request.steps = 32;
             Case& of = cases.emplace_back();
@@ -115,12 +118,41 @@ capture::RunRequest RequestOf(const Case& of, const sim::PreparedRun& prepared,
   return request;
 }
 
+traces::Timeline PredictedPrefill(const Case& of, const sim::PreparedRun& prepared) {
+  hardware::Profile profile = hardware::FindProfile(of.request.machine);
+  for (const auto& [path, value] : of.request.machine_overrides) {
+    hardware::Set(profile, path, value);
+  }
+  const plan::Plan plan = methods::WritePrefill(*prepared.method.method, prepared.input);
+  const sim::Simulation simulation(plan, hardware::CostModel(std::move(profile)));
+  traces::Timeline timeline = sim::ToTimeline(simulation, simulation.Run());
+  timeline.title =
+      fmt::format("{}, {}, prefill, context {}, batch {}", of.request.method, prepared.whole.title,
+                  prepared.input.prompt_tokens, prepared.input.batch);
+  return timeline;
+}
+
 std::string FileName(const Case& of) {
   std::string name = fmt::format("{}-{}-b{}", of.request.method,
                                  std::filesystem::path(of.trace).stem().string(), of.request.batch);
   if (!of.request.model.empty()) name += "-" + of.request.model;
   for (const auto& [param, value] : of.request.params) name += fmt::format("-{}-{}", param, value);
   return name;
+}
+
+void RecordPrefill(const Case& of, Json& row) {
+  if (!of.failed.empty() || !of.prediction || !of.prediction->prefill) {
+    for (const char* key :
+         {"predicted_prefill_ms", "measured_prefill_ms", "prefill_error_percent"}) {
+      row[key] = nullptr;
+    }
+    return;
+  }
+  const Predicted<double> predicted{Milliseconds(*of.prediction->prefill)};
+  const Measured<double> measured{Milliseconds(of.prefill)};
+  row["predicted_prefill_ms"] = predicted.value;
+  row["measured_prefill_ms"] = measured.value;
+  row["prefill_error_percent"] = (predicted.value - measured.value) / measured.value * 100;
 }
 
 Json Record(const Case& of) {
@@ -132,6 +164,7 @@ Json Record(const Case& of) {
   row["batch"] = of.request.batch;
   row["graph"] = of.request.graph;
   row["steps"] = of.request.steps;
+  if (of.request.prefill) RecordPrefill(of, row);
   if (!of.failed.empty() || !of.prediction) {
     for (const char* key :
          {"predicted_ms", "measured_ms", "error_percent", "predicted_p50_ms", "measured_p50_ms",
@@ -184,7 +217,10 @@ void RunCommand::Run() const {
       const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
       const capture::RunRequest request = RequestOf(of, prepared, loaded);
       of.times = gpu.Time(request, repetitions);
-      if (!no_check && prepared.log && !of.request.graph) of.check = gpu.CheckSelection(request);
+      if (prefill) of.prefill = gpu.TimePrefill(request, repetitions);
+      if (!no_check && prepared.log && !of.request.graph) {
+        of.check = gpu.CheckSelection(request, prefill);
+      }
     } catch (const Error& error) {
       if (cases.size() == 1) throw;
       of.failed = fmt::format("{}; {}", error.problem(), error.remedy());
@@ -210,6 +246,12 @@ void RunCommand::Run() const {
       loaded.predictor->Predict(of.request, predicted.data());
       WriteTimelines(predicted, TimelineFormat::kTrace, loaded.trace.info,
                      base.string() + ".predicted.kvt");
+      if (!prefill) continue;
+      capture::RunRequest request = RequestOf(of, prepared, loaded);
+      request.title += ", prefill";
+      gpu.RecordPrefill(request, base.string() + "-prefill.measured.kvt", info);
+      WriteTimelines({PredictedPrefill(of, prepared)}, TimelineFormat::kTrace, loaded.trace.info,
+                     base.string() + "-prefill.predicted.kvt");
     }
   }
   progress.Clear();
@@ -230,6 +272,7 @@ times from CUDA events with tracing off, and the device's selections compared wi
 Examples:
   stallcast-gpu run traces/samples/code-32k.kvt --method freekv --model llama-3.1-8b
   stallcast-gpu run traces/samples/code-8k.kvt --method all --model llama-3.1-8b --batches 1,4
+  stallcast-gpu run traces/samples/code-8k.kvt --method full,offload --prefill
   stallcast-gpu run traces/samples/code-8k.kvt --method quest --timelines runs/)");
   sub->add_option("traces", command->traces, "Traces to run (.kvt), each at its own context")
       ->required()
@@ -255,6 +298,9 @@ Examples:
                   "Timed runs, of which each step's median counts")
       ->type_name("N")
       ->check(CLI::Range(1, 1000))
+      ->group("Measurement");
+  sub->add_flag("--prefill", command->prefill,
+                "Run the prefill too, and check selections of the steps that go on from it")
       ->group("Measurement");
   sub->add_flag("--no-check", command->no_check, "Do not compare the selections")
       ->group("Measurement");

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <utility>
 
 #include "kernels/cuda_error.h"
 #include "kernels/executor/cache_binder.h"
 #include "kernels/executor/decoder_binder.h"
 #include "kernels/executor/executor.h"
+#include "kernels/executor/prefill_binder.h"
 #include "models/methods/decoder_plan.h"
 #include "models/methods/projection.h"
 #include "traces/common/error.h"
@@ -51,7 +54,9 @@ class BoundRun {
  public:
   BoundRun(const RunRequest& request, const kernels::DecoderWeights& weights,
            kernels::HostPool& pool)
-      : plan_(methods::WriteDecode(*request.method, request.input)),
+      : request_(request),
+        weights_(weights),
+        plan_(methods::WriteDecode(*request.method, request.input)),
         log_(request.input.log, request.input.model, request.input.batch),
         layers_(Layers(request)),
         trace_(*request.trace, layers_),
@@ -71,6 +76,20 @@ class BoundRun {
   }
   void Recapture(kernels::OpObserver& observer) { executor_.Recapture(observer); }
   const plan::Plan& plan() const { return plan_; }
+
+  /// The prefill plan, bound when it is first needed.
+  const plan::Plan& PrefillPlan() { return BoundPrefill().plan; }
+  Picoseconds Prefill(const kernels::RunOptions& options = {}) {
+    Prefilling& prefill = BoundPrefill();
+    cache_->Clear();
+    return prefill.executor.Run(options).front();
+  }
+  /// Steps from what the prefill has left.
+  void RunOn(const kernels::RunOptions& options) {
+    decoder_.Begin();
+    executor_.Run(options);
+  }
+  bool StartsBehindPrompt() const { return run_.batch() == 1 || run_.stagger == 0; }
   kernels::CacheBinder& cache() { return *cache_; }
   const kernels::TraceTensors& trace() const { return trace_; }
 
@@ -109,6 +128,23 @@ class BoundRun {
     return run;
   }
 
+  struct Prefilling {
+    Prefilling(const RunRequest& request, const kernels::DecodeRun& run,
+               const kernels::DecoderWeights& weights, kernels::CacheBinder& cache)
+        : plan(methods::WritePrefill(*request.method, request.input)),
+          binder(run, weights, cache),
+          executor(plan, binder) {}
+    plan::Plan plan;
+    kernels::PrefillBinder binder;
+    kernels::Executor executor;
+  };
+  Prefilling& BoundPrefill() {
+    if (!prefill_) prefill_ = std::make_unique<Prefilling>(request_, run_, weights_, *cache_);
+    return *prefill_;
+  }
+
+  const RunRequest& request_;
+  const kernels::DecoderWeights& weights_;
   plan::Plan plan_;
   methods::ProjectedLog log_;
   std::vector<int> layers_;
@@ -117,7 +153,28 @@ class BoundRun {
   std::unique_ptr<kernels::CacheBinder> cache_;
   kernels::DecoderBinder decoder_;
   kernels::Executor executor_;
+  std::unique_ptr<Prefilling> prefill_;
 };
+
+// What `work` runs of `plan`, as a measured timeline.
+GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
+                          const std::filesystem::path& path, traces::proto::TraceInfo info,
+                          const std::function<void(RecordedOps&)>& work) {
+  GpuRecorderOptions options;
+  options.title = request.title;
+  options.notes = request.notes;
+  options.copy_lanes = CopyLanes::kStreams;
+  options.nvtx = false;
+  options.label = [&plan](int32_t, int32_t op) -> OpLabel {
+    if (op < 0 || static_cast<size_t>(op) >= plan.ops.size()) return {};
+    const plan::Op& of = plan.ops[static_cast<size_t>(op)];
+    return {of.role, of.layer};
+  };
+  GpuRecorder recorder(path, std::move(info), std::move(options));
+  RecordedOps observer(recorder);
+  work(observer);
+  return recorder.Stop();
+}
 
 Picoseconds MedianOf(std::vector<Picoseconds> times) {
   if (times.empty()) return Picoseconds{0};
@@ -176,12 +233,25 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   return times;
 }
 
-kernels::SelectionCheck GpuRunner::CheckSelection(const RunRequest& request) {
+Picoseconds GpuRunner::TimePrefill(const RunRequest& request, int repetitions) {
+  BoundRun run = impl_->Bind(request);
+  run.Prefill();
+  std::vector<Picoseconds> times;
+  for (int i = 0; i < repetitions; ++i) times.push_back(run.Prefill());
+  return MedianOf(times);
+}
+
+kernels::SelectionCheck GpuRunner::CheckSelection(const RunRequest& request, bool after_prefill) {
   BoundRun run = impl_->Bind(request);
   kernels::SelectionCheck check;
   kernels::RunOptions options;
   options.after_step = [&](int step) { run.cache().CheckStep(step, check); };
-  run.RunAnew(options);
+  if (after_prefill && run.StartsBehindPrompt()) {
+    run.Prefill();
+    run.RunOn(options);
+  } else {
+    run.RunAnew(options);
+  }
   return check;
 }
 
@@ -190,21 +260,20 @@ GpuRecorderStats GpuRunner::Record(const RunRequest& request, const std::filesys
   BoundRun run = impl_->Bind(request);
   run.RunAnew();
   run.Reset();
-  GpuRecorderOptions options;
-  options.title = request.title;
-  options.notes = request.notes;
-  options.copy_lanes = CopyLanes::kStreams;
-  options.nvtx = false;
-  options.label = [&plan = run.plan()](int32_t, int32_t op) -> OpLabel {
-    if (op < 0 || static_cast<size_t>(op) >= plan.ops.size()) return {};
-    const plan::Op& of = plan.ops[static_cast<size_t>(op)];
-    return {of.role, of.layer};
-  };
-  GpuRecorder recorder(path, info, std::move(options));
-  RecordedOps observer(recorder);
-  if (request.input.graph) run.Recapture(observer);
-  run.Run({.observer = &observer, .after_step = {}});
-  return recorder.Stop();
+  return Recorded(request, run.plan(), path, std::move(info), [&](RecordedOps& observer) {
+    if (request.input.graph) run.Recapture(observer);
+    run.Run({.observer = &observer, .after_step = {}});
+  });
+}
+
+GpuRecorderStats GpuRunner::RecordPrefill(const RunRequest& request,
+                                          const std::filesystem::path& path,
+                                          traces::proto::TraceInfo info) {
+  BoundRun run = impl_->Bind(request);
+  run.Prefill();
+  return Recorded(request, run.PrefillPlan(), path, std::move(info), [&](RecordedOps& observer) {
+    run.Prefill({.observer = &observer, .after_step = {}});
+  });
 }
 
 }  // namespace stallcast::capture

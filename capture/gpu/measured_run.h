@@ -1,4 +1,4 @@
-// A plan run on the GPU: step times undisturbed, the selection checked, a timeline recorded.
+// Plans run on the GPU: step times undisturbed, the selection checked, a timeline recorded.
 #pragma once
 
 #include <filesystem>
@@ -43,12 +43,18 @@ class GpuRunner {
 
   /// Times the plan, `repetitions` times after one that warms up.
   StepTimes Time(const RunRequest& request, int repetitions);
-  /// Runs it once step by step and compares what the device selects with the access log.
-  kernels::SelectionCheck CheckSelection(const RunRequest& request);
+  /// Times its prefill likewise: the median.
+  Picoseconds TimePrefill(const RunRequest& request, int repetitions);
+  /// Runs it once step by step and compares what the device selects with the access log. With
+  /// `after_prefill` the steps go on from what the prefill plan leaves, where all sequences begin
+  /// behind the prompt.
+  kernels::SelectionCheck CheckSelection(const RunRequest& request, bool after_prefill = false);
   /// Runs it with tracing on, and writes the measured timeline. CUDA calls are slower from now on,
   /// so whatever is to be timed must have been.
   GpuRecorderStats Record(const RunRequest& request, const std::filesystem::path& path,
                           traces::proto::TraceInfo info);
+  GpuRecorderStats RecordPrefill(const RunRequest& request, const std::filesystem::path& path,
+                                 traces::proto::TraceInfo info);
 
  private:
   struct Impl;

@@ -51,6 +51,26 @@ struct LayerIo {
   __nv_bfloat16* output = nullptr;          ///< like query
 };
 
+/// Where prefill puts a layer's prompt, on the device: token t of sequence s in place
+/// t % page_tokens of the sequence's page t / page_tokens, for RopeAppend() to write and attention
+/// to read. Prompts of all layers are kept until prefill ends, as no op waits for one to be free.
+struct PromptKv {
+  PagedKv cache;
+  /// [sequences][max_pages], the slot of a sequence's page. Null: page i of sequence s lies in slot
+  /// s * max_pages + i.
+  const int32_t* slots = nullptr;
+  int32_t max_pages = 0;
+};
+
+/// Queries and attention output of a layer in prefill, on the device; its keys and values are in
+/// PromptAt(layer).
+struct PrefillIo {
+  const __nv_bfloat16* query = nullptr;  ///< [batch][prompt_tokens][query_heads][head_dim]
+  /// Those of each prompt's last token: [batch][query_heads][head_dim].
+  const __nv_bfloat16* last_query = nullptr;
+  __nv_bfloat16* output = nullptr;  ///< like query
+};
+
 class CacheBinder {
  public:
   virtual ~CacheBinder() = default;
@@ -72,6 +92,15 @@ class CacheBinder {
   /// of the token before the first step, whose selection a cache starts from.
   virtual void Reset(std::span<const LayerIo> last) = 0;
 
+  /// Prefill: where a layer's prompt goes, called before the layer's ops are bound. A method whose
+  /// prefill cannot be executed: usage Error.
+  virtual PromptKv PromptAt(int layer);
+  /// Prefill: an op that is neither one of the decoder's own nor dense attention; plan order.
+  virtual OpWork BindPrefill(const plan::Op& op, const PrefillIo& io);
+  /// Empties caches, pool and index, before each run of a prefill plan, which leaves what Reset()
+  /// gives, but for sequences that begin later in the trace.
+  virtual void Clear() {}
+
   /// After a step with the device idle: compares what was selected with the log. Methods that
   /// select nothing have nothing to compare.
   virtual void CheckStep(int /*step*/, SelectionCheck& /*check*/) {}
@@ -80,6 +109,9 @@ class CacheBinder {
 /// The binder of a method, called `name` in messages. One that cannot be executed: usage Error.
 std::unique_ptr<CacheBinder> MakeCacheBinder(const DecodeRun& run, const std::string& name,
                                              const methods::Method& method);
+
+/// The model's heads must have the trace's channels: usage Error.
+void CheckHeads(const DecodeRun& run);
 
 /// The Error of a binder for an op kind that it does not know.
 [[noreturn]] void CannotBind(std::string_view method, const plan::Op& op);

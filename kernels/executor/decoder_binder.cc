@@ -1,69 +1,18 @@
 #include "kernels/executor/decoder_binder.h"
 
-#include <cmath>
 #include <cstring>
 #include <variant>
 
 #include "kernels/cuda_error.h"
-#include "kernels/fill.h"
-#include "traces/common/error.h"
 
 namespace stallcast::kernels {
-namespace {
-
-constexpr float kEpsilon = 1e-5F;
-
-Buffer<__nv_bfloat16> RandomMatrix(int64_t n, int64_t k, uint64_t seed) {
-  Buffer<__nv_bfloat16> matrix(n * k);
-  // Outputs as large as inputs, so that activations stay finite over any number of layers.
-  FillRandom(matrix.get(), matrix.size(), std::sqrt(3.0F / static_cast<float>(k)), seed, nullptr);
-  return matrix;
-}
-
-template <class T>
-void Zero(Buffer<T>& buffer) {
-  Check(cudaMemset(buffer.get(), 0, static_cast<size_t>(buffer.bytes())), "cudaMemset");
-}
-
-}  // namespace
-
-DecoderWeights::DecoderWeights(const llm::Model& model) : model_(model) {
-  const int64_t heads = int64_t{model.query_heads} * model.head_dim;
-  const int64_t qkv = heads + int64_t{2} * model.kv_heads * model.head_dim;
-  uint64_t seed = 0;
-  for (int layer = 0; layer < model.layers; ++layer) {
-    Layer& of = layers_.emplace_back();
-    of.qkv = RandomMatrix(qkv, model.hidden, ++seed);
-    of.out = RandomMatrix(model.hidden, heads, ++seed);
-    of.gate_up = RandomMatrix(2 * model.intermediate, model.hidden, ++seed);
-    of.down = RandomMatrix(model.hidden, model.intermediate, ++seed);
-  }
-  head_ = RandomMatrix(model.vocabulary, model.hidden, ++seed);
-  norm_ = Buffer<__nv_bfloat16>(model.hidden);
-  FillRandom(norm_.get(), norm_.size(), 1, ++seed, nullptr);
-  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-}
 
 DecoderBinder::DecoderBinder(const DecodeRun& run, const DecoderWeights& weights,
                              CacheBinder& cache)
-    : run_(run), weights_(weights), cache_(cache) {
+    : run_(run), cache_(cache), layers_(weights, run.batch(), /*tokens=*/1) {
   const llm::Model& m = run.input.model;
   const int64_t rows = run.batch();
-  const int64_t heads = int64_t{m.query_heads} * m.head_dim;
-  const int64_t qkv = heads + int64_t{2} * m.kv_heads * m.head_dim;
-  residual_ = Buffer<__nv_bfloat16>(rows * m.hidden);
-  FillRandom(residual_.get(), residual_.size(), 1, 1, nullptr);
-  normed_ = Buffer<__nv_bfloat16>(rows * m.hidden);
-  qkv_ = Buffer<__nv_bfloat16>(rows * qkv);
-  attention_ = Buffer<__nv_bfloat16>(rows * heads);
-  projected_ = Buffer<__nv_bfloat16>(rows * m.hidden);
-  gate_up_ = Buffer<__nv_bfloat16>(rows * 2 * m.intermediate);
-  activated_ = Buffer<__nv_bfloat16>(rows * m.intermediate);
-  logits_ = Buffer<__nv_bfloat16>(rows * m.vocabulary);
-  queries_ = Buffer<__nv_bfloat16>(int64_t{m.layers} * 2 * rows * heads);
-  for (auto* buffer : {&normed_, &attention_, &projected_}) Zero(*buffer);
-  token_ = Buffer<int32_t>(rows);
-  host_token_ = Buffer<int32_t>(rows, Memory::kPinned);
+  queries_ = Buffer<__nv_bfloat16>(int64_t{m.layers} * 2 * rows * m.query_heads * m.head_dim);
   position_ = Buffer<int32_t>(rows);
   Zero(position_);
   frequencies_ = Buffer<float>(m.head_dim / 2);
@@ -74,11 +23,7 @@ DecoderBinder::DecoderBinder(const DecodeRun& run, const DecoderWeights& weights
 void DecoderBinder::LoadInjected() {
   const llm::Model& m = run_.input.model;
   const TraceTensors& trace = *run_.trace;
-  if (m.head_dim != trace.head_dim()) {
-    throw UsageError("the model's heads have " + std::to_string(m.head_dim) +
-                         " channels, the trace's " + std::to_string(trace.head_dim()),
-                     "--model", "choose a model or a trace with the other's head dimension");
-  }
+  CheckHeads(run_);
   const int64_t width = (m.query_heads + int64_t{2} * m.kv_heads) * m.head_dim;
   const int64_t step_size = trace.layers() * run_.batch() * width;
   std::vector<__nv_bfloat16> all(static_cast<size_t>((run_.input.steps + 1) * step_size));
@@ -115,6 +60,16 @@ void DecoderBinder::LoadInjected() {
 }
 
 void DecoderBinder::Reset() {
+  Begin();
+  std::vector<LayerIo> last;
+  for (int layer = 0; layer < run_.input.model.layers; ++layer) {
+    last.push_back({Queries(-1, layer), nullptr, nullptr});
+  }
+  cache_.Reset(last);
+  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+void DecoderBinder::Begin() {
   // The queries before step 0, for methods that compare with them.
   const llm::Model& m = run_.input.model;
   const int64_t heads = int64_t{m.query_heads} * m.head_dim;
@@ -125,11 +80,6 @@ void DecoderBinder::Reset() {
                        static_cast<size_t>(run_.batch()), cudaMemcpyDeviceToDevice),
           "cudaMemcpy2D");
   }
-  std::vector<LayerIo> last;
-  for (int layer = 0; layer < m.layers; ++layer)
-    last.push_back({Queries(-1, layer), nullptr, nullptr});
-  cache_.Reset(last);
-  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 __nv_bfloat16* DecoderBinder::Injected(int step, int layer) const {
@@ -148,51 +98,7 @@ __nv_bfloat16* DecoderBinder::Queries(int step, int layer) const {
 
 LayerIo DecoderBinder::Io(const plan::Op& op) const {
   if (op.layer < 0 || op.step < 0) return {};
-  return {Queries(op.step, op.layer), Queries(op.step - 1, op.layer), attention_.get()};
-}
-
-OpWork DecoderBinder::BindNorm(const plan::Op& op, const plan::Norm& norm) {
-  // Of a layer the first adds what the layer before projected, the second the attention's.
-  const bool first = op.layer == 0 && norms_in_layer_ == 0;
-  ++norms_in_layer_;
-  const __nv_bfloat16* input = first ? nullptr : projected_.get();
-  return [this, input, norm](cudaStream_t stream) {
-    AddRmsNorm(input, residual_.get(), weights_.norm().get(), kEpsilon, norm.rows,
-               static_cast<int32_t>(norm.width), normed_.get(), stream);
-  };
-}
-
-OpWork DecoderBinder::BindGemm(const plan::Op& op, const plan::Gemm& gemm) {
-  const __nv_bfloat16 *a = nullptr, *b = nullptr;
-  __nv_bfloat16* c = nullptr;
-  if (op.layer < 0) {
-    a = normed_.get(), b = weights_.head().get(), c = logits_.get();
-  } else {
-    const DecoderWeights::Layer& layer = weights_.layer(op.layer);
-    switch (gemms_in_layer_++) {
-      case 0:
-        a = normed_.get(), b = layer.qkv.get(), c = qkv_.get();
-        break;
-      case 1:
-        a = attention_.get(), b = layer.out.get(), c = projected_.get();
-        break;
-      case 2:
-        a = normed_.get(), b = layer.gate_up.get(), c = gate_up_.get();
-        break;
-      case 3:
-        a = activated_.get(), b = layer.down.get(), c = projected_.get();
-        break;
-      default:
-        CannotBind("decoder", op);
-    }
-  }
-  // The first run of a shape chooses its algorithm, which must be done before it is captured.
-  if (seen_.insert({gemm.n, gemm.k}).second) {
-    gemm_.Run(a, b, c, gemm.m, gemm.n, gemm.k, nullptr);
-  }
-  return [this, a, b, c, gemm](cudaStream_t stream) {
-    gemm_.Run(a, b, c, gemm.m, gemm.n, gemm.k, stream);
-  };
+  return {Queries(op.step, op.layer), Queries(op.step - 1, op.layer), layers_.attention()};
 }
 
 OpWork DecoderBinder::BindRopeAppend(const plan::Op& op) {
@@ -206,38 +112,8 @@ OpWork DecoderBinder::BindRopeAppend(const plan::Op& op) {
 }
 
 OpWork DecoderBinder::Bind(const plan::Op& op) {
-  const bool own = op.role == plan::Role::kProjection || op.role == plan::Role::kMlp;
-  if (own && op.layer != layer_) {
-    gemms_in_layer_ = norms_in_layer_ = 0;
-    layer_ = op.layer;
-  }
-  const llm::Model& m = run_.input.model;
-  if (const auto* norm = std::get_if<plan::Norm>(&op.work)) return BindNorm(op, *norm);
-  if (const auto* gemm = std::get_if<plan::Gemm>(&op.work)) return BindGemm(op, *gemm);
+  if (std::optional<OpWork> work = layers_.Bind(op)) return *work;
   if (std::holds_alternative<plan::RopeAppend>(op.work)) return BindRopeAppend(op);
-  if (const auto* swiglu = std::get_if<plan::SwiGlu>(&op.work)) {
-    return [this, rows = swiglu->rows, &m](cudaStream_t stream) {
-      SwiGlu(gate_up_.get(), rows, static_cast<int32_t>(m.intermediate), activated_.get(), stream);
-    };
-  }
-  if (const auto* sample = std::get_if<plan::Sample>(&op.work)) {
-    return [this, sample = *sample](cudaStream_t stream) {
-      ArgMax(logits_.get(), sample.rows, static_cast<int32_t>(sample.vocabulary), token_.get(),
-             stream);
-    };
-  }
-  if (std::holds_alternative<plan::HostSync>(op.work) ||
-      std::holds_alternative<plan::HostHandoff>(op.work) ||
-      std::holds_alternative<plan::GraphLaunch>(op.work)) {
-    return {};
-  }
-  if (op.layer < 0 && std::holds_alternative<plan::Copy>(op.work)) {
-    return [this](cudaStream_t stream) {
-      Check(cudaMemcpyAsync(host_token_.get(), token_.get(), static_cast<size_t>(token_.bytes()),
-                            cudaMemcpyDeviceToHost, stream),
-            "cudaMemcpyAsync");
-    };
-  }
   return cache_.Bind(op, Io(op));
 }
 

@@ -166,11 +166,12 @@ void Executor::Impl::MakeEvents() {
     if (uses.recorded[i]) events[i] = Event(cudaEventDisableTiming);
   }
   step_events.emplace_back(cudaEventDefault);
-  std::vector<OpId> last_compute(plan.step_ends.size(), OpId::kNone);
+  const bool prefill = plan.step_ends.empty();
+  std::vector<OpId> last_compute(prefill ? 1 : plan.step_ends.size(), OpId::kNone);
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    if (op.lane == compute && op.step >= 0) {
-      last_compute[static_cast<size_t>(op.step)] = OpId{static_cast<int32_t>(i)};
+    if (op.lane == compute && (prefill || op.step >= 0)) {
+      last_compute[prefill ? 0 : static_cast<size_t>(op.step)] = OpId{static_cast<int32_t>(i)};
     }
   }
   for (size_t step = 0; step < last_compute.size(); ++step) {

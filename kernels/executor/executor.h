@@ -54,6 +54,7 @@ class Executor {
 
   /// Runs the plan from its first op to its last. Returns each step's time on the device: from the
   /// end of the step before (for the first: from the start) to the last end on the compute lane.
+  /// A plan without steps, a prefill, counts as one.
   /// What a thread throws is thrown here when all threads have stopped.
   std::vector<Picoseconds> Run(const RunOptions& options = {});
 

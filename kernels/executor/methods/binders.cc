@@ -1,5 +1,7 @@
 #include "kernels/executor/methods/binders.h"
 
+#include <fmt/format.h>
+
 #include "models/methods/common/configured_method.h"
 #include "models/methods/full/params.h"
 #include "traces/common/error.h"
@@ -26,6 +28,22 @@ std::unique_ptr<CacheBinder> MakeCacheBinder(const DecodeRun& run, const std::st
   if (const auto* p = ParamsOf<methods::ParisKvParams>(method)) return BindParisKv(run, *p);
   throw UsageError("this method is predicted only: no kernels run it yet", name,
                    "choose another method");
+}
+
+PromptKv CacheBinder::PromptAt(int /*layer*/) {
+  throw UsageError("prefill of this method is predicted only: no kernels run it yet", "--prefill",
+                   "run its decode steps");
+}
+
+OpWork CacheBinder::BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) {
+  CannotBind("prefill", op);
+}
+
+void CheckHeads(const DecodeRun& run) {
+  if (run.head_dim() == run.trace->head_dim()) return;
+  throw UsageError(fmt::format("the model's heads have {} channels, the trace's {}", run.head_dim(),
+                               run.trace->head_dim()),
+                   "--model", "choose a model or a trace with the other's head dimension");
 }
 
 void CannotBind(std::string_view method, const plan::Op& op) {

@@ -16,6 +16,8 @@ class ContiguousCache {
 
   PagedKv Layer(int layer) const;
   CacheBinder::Append AppendAt(int step, int layer) const;
+  /// A prompt goes to the first pages.
+  PromptKv Prompt(int layer) const { return {Layer(layer), nullptr, pages_}; }
   /// All pages of every row, with the tokens of the step.
   PageTable Pages(int step) const;
   int32_t pages() const { return pages_; }
@@ -24,6 +26,9 @@ class ContiguousCache {
   const int32_t* table() const { return table_.get(); }
   /// Fills the prompt's tokens.
   void Reset();
+  void Clear() const {
+    for (const auto& layer : data_) Zero(layer);
+  }
 
  private:
   const DecodeRun& run_;

@@ -111,6 +111,18 @@ class FreeKvBinder : public CacheBinder {
     cache_.Reset(last);
   }
 
+  PromptKv PromptAt(int layer) override {
+    return Dense(layer) ? dense_.Prompt(layer) : cache_.PromptAt(layer);
+  }
+  OpWork BindPrefill(const plan::Op& op, const PrefillIo& io) override {
+    if (Dense(op.layer)) CannotBind("freekv", op);
+    return cache_.BindPrefill(op, io);
+  }
+  void Clear() override {
+    dense_.Clear();
+    cache_.Clear();
+  }
+
   void CheckStep(int step, SelectionCheck& check) override {
     if (run_.log == nullptr) return;
     cache_.CheckStep(

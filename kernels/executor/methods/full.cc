@@ -1,7 +1,10 @@
 // Full cache on the GPU, and StreamingLLM's sink and window.
+#include <optional>
+
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/contiguous_cache.h"
+#include "kernels/keep_tokens.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -17,6 +20,8 @@ class FullBinder : public CacheBinder {
     return attention_.Over(cache_.Layer(op.layer), cache_.Pages(op.step), io);
   }
   void Reset(std::span<const LayerIo> /*last*/) override { cache_.Reset(); }
+  PromptKv PromptAt(int layer) override { return cache_.Prompt(layer); }
+  void Clear() override { cache_.Clear(); }
 
  private:
   ContiguousCache cache_;
@@ -77,6 +82,21 @@ class StreamingBinder : public CacheBinder {
       }
     }
   }
+  PromptKv PromptAt(int layer) override {
+    if (!prompt_) prompt_.emplace(run_, 0, run_.input.model.layers);
+    return prompt_->Prompt(layer);
+  }
+  OpWork BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) override {
+    if (!std::holds_alternative<plan::Layout>(op.work)) CannotBind("streaming", op);
+    return [prompt = PromptAt(op.layer), cache = Layer(op.layer), run = &run_, pages = pages_,
+            ring = KeptRing{params_.sink, params_.window(), run_.input.prompt_tokens}](
+               cudaStream_t stream) {
+      KeepRing(prompt.cache, prompt.max_pages, ring, cache, pages, run->batch(), stream);
+    };
+  }
+  void Clear() override {
+    for (const auto& layer : data_) Zero(layer);
+  }
 
  private:
   static constexpr int32_t kPage = 32;
@@ -102,6 +122,7 @@ class StreamingBinder : public CacheBinder {
   std::vector<Buffer<__nv_bfloat16>> data_;
   Buffer<int32_t> table_;
   StepTable tokens_, slot_, place_;
+  std::optional<ContiguousCache> prompt_;  // in prefill, before it is cut down
 };
 
 }  // namespace

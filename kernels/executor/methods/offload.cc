@@ -28,6 +28,13 @@ class OffloadBinder : public CacheBinder {
       }
     }
     table_ = Uploaded(table);
+    std::vector<int32_t> page_slots;
+    for (int64_t sequence = 0; sequence < run.batch(); ++sequence) {
+      for (int64_t page = 0; page < pages_; ++page) {
+        page_slots.push_back(static_cast<int32_t>(slot(page * kPage, sequence)));
+      }
+    }
+    page_slots_ = Uploaded(page_slots);
     tokens_ = StepTable(run.input.steps, run.rows(), 1,
                         [&](int step, int64_t, int64_t) { return run.Context(step, 0); });
     slot_ = StepTable(run.input.steps, run.batch(), 1, [&](int step, int64_t sequence, int64_t) {
@@ -59,6 +66,24 @@ class OffloadBinder : public CacheBinder {
                     copy->piece_bytes, cudaMemcpyDeviceToHost);
   }
 
+  PromptKv PromptAt(int layer) override {
+    for (int i = static_cast<int>(prompt_.size()); i < run_.input.model.layers; ++i) {
+      prompt_.emplace_back(data_.front().size());
+    }
+    return {TokenPages(prompt_[static_cast<size_t>(layer)].get()), page_slots_.get(), pages_};
+  }
+
+  OpWork BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) override {
+    const auto* copy = std::get_if<plan::Copy>(&op.work);
+    if (copy == nullptr) CannotBind("offload", op);
+    return [to = pool_ + op.layer * layer_bytes_, from = PromptAt(op.layer).cache.data,
+            bytes = static_cast<size_t>(copy->piece_bytes)](cudaStream_t stream) {
+      Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
+    };
+  }
+
+  void Clear() override { ZeroBytes(pool_, layer_bytes_ * run_.input.model.layers); }
+
   // The pool keeps the prompt, and new tokens are written to it again.
   void Reset(std::span<const LayerIo> /*last*/) override {}
 
@@ -70,15 +95,12 @@ class OffloadBinder : public CacheBinder {
     return int64_t{step} * run_.input.model.layers + layer;
   }
   PagedKv BufferOf(int64_t visit) const {
+    return TokenPages(data_[static_cast<size_t>(visit % buffers_)].get());
+  }
+  PagedKv TokenPages(__nv_bfloat16* data) const {
     const int64_t plane = int64_t{run_.kv_heads()} * run_.head_dim();
-    return {data_[static_cast<size_t>(visit % buffers_)].get(),
-            2 * plane,
-            plane,
-            run_.batch() * 2 * plane,
-            run_.head_dim(),
-            kPage,
-            run_.kv_heads(),
-            run_.head_dim()};
+    return {data,  2 * plane,       plane,          run_.batch() * 2 * plane, run_.head_dim(),
+            kPage, run_.kv_heads(), run_.head_dim()};
   }
   // `bytes` from `offset` on between the pool's layer of a visit and its buffer.
   OpWork Transfer(int64_t visit, int64_t offset, Bytes bytes, cudaMemcpyKind kind) const {
@@ -108,7 +130,9 @@ class OffloadBinder : public CacheBinder {
   Bytes layer_bytes_ = 0;
   std::byte* pool_ = nullptr;
   std::vector<Buffer<__nv_bfloat16>> data_;
-  Buffer<int32_t> table_;
+  std::vector<Buffer<__nv_bfloat16>> prompt_;  // by layer, in prefill
+  Buffer<int32_t> table_;                      // [row][page]
+  Buffer<int32_t> page_slots_;                 // [sequence][page]
   StepTable tokens_, slot_, place_;
   int64_t fetches_ = 0;
 };

@@ -107,6 +107,30 @@ class QuestBinder : public CacheBinder {
     }
   }
 
+  PromptKv PromptAt(int layer) override { return cache_.Prompt(layer); }
+  void Clear() override {
+    cache_.Clear();
+    for (const Layer& layer : layers_) Zero(layer.summaries);
+  }
+
+  OpWork BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) override {
+    if (!std::holds_alternative<plan::Summarize>(op.work)) CannotBind("quest", op);
+    const int64_t tokens = run_.input.prompt_tokens;
+    const auto full = static_cast<int32_t>(tokens / params_.page);
+    return [this, full, rest = static_cast<int32_t>(tokens % params_.page),
+            cache = cache_.Layer(op.layer),
+            summaries = Sparse(op.layer).summaries.get()](cudaStream_t stream) {
+      Summarize(SummaryKind::kMinMax, cache, cache_.table(), cache_.pages(), 0, full, run_.rows(),
+                summaries, cache_.pages(), stream);
+      if (rest == 0) return;
+      // The tokens of the last page, as a page of that length.
+      PagedKv partial = cache;
+      partial.page_tokens = rest;
+      Summarize(SummaryKind::kMinMax, partial, cache_.table(), cache_.pages(), full, 1, run_.rows(),
+                summaries, cache_.pages(), stream);
+    };
+  }
+
   void CheckStep(int step, SelectionCheck& check) override {
     if (run_.log == nullptr) return;
     std::vector<int32_t> ids(static_cast<size_t>(choosers()) * (kept_ + 1));

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "kernels/keep_tokens.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -129,16 +131,19 @@ PageTable RecallCache::Pages(int step) const {
 }
 
 OpWork RecallCache::Score(int step, int layer, const LayerIo& io) const {
-  const int32_t pages = MostSelectable(step);
+  return ScorePages(Of(layer), io.query, MostSelectable(step),
+                    run_.stagger > 0 ? selectable_.At(step + 1) : nullptr);
+}
+
+OpWork RecallCache::ScorePages(const Layer& of, const __nv_bfloat16* query, int32_t pages,
+                               const int32_t* pages_of) const {
   const bool softmax =
       shape_.pooling == Pooling::kSoftmaxMean || shape_.pooling == Pooling::kSoftmaxMeanUnscaled;
   const float scale = softmax ? run_.trace->softmax_scale() : 1;
-  return [this, &of = Of(layer), io, pages, scale,
-          pages_of = selectable_.At(step + 1)](cudaStream_t stream) {
-    kernels::Score(io.query, of.summaries.get(), run_.rows(), run_.group(), run_.head_dim(), 2,
+  return [this, &of, query, pages, scale, pages_of](cudaStream_t stream) {
+    kernels::Score(query, of.summaries.get(), run_.rows(), run_.group(), run_.head_dim(), 2,
                    static_cast<int32_t>(shape_.regions.sink_pages), pages, pages_, shape_.pooling,
-                   scale, of.scores.get(), of.score_workspace.get(), stream,
-                   run_.stagger > 0 ? pages_of : nullptr);
+                   scale, of.scores.get(), of.score_workspace.get(), stream, pages_of);
     if (shape_.sets == 1) {
       MeanOverRows(of.scores.get(), run_.batch(), run_.kv_heads(), pages, of.pooled.get(), stream);
     }
@@ -320,6 +325,112 @@ void RecallCache::Reset(std::span<const LayerIo> last) {
       Check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     }
   }
+}
+
+int32_t RecallCache::PromptPages() const {
+  return static_cast<int32_t>(run_.input.prompt_tokens / shape_.regions.page_tokens);
+}
+
+PromptKv RecallCache::PromptAt(int layer) {
+  if (!prompt_) {
+    prompt_.emplace(run_, shape_.first_layer, run_.input.model.layers,
+                    static_cast<int32_t>(shape_.regions.page_tokens));
+    std::vector<int32_t> slots;
+    for (int sequence = 0; sequence < run_.batch(); ++sequence) {
+      for (int32_t page = 0; page < PromptPages(); ++page) {
+        slots.push_back(sequence * prompt_->pages() + page);
+      }
+    }
+    prompt_slots_ = Uploaded(slots);
+    if (shape_.hnd_pool) {
+      prompt_transposed_ = Buffer<__nv_bfloat16>(prompt_slots_.size() * PageBytes() /
+                                                 static_cast<Bytes>(sizeof(__nv_bfloat16)));
+    }
+  }
+  return prompt_->Prompt(layer);
+}
+
+OpWork RecallCache::SummarizePrompt(int layer) {
+  return [this, &of = Of(layer), prompt = PromptAt(layer).cache](cudaStream_t stream) {
+    Summarize(shape_.summary, prompt, prompt_->table(), prompt_->pages(), 0, PromptPages(),
+              run_.rows(), of.summaries.get(), pages_, stream);
+  };
+}
+
+OpWork RecallCache::TransposePrompt(int layer) {
+  return [this, prompt = PromptAt(layer).cache](cudaStream_t stream) {
+    TransposePages(prompt, prompt_slots_.get(), static_cast<int32_t>(prompt_slots_.size()),
+                   prompt_transposed_.get(), stream);
+  };
+}
+
+OpWork RecallCache::OffloadPrompt(int layer, int64_t first, int64_t count) {
+  const auto* prompt = reinterpret_cast<const std::byte*>(PromptAt(layer).cache.data);
+  return [this, layer, first, count, prompt](cudaStream_t stream) {
+    for (int64_t i = first; i < first + count; ++i) {
+      const auto sequence = static_cast<int>(i / PromptPages());
+      const auto page = static_cast<int32_t>(i % PromptPages());
+      const std::byte* from =
+          shape_.hnd_pool
+              ? reinterpret_cast<const std::byte*>(prompt_transposed_.get()) + i * PageBytes()
+              : prompt + (int64_t{sequence} * prompt_->pages() + page) * PageBytes();
+      Check(cudaMemcpyAsync(
+                PoolPage(layer, sequence, page - static_cast<int32_t>(shape_.regions.sink_pages)),
+                from, static_cast<size_t>(PageBytes()), cudaMemcpyDeviceToHost, stream),
+            "cudaMemcpyAsync");
+    }
+  };
+}
+
+OpWork RecallCache::KeepPrompt(int layer) {
+  const methods::PageRegions& regions = shape_.regions;
+  const int64_t tokens = run_.input.prompt_tokens;
+  KeptPages kept;
+  kept.units = Of(layer).slot_unit.get();
+  kept.sets = shape_.sets;
+  kept.sink = static_cast<int32_t>(regions.sink_pages);
+  kept.chosen = shape_.slots;
+  kept.window = static_cast<int32_t>(regions.window_pages);
+  kept.first_window = static_cast<int32_t>(regions.SelectableEnd(tokens));
+  kept.pages = static_cast<int32_t>((tokens + regions.page_tokens - 1) / regions.page_tokens);
+  return [this, kept, prompt = PromptAt(layer), cache = Cache(layer)](cudaStream_t stream) {
+    KeepPages(prompt.cache, prompt.max_pages, kept, cache, run_.batch(), stream);
+  };
+}
+
+OpWork RecallCache::BindPrefill(const plan::Op& op, const PrefillIo& io) {
+  const Layer& of = Of(op.layer);
+  const auto pages = static_cast<int32_t>(shape_.regions.Selectable(run_.input.prompt_tokens));
+  if (std::holds_alternative<plan::Summarize>(op.work)) {
+    offloaded_ = 0;
+    return SummarizePrompt(op.layer);
+  }
+  if (std::holds_alternative<plan::Score>(op.work)) {
+    return ScorePages(of, io.last_query, pages, nullptr);
+  }
+  if (std::holds_alternative<plan::TopK>(op.work)) {
+    // What the last prompt token selects fills the slots.
+    return [this, &of, pages](cudaStream_t stream) {
+      kernels::TopK(shape_.sets == 1 ? of.pooled.get() : of.scores.get(), sets(), pages,
+                    shape_.slots, of.slot_unit.get(), of.top_k_workspace.get(), stream);
+    };
+  }
+  if (std::holds_alternative<plan::Layout>(op.work)) {
+    return op.role == plan::Role::kSelection ? KeepPrompt(op.layer) : TransposePrompt(op.layer);
+  }
+  if (const auto* copy = std::get_if<plan::Copy>(&op.work)) {
+    return OffloadPrompt(op.layer, std::exchange(offloaded_, offloaded_ + copy->pieces),
+                         copy->pieces);
+  }
+  CannotBind("prefill", op);
+}
+
+void RecallCache::Clear() {
+  for (const Layer& of : layers_) {
+    Zero(of.data), Zero(of.summaries), Zero(of.slot_unit), Zero(of.missed);
+  }
+  const auto layers = static_cast<int64_t>(layers_.size());
+  ZeroBytes(pool_, layers * run_.batch() * pages_ * PageBytes());
 }
 
 void RecallCache::CheckStep(int step, const std::function<bool(uint8_t)>& before,

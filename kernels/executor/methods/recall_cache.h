@@ -2,10 +2,12 @@
 // and FreeKV keep, and the ops that they have in common.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "kernels/executor/cache_binder.h"
 #include "kernels/executor/device_table.h"
+#include "kernels/executor/methods/contiguous_cache.h"
 #include "kernels/movement.h"
 #include "kernels/selection.h"
 #include "models/methods/common/page_cache.h"
@@ -66,6 +68,13 @@ class RecallCache {
   const RecallShape& shape() const { return shape_; }
 
   void Reset(std::span<const LayerIo> last);
+
+  // Prefill: the prompt, and its ops: its full pages are summarized and go to the pool, transposed
+  // before where that is HND; then the last token's scores choose the pages that stay.
+  PromptKv PromptAt(int layer);
+  OpWork BindPrefill(const plan::Op& op, const PrefillIo& io);
+  void Clear();
+
   /// Compares the selection of a step, and looks at the keys of the pages on the GPU. `before`
   /// says of a cell's flags whether its recall came before the step's attention.
   void CheckStep(int step, const std::function<bool(uint8_t)>& before, SelectionCheck& check) const;
@@ -82,11 +91,18 @@ class RecallCache {
   const Layer& Of(int layer) const {
     return layers_[static_cast<size_t>(layer - shape_.first_layer)];
   }
+  OpWork ScorePages(const Layer& of, const __nv_bfloat16* query, int32_t pages,
+                    const int32_t* pages_of) const;
   int32_t SlotsASequence() const;
   int32_t RingSlot(int64_t page) const;
   int64_t FilledPage(int step, int sequence) const;
   int32_t MostSelectable(int step) const;
   Missed Split(int32_t* data) const;
+  int32_t PromptPages() const;  ///< full ones, of a sequence
+  OpWork SummarizePrompt(int layer);
+  OpWork TransposePrompt(int layer);
+  OpWork OffloadPrompt(int layer, int64_t first, int64_t count);
+  OpWork KeepPrompt(int layer);
   void FillPoolAndSummaries();
   void CheckKeys(int layer, std::span<const int32_t> slot_unit, SelectionCheck& check) const;
 
@@ -101,6 +117,11 @@ class RecallCache {
   Buffer<int32_t> row_ring_slots_;  // [row][page]
   StepTable table_, tokens_, slot_, place_, filled_slot_, filled_page_;
   StepTable selectable_;  // one step further on: its first entry is of the last prompt token
+
+  std::optional<ContiguousCache> prompt_;  // in prefill, before it is cut down
+  Buffer<__nv_bfloat16> prompt_transposed_;
+  Buffer<int32_t> prompt_slots_;  // of the full pages, sequence after sequence
+  int64_t offloaded_ = 0;         // pages of the layer being bound
 };
 
 }  // namespace stallcast::kernels

@@ -1,5 +1,7 @@
 #include "models/methods/arkvale/plan.h"
 
+#include <algorithm>
+
 #include "models/methods/common/page_offload.h"
 
 namespace stallcast::methods {
@@ -48,7 +50,10 @@ class ArkValePlan : public PlanWriter {
 
   void AfterPrefillAttention(int layer) override {
     // The cache is cut down to the budget by the last prompt token's scores.
-    if (layer >= params_.dense_layers) Score(layer, plan_.input.prompt_tokens / params_.page);
+    const int64_t pages = params_.regions().Selectable(plan_.input.prompt_tokens);
+    if (layer < params_.dense_layers || pages == 0) return;
+    Rank(layer, pages, params_.slots());
+    offload_.Keep(layer, params_.regions(), params_.slots());
   }
 
   void EndPrefill() override { offload_.EndPrefill(); }
@@ -60,18 +65,18 @@ class ArkValePlan : public PlanWriter {
     return params_.page * m.KvBytesPerTokenLayer() / m.kv_heads;
   }
 
-  void Score(int layer, int64_t pages) {
+  void Rank(int layer, int64_t pages, int64_t ranked) {
     if (pages == 0) return;
     const llm::Model& m = plan_.input.model;
     builder_.At(layer, Role::kSelection);
     builder_.Run(plan_.compute, plan::Score{pages, plan_.kv_rows(), m.group(), 2, m.head_dim,
                                             published_ ? plan::Score::Pool::kSequence
                                                        : plan::Score::Pool::kGroup});
-    builder_.Run(plan_.compute, plan::TopK{Sets(), pages, std::min(pages, params_.ranked())});
+    builder_.Run(plan_.compute, plan::TopK{Sets(), pages, std::min(pages, ranked)});
   }
 
   void Select(int step, int layer) {
-    Score(layer, params_.regions().Selectable(plan_.Context(step)));
+    Rank(layer, params_.regions().Selectable(plan_.Context(step)), params_.ranked());
     builder_.Run(plan_.compute, plan::AssignSlots{Sets(), params_.ranked(), params_.slots()});
   }
 

@@ -1,5 +1,7 @@
 #include "models/methods/common/page_offload.h"
 
+#include <algorithm>
+
 namespace stallcast::methods {
 
 using plan::Copy;
@@ -65,6 +67,16 @@ void PageOffload::Prefill(int layer, bool sync_each_page) {
     plan_.builder.SetRole(Role::kOffload);
     plan_.builder.Run(stream_, one, {appended});
   }
+}
+
+void PageOffload::Keep(int layer, const PageRegions& regions, int64_t slots) {
+  const llm::Model& m = plan_.input.model;
+  const int64_t tokens = plan_.input.prompt_tokens;
+  const int64_t dropped = std::max<int64_t>(0, regions.Selectable(tokens) - slots);
+  const int64_t kept = (tokens + page_ - 1) / page_ - dropped;
+  plan_.builder.At(layer, Role::kSelection);
+  plan_.builder.Run(plan_.compute, plan::Layout{plan_.kv_rows() * kept,
+                                                page_ * m.KvBytesPerTokenLayer() / m.kv_heads});
 }
 
 void PageOffload::EndPrefill() { plan_.builder.SyncStream(plan_.host, stream_); }

@@ -1,6 +1,7 @@
 // Pages that fill up are summarised and written to the host pool: the same in every paged method.
 #pragma once
 
+#include "models/methods/common/page_cache.h"
 #include "models/methods/decoder_plan.h"
 
 namespace stallcast::methods {
@@ -20,6 +21,9 @@ class PageOffload {
   /// All pages of a layer, one copy a page. With `sync_each_page` the host waits for the device
   /// before each (ArkVale's loop reads a device scalar a page).
   void Prefill(int layer, bool sync_each_page);
+  /// After a prompt's selection: the pages that stay on the GPU (sink, at most `slots` selected
+  /// ones, window) go to their places.
+  void Keep(int layer, const PageRegions& regions, int64_t slots);
   /// The host waits until the prefill's pages are in the pool.
   void EndPrefill();
 

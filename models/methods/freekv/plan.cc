@@ -69,10 +69,11 @@ class FreeKvPlan : public PlanWriter {
 
   void AfterPrefillAttention(int layer) override {
     // The cache is cut down to the budget by the last prompt token's scores.
-    const int64_t pages = plan_.input.prompt_tokens / params_.page;
+    const int64_t pages = params_.regions().Selectable(plan_.input.prompt_tokens);
     if (layer < params_.dense_layers || pages == 0) return;
     builder_.At(layer, Role::kSelection);
-    Select(plan_.compute, plan_.host, pages, {});
+    Rank(plan_.compute, plan_.host, pages, OpId::kNone);
+    offload_.Keep(layer, params_.regions(), params_.slots());
   }
 
   void EndPrefill() override { offload_.EndPrefill(); }
@@ -104,7 +105,7 @@ class FreeKvPlan : public PlanWriter {
     builder_.SyncStream(plan_.host, plan_.compute);
   }
 
-  void Select(LaneId stream, LaneId issuer, int64_t pages, OpId query_ready) {
+  void Rank(LaneId stream, LaneId issuer, int64_t pages, OpId query_ready) {
     builder_.SetRole(Role::kSelection);
     const std::array<OpId, 1> ready{query_ready};
     const bool softmax = params_.pooling == Pooling::kSoftmaxMean ||
@@ -116,11 +117,11 @@ class FreeKvPlan : public PlanWriter {
     builder_.Run(stream,
                  plan::TopK{plan_.kv_rows(), pages, std::min<int64_t>(pages, params_.slots())}, {},
                  issuer);
-    builder_.Run(stream, plan::AssignSlots{plan_.kv_rows(), params_.slots(), params_.slots()}, {},
-                 issuer);
   }
   void SelectForStep(int step, LaneId stream, LaneId issuer, OpId query_ready) {
-    Select(stream, issuer, params_.regions().Selectable(plan_.Context(step)), query_ready);
+    Rank(stream, issuer, params_.regions().Selectable(plan_.Context(step)), query_ready);
+    builder_.Run(stream, plan::AssignSlots{plan_.kv_rows(), params_.slots(), params_.slots()}, {},
+                 issuer);
     if (!NeedsMissList()) return;
     builder_.SetRole(Role::kSync);
     builder_.Run(stream,

@@ -15,6 +15,15 @@ class StreamingPlan : public PlanWriter {
     plan_.Attend(layer, plan_.kv_rows() * tokens, tokens);
   }
 
+  void AfterPrefillAttention(int layer) override {
+    // Sink and window go to their places.
+    const llm::Model& m = plan_.input.model;
+    const int64_t tokens = std::min(plan_.input.prompt_tokens, budget_);
+    plan_.builder.At(layer, plan::Role::kLayout);
+    plan_.builder.Run(plan_.compute, plan::Layout{plan_.kv_rows(),
+                                                  tokens * m.KvBytesPerTokenLayer() / m.kv_heads});
+  }
+
  private:
   DecoderPlan& plan_;
   int64_t budget_;
