@@ -26,23 +26,31 @@ void GateMlp(const GateWeights& weights, const TokenView& before_rope, const Tok
              int32_t tokens, float* scores, int64_t score_stride, int64_t token_stride,
              float* workspace, cudaStream_t stream);
 
+/// What Admit() tells of the tokens that it admits, each where not null: their numbers, in order, and
+/// of every token whether it is one, rows `stride` apart; and how many, [rows].
+struct AdmittedTokens {
+  int32_t* numbers = nullptr;
+  uint8_t* flags = nullptr;
+  int32_t* counts = nullptr;
+  int64_t stride = 0;
+};
+
 /// What selection needs to know of rows that grow: how many pages each has begun behind its first
-/// `lead` tokens, and the last of them that is whole (`none` if there is none).
+/// `lead` tokens, and the last of them that is whole, -1 if there is none.
 struct PageMarks {
   int32_t *begun = nullptr, *last_whole = nullptr;  ///< [rows]; null: not kept
-  int32_t lead = 0, none = 0;
+  int32_t lead = 0;
 };
 
 /// Appends those of tokens [0, tokens) of each row whose score is at least `threshold`, in order,
 /// to the row's pages: row r's n-th token goes to slot table[r * max_pages + n / page_tokens] of
-/// head 0 of `cache` (pages are of one head). `lengths` [rows] is read and brought up to date;
-/// `columns` (may be null) [rows][tokens] and `admitted` (may be null) [rows][tokens] get the
-/// tokens' numbers and a flag each. Row r's scores begin at scores + r * score_stride. `workspace`:
-/// AdmitWorkspace() integers. `marks` are brought up to date.
+/// head 0 of `cache` (pages are of one head). `lengths` [rows] is read and brought up to date, so
+/// are `marks`. Row r's scores begin at scores + r * score_stride. `workspace`: AdmitWorkspace()
+/// integers.
 void Admit(const TokenView& tokens_view, const float* scores, int64_t score_stride, int32_t rows,
            int32_t tokens, float threshold, const PagedKv& cache, const int32_t* table,
-           int32_t max_pages, int32_t* lengths, int32_t* columns, uint8_t* admitted,
-           int32_t* workspace, cudaStream_t stream, const PageMarks& marks = {});
+           int32_t max_pages, int32_t* lengths, const AdmittedTokens& list, int32_t* workspace,
+           cudaStream_t stream, const PageMarks& marks = {});
 int64_t AdmitWorkspace(int32_t rows, int32_t tokens);
 
 /// What a row attends when its pages are selected: of all its pages, `table` [rows][max_pages], the

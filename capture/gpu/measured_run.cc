@@ -115,6 +115,8 @@ class BoundRun {
     run.trace = &trace_;
     run.source_of =
         methods::LayersByDepth(input.model.layers, layers_, request.trace->info.model().layers());
+    run.recording = request.trace;
+    run.recorded_layers = layers_;
     run.log = input.log == nullptr ? nullptr : &log_;
     run.stagger = log_.stagger();
     run.pool = &pool;

@@ -92,7 +92,8 @@ void AdmitRows(Stopwatch& watch, int rows, int tokens, double memory) {
             "cudaMemsetAsync");
         Admit({kv.get(), 2 * kDim, int64_t{rows} * 2 * kDim, kDim}, d_scores.get(), tokens, rows,
               tokens, 3.0f, HndPages(pool.get(), kPage, 1, kDim), d_table.get(), pages,
-              lengths.get(), columns.get(), admitted.get(), workspace.get(), watch.stream());
+              lengths.get(), {columns.get(), admitted.get(), nullptr, tokens}, workspace.get(),
+              watch.stream());
       },
       8);
   MemoryRow("admit a quarter of " + std::to_string(rows) + " x " + std::to_string(tokens), seconds,

@@ -99,8 +99,8 @@ TEST_F(WgKv, AdmittedTokensGoToTheirPagesInOrder) {
       const Buffer<int32_t> workspace(AdmitWorkspace(rows, tokens));
       const PagedKv cache = HndPages(pages.get(), kPage, 1, dim);
       Admit({d_kv.get(), int64_t{2} * dim, int64_t{rows} * 2 * dim, dim}, d_scores.get(), tokens,
-            rows, tokens, 2.0f, cache, d_table.get(), max_pages, d_lengths.get(), columns.get(),
-            admitted.get(), workspace.get(), nullptr);
+            rows, tokens, 2.0f, cache, d_table.get(), max_pages, d_lengths.get(),
+            {columns.get(), admitted.get(), nullptr, tokens}, workspace.get(), nullptr);
       const auto got = ToHost(pages);
       const auto got_lengths = ToHost(d_lengths), got_columns = ToHost(columns);
       const auto got_admitted = ToHost(admitted);

@@ -10,6 +10,7 @@
 #include "models/methods/pariskv/params.h"
 #include "models/methods/quest/params.h"
 #include "models/methods/streaming/params.h"
+#include "models/methods/wgkv/params.h"
 
 namespace stallcast::kernels {
 
@@ -24,5 +25,6 @@ std::unique_ptr<CacheBinder> BindArkVale(const DecodeRun& run,
 std::unique_ptr<CacheBinder> BindFreeKv(const DecodeRun& run, const methods::FreeKvParams& params);
 std::unique_ptr<CacheBinder> BindParisKv(const DecodeRun& run,
                                          const methods::ParisKvParams& params);
+std::unique_ptr<CacheBinder> BindWgKv(const DecodeRun& run, const methods::WgKvParams& params);
 
 }  // namespace stallcast::kernels

@@ -90,6 +90,15 @@ class ParisKvPlan : public PlanWriter {
     builder_.SyncStream(plan_.host, offload_);
   }
 
+  void AfterPrefillAttention(int layer) override {
+    // Sink and window go to their places.
+    if (Region(0) == 0) return;
+    builder_.At(layer, Role::kLayout);
+    for (const int64_t tokens : {params_.sink, params_.local}) {
+      if (tokens > 0) builder_.Run(plan_.compute, plan::Layout{2 * Rows() * tokens, RowBytes()});
+    }
+  }
+
   void EndPrefill() override { builder_.SyncStream(plan_.host, offload_); }
 
  private:
