@@ -112,8 +112,14 @@ class ParisKvBinder : public CacheBinder {
       };
     }
     if (std::holds_alternative<plan::ZeroCopyGather>(op.work)) return Fetch(op);
-    if (std::holds_alternative<plan::Copy>(op.work)) return Offload(op);
-    if (std::holds_alternative<plan::KeyEncode>(op.work)) return Encode(op);
+    const int32_t before = Region(op.step - 1);
+    if (std::holds_alternative<plan::Copy>(op.work)) {
+      return Offload(op.layer, Oldest(op.layer), before, tokens - before);
+    }
+    if (std::holds_alternative<plan::KeyEncode>(op.work)) {
+      moved_ = 0;
+      return Encode(op.layer, Oldest(op.layer), before, tokens - before);
+    }
     if (const auto* layout = std::get_if<plan::Layout>(&op.work)) return Slide(op, *layout);
     CannotBind("pariskv", op);
   }
@@ -139,6 +145,44 @@ class ParisKvBinder : public CacheBinder {
       }
     }
     Check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  }
+
+  PromptKv PromptAt(int layer) override {
+    const int64_t tokens = run_.input.prompt_tokens, d = run_.head_dim();
+    prompts_.resize(layers_.size());
+    Buffer<__nv_bfloat16>& prompt = prompts_[static_cast<size_t>(layer)];
+    if (prompt.size() == 0) prompt = Buffer<__nv_bfloat16>(2 * tokens * run_.rows() * d);
+    return {{prompt.get(), 2 * tokens * d * run_.kv_heads(), joined_ ? d : tokens * d,
+             token_stride_, 2 * tokens * d, static_cast<int32_t>(tokens), run_.kv_heads(),
+             run_.head_dim()},
+            nullptr,
+            1};
+  }
+
+  OpWork BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) override {
+    const PagedKv pages = PromptAt(op.layer).cache;
+    const TokenView prompt{pages.data, pages.head_stride, pages.token_stride, pages.kv_stride};
+    TokenView region = prompt;
+    region.data += first_ * prompt.token_stride;
+    if (std::holds_alternative<plan::Copy>(op.work)) {
+      return Offload(op.layer, region, 0, Region(0));
+    }
+    if (std::holds_alternative<plan::KeyEncode>(op.work)) {
+      moved_ = 0;
+      return Encode(op.layer, region, 0, Region(0));
+    }
+    if (const auto* layout = std::get_if<plan::Layout>(&op.work)) {
+      const auto some = static_cast<int32_t>(layout->pieces / 2 / run_.rows());
+      const int32_t from = moved_ == 0 && first_ > 0 ? 0 : first_ + Region(0);
+      return Move(op.layer, prompt, from, lead_ + std::exchange(moved_, moved_ + some), some);
+    }
+    CannotBind("pariskv", op);
+  }
+
+  void Clear() override {
+    for (const Layer& of : layers_) Zero(of.data), Zero(of.counts);
+    ZeroBytes(pool_, 2 * PoolElements() * static_cast<Bytes>(sizeof(__nv_bfloat16)) *
+                         run_.input.model.layers);
   }
 
   void CheckStep(int step, SelectionCheck& check) override {
@@ -214,9 +258,13 @@ class ParisKvBinder : public CacheBinder {
             token_stride_, kv_stride_};
   }
   TokenView Pool(int layer) const {
-    const int64_t keys = int64_t{run_.rows()} * pool_tokens_ * run_.head_dim();
+    const int64_t keys = PoolElements();
     return {pool_ + 2 * layer * keys, pool_tokens_ * token_stride_, token_stride_,
             joined_ ? run_.head_dim() : keys};
+  }
+  /// Keys of a layer in the pool, or values.
+  int64_t PoolElements() const {
+    return int64_t{run_.rows()} * pool_tokens_ * run_.head_dim();
   }
   TokenView HeadOf(const SequenceKv& source, int head, int64_t first) const {
     const int64_t at = (head % source.heads * source.tokens + first) * run_.head_dim();
@@ -273,7 +321,7 @@ class ParisKvBinder : public CacheBinder {
     const int64_t d = run_.head_dim();
     const Bytes token_bytes = d * static_cast<Bytes>(sizeof(__nv_bfloat16));
     pool_ = reinterpret_cast<__nv_bfloat16*>(run_.pool->Get(
-        2 * token_bytes * run_.input.model.layers * int64_t{run_.rows()} * pool_tokens_));
+        2 * PoolElements() * static_cast<Bytes>(sizeof(__nv_bfloat16)) * run_.input.model.layers));
     for (int layer = 0; layer < run_.input.model.layers; ++layer) {
       const SequenceKv source = run_.Source(layer);
       const TokenView to = Pool(layer);
@@ -319,32 +367,30 @@ class ParisKvBinder : public CacheBinder {
     };
   }
 
-  // When the window slides: its oldest tokens become the youngest of the pool and of the index.
-  OpWork Encode(const plan::Op& op) {
-    moved_ = 0;
-    TokenView keys = Tokens(op.layer);
-    keys.data += (lead_ + first_) * token_stride_;
-    const int32_t before = Region(op.step - 1), tokens = Region(op.step) - before;
-    return [this, keys, before, tokens, index = Index(op.layer)](cudaStream_t stream) {
-      EncodeKeys(tables_, keys, run_.rows(), tokens, before, index, stream);
+  /// When the window slides: its oldest tokens become the youngest of the pool and of the index.
+  TokenView Oldest(int layer) const {
+    TokenView tokens = Tokens(layer);
+    tokens.data += (lead_ + first_) * token_stride_;
+    return tokens;
+  }
+
+  OpWork Encode(int layer, const TokenView& from, int32_t before, int32_t tokens) {
+    return [this, from, before, tokens, index = Index(layer)](cudaStream_t stream) {
+      EncodeKeys(tables_, from, run_.rows(), tokens, before, index, stream);
     };
   }
 
-  OpWork Offload(const plan::Op& op) const {
-    const int32_t before = Region(op.step - 1), tokens = Region(op.step) - before;
-    const TokenView from = Tokens(op.layer), to = Pool(op.layer);
+  OpWork Offload(int layer, const TokenView& from, int32_t before, int32_t tokens) const {
     const auto bytes = [](int64_t elements) {
       return static_cast<size_t>(elements) * sizeof(__nv_bfloat16);
     };
-    return [=, this](cudaStream_t stream) {
+    return [=, this, to = Pool(layer)](cudaStream_t stream) {
       // Of each row a run of tokens; of keys and values apart two.
       for (int part = 0; part < (joined_ ? 1 : 2); ++part) {
-        Check(cudaMemcpy2DAsync(
-                  to.data + part * to.value_offset + before * to.token_stride,
-                  bytes(to.row_stride),
-                  from.data + part * from.value_offset + (lead_ + first_) * from.token_stride,
-                  bytes(from.row_stride), bytes(tokens * from.token_stride),
-                  static_cast<size_t>(run_.rows()), cudaMemcpyDeviceToHost, stream),
+        Check(cudaMemcpy2DAsync(to.data + part * to.value_offset + before * to.token_stride,
+                                bytes(to.row_stride), from.data + part * from.value_offset,
+                                bytes(from.row_stride), bytes(tokens * from.token_stride),
+                                static_cast<size_t>(run_.rows()), cudaMemcpyDeviceToHost, stream),
               "cudaMemcpy2DAsync");
       }
     };
@@ -353,16 +399,20 @@ class ParisKvBinder : public CacheBinder {
   OpWork Slide(const plan::Op& op, const plan::Layout& layout) {
     const auto some = static_cast<int32_t>(layout.pieces / 2 / run_.rows());
     const int32_t to = lead_ + first_ + std::exchange(moved_, moved_ + some);
-    const int32_t from = to + Region(op.step) - Region(op.step - 1);
+    return Move(op.layer, Tokens(op.layer), to + Region(op.step) - Region(op.step - 1), to, some);
+  }
+
+  // `some` tokens of each row to their places in the layer.
+  OpWork Move(int layer, const TokenView& source, int32_t from, int32_t to, int32_t some) {
     Buffer<int32_t>& numbers = numbers_[some];
     if (numbers.size() == 0) {
       std::vector<int32_t> all;
       for (int32_t i = 0; i < run_.rows() * some; ++i) all.push_back(i % some);
       numbers = Uploaded(all);
     }
-    return [this, some, from, to, places = numbers.get(),
-            tokens = Tokens(op.layer)](cudaStream_t stream) {
-      FetchTokens(tokens, places, nullptr, run_.rows(), 1, some, 0, from, tokens, to,
+    return [this, source, some, from, to, places = numbers.get(),
+            tokens = Tokens(layer)](cudaStream_t stream) {
+      FetchTokens(source, places, nullptr, run_.rows(), 1, some, 0, from, tokens, to,
                   run_.head_dim(), kMoveBlocks, stream);
     };
   }
@@ -407,7 +457,8 @@ class ParisKvBinder : public CacheBinder {
   StepTable tokens_, slot_, place_;
   __nv_bfloat16* pool_ = nullptr;
   std::map<int32_t, Buffer<int32_t>> numbers_;  // 0, 1, ... for each row, by count
-  int32_t moved_ = 0;                           // of the window that is sliding, where binding is
+  int32_t moved_ = 0;  // tokens of the layer's window that have got their places, where binding is
+  std::vector<Buffer<__nv_bfloat16>> prompts_;  // by layer, in prefill
 };
 
 }  // namespace
