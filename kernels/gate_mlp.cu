@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(kThreads)
 template <int kDim>
 __global__ void __launch_bounds__(kFewThreads)
     GateFewKernel(const GateWeights weights, const TokenView before, const TokenView after,
-                  float* __restrict__ scores, int64_t score_stride, int64_t token_stride, float* partial,
-                  unsigned* arrived) {
+                  float* __restrict__ scores, int64_t score_stride, int64_t token_stride,
+                  float* partial, unsigned* arrived) {
   constexpr int kInputs = 2 * kDim, kEach = kDim / 32, kWide = kInputs / 32;
   constexpr int kWarps = kFewThreads / 32;
   __shared__ __align__(16) __nv_bfloat162 input[kDim];
@@ -274,9 +274,8 @@ void GateMlp(const GateWeights& weights, const TokenView& before_rope, const Tok
     Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
           "cudaFuncSetAttribute");
     const dim3 grid(static_cast<unsigned>((tokens + kTokens - 1) / kTokens), heads);
-    kernel<<<grid, kThreads, static_cast<size_t>(bytes), stream>>>(weights, before_rope, after_rope,
-                                                                   tokens, scores, score_stride,
-                                                                   token_stride);
+    kernel<<<grid, kThreads, static_cast<size_t>(bytes), stream>>>(
+        weights, before_rope, after_rope, tokens, scores, score_stride, token_stride);
   }
   CheckLaunch("GateMlp");
 }

@@ -157,8 +157,7 @@ void Summarize(SummaryKind kind, const PagedKv& cache, const int32_t* slots, int
                int32_t summary_pages, cudaStream_t stream, const int32_t* first_page_of,
                const int32_t* last_page_of) {
   if (pages <= 0 || rows <= 0) return;
-  const Shape shape{max_pages,     first_page,    pages,       rows,
-                    summary_pages, first_page_of, last_page_of};
+  const Shape shape{max_pages, first_page, pages, rows, summary_pages, first_page_of, last_page_of};
   switch (cache.head_dim) {
     case 64:
       return Launch<64>(kind, cache, slots, shape, summaries, stream);

@@ -26,8 +26,8 @@ void GateMlp(const GateWeights& weights, const TokenView& before_rope, const Tok
              int32_t tokens, float* scores, int64_t score_stride, int64_t token_stride,
              float* workspace, cudaStream_t stream);
 
-/// What Admit() tells of the tokens that it admits, each where not null: their numbers, in order, and
-/// of every token whether it is one, rows `stride` apart; and how many, [rows].
+/// What Admit() tells of the tokens that it admits, each where not null: their numbers, in order,
+/// and of every token whether it is one, rows `stride` apart; and how many, [rows].
 struct AdmittedTokens {
   int32_t* numbers = nullptr;
   uint8_t* flags = nullptr;

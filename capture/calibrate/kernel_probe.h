@@ -30,6 +30,8 @@ std::vector<KernelProbe> DecoderProbes();    ///< norm, rope_append, swiglu, sam
 std::vector<KernelProbe> AttentionProbes();  ///< decode_attention, prefill_attention
 std::vector<KernelProbe> SelectionProbes();  ///< summarize, query_similarity, score, top_k,
                                              ///< assign_slots, layout
+std::vector<KernelProbe> RetrievalProbes();  ///< key_encode to rerank, gate_mlp, admit,
+                                             ///< window_score, vertical_slash_attention
 
 /// For launches, which are copied, to share.
 template <class T>

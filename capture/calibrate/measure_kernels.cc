@@ -70,7 +70,8 @@ Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
 void MeasureKernels(Stopwatch& watch, hardware::Profile& profile,
                     const std::function<void(const std::string&, double)>& progress) {
   std::vector<KernelProbe> probes;
-  for (auto family : {GemmProbes(), DecoderProbes(), AttentionProbes(), SelectionProbes()}) {
+  for (auto family :
+       {GemmProbes(), DecoderProbes(), AttentionProbes(), SelectionProbes(), RetrievalProbes()}) {
     std::move(family.begin(), family.end(), std::back_inserter(probes));
   }
   std::map<std::string, std::vector<TimedWork>> kinds;

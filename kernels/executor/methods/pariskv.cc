@@ -1,5 +1,7 @@
 // ParisKV: sink, window and update buffer on the GPU above a pool in pinned memory; single tokens
 // chosen by their codes and read from it.
+#include "kernels/pariskv.h"
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -8,7 +10,6 @@
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/device_table.h"
 #include "kernels/executor/methods/binders.h"
-#include "kernels/pariskv.h"
 #include "kernels/selection.h"
 #include "traces/common/error.h"
 
@@ -41,8 +42,8 @@ class ParisKvBinder : public CacheBinder {
     CheckRun();
     // What precedes other pages fills whole ones.
     while (alone_ && chosen_ % page_ != 0) page_ /= 2;
-    capacity_ = static_cast<int32_t>(
-        Rounded(lead_ + params.sink + params.local + params.update, page_));
+    capacity_ =
+        static_cast<int32_t>(Rounded(lead_ + params.sink + params.local + params.update, page_));
     near_tokens_ = int64_t{run.rows()} * capacity_;
     const int64_t tokens = near_tokens_ + (alone_ ? int64_t{choosers()} * chosen_ : 0);
     token_stride_ = (joined_ ? 2 : 1) * run.head_dim();
@@ -152,11 +153,11 @@ class ParisKvBinder : public CacheBinder {
     prompts_.resize(layers_.size());
     Buffer<__nv_bfloat16>& prompt = prompts_[static_cast<size_t>(layer)];
     if (prompt.size() == 0) prompt = Buffer<__nv_bfloat16>(2 * tokens * run_.rows() * d);
-    return {{prompt.get(), 2 * tokens * d * run_.kv_heads(), joined_ ? d : tokens * d,
-             token_stride_, 2 * tokens * d, static_cast<int32_t>(tokens), run_.kv_heads(),
-             run_.head_dim()},
-            nullptr,
-            1};
+    return {
+        {prompt.get(), 2 * tokens * d * run_.kv_heads(), joined_ ? d : tokens * d, token_stride_,
+         2 * tokens * d, static_cast<int32_t>(tokens), run_.kv_heads(), run_.head_dim()},
+        nullptr,
+        1};
   }
 
   OpWork BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) override {
@@ -239,9 +240,7 @@ class ParisKvBinder : public CacheBinder {
     return static_cast<int32_t>(methods::Candidates(params_, Region(step)));
   }
   /// Tokens of a sequence in sink, window and update buffer when a step attends.
-  int64_t Near(int step, int sequence) const {
-    return run_.Context(step, sequence) - Region(step);
-  }
+  int64_t Near(int step, int sequence) const { return run_.Context(step, sequence) - Region(step); }
 
   PagedKv Pages(int layer) const {
     return {layers_[static_cast<size_t>(layer)].data.get(),
@@ -263,9 +262,7 @@ class ParisKvBinder : public CacheBinder {
             joined_ ? run_.head_dim() : keys};
   }
   /// Keys of a layer in the pool, or values.
-  int64_t PoolElements() const {
-    return int64_t{run_.rows()} * pool_tokens_ * run_.head_dim();
-  }
+  int64_t PoolElements() const { return int64_t{run_.rows()} * pool_tokens_ * run_.head_dim(); }
   TokenView HeadOf(const SequenceKv& source, int head, int64_t first) const {
     const int64_t at = (head % source.heads * source.tokens + first) * run_.head_dim();
     return {const_cast<__nv_bfloat16*>(source.keys) + at, 0, run_.head_dim(), 0};
@@ -430,10 +427,9 @@ class ParisKvBinder : public CacheBinder {
       const int traced = head % run_.trace->kv_heads();
       const __nv_bfloat16* at = cache.data() + (held.data - data.get()) + row * held.row_stride +
                                 i % chosen_ * held.token_stride;
-      const bool alike =
-          std::memcmp(at, run_.trace->Key(source, traced, tokens[i]), bytes) == 0 &&
-          std::memcmp(at + held.value_offset, run_.trace->Value(source, traced, tokens[i]),
-                      bytes) == 0;
+      const bool alike = std::memcmp(at, run_.trace->Key(source, traced, tokens[i]), bytes) == 0 &&
+                         std::memcmp(at + held.value_offset,
+                                     run_.trace->Value(source, traced, tokens[i]), bytes) == 0;
       ++check.verified;
       if (!alike) ++check.missing;
     }

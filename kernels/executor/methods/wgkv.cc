@@ -1,5 +1,7 @@
 // WG-KV: a ring for the local window and pages of a head's own for what its gate admitted, all on
 // the GPU; with Quest's selection of those pages.
+#include "kernels/wgkv.h"
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -11,7 +13,6 @@
 #include "kernels/executor/methods/wgkv_gate.h"
 #include "kernels/keep_tokens.h"
 #include "kernels/selection.h"
-#include "kernels/wgkv.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -43,8 +44,8 @@ class WgKvBinder : public CacheBinder {
     MakePages();
     const int steps = run.input.steps;
     lengths_ = Buffer<int32_t>(all_);
-    admit_workspace_ = Buffer<int32_t>(
-        AdmitWorkspace(rows_, static_cast<int32_t>(run.LongestContext())) + all_);
+    admit_workspace_ =
+        Buffer<int32_t>(AdmitWorkspace(rows_, static_cast<int32_t>(run.LongestContext())) + all_);
     slot_ = StepTable(steps, run.batch(), 1, [&](int step, int64_t sequence, int64_t) {
       return sequence * run.kv_heads() * lead_ + RingPlace(step) / page_;
     });
@@ -81,8 +82,8 @@ class WgKvBinder : public CacheBinder {
       return [this, first = int64_t{op.layer} * rows_, k = Chosen(op.step, op.layer),
               ids = Ids(op.layer)](cudaStream_t stream) {
         AttendSelected(ids, rows_, k, table_.get() + first * max_pages_, max_pages_, lead_, page_,
-                       lengths_.get() + first, begun_.get() + first, attended_.get(),
-                       tokens_.get(), stream);
+                       lengths_.get() + first, begun_.get() + first, attended_.get(), tokens_.get(),
+                       stream);
       };
     }
     if (std::holds_alternative<plan::DecodeAttention>(op.work)) return Attention(op, io);
@@ -96,8 +97,7 @@ class WgKvBinder : public CacheBinder {
       for (int sequence = 0; sequence < run_.batch(); ++sequence) {
         const int64_t end = run_.Context(-1, sequence), first = end - window_;
         // Two stretches of the ring.
-        const int32_t* slots =
-            ring_slots_.get() + int64_t{sequence} * run_.kv_heads() * lead_;
+        const int32_t* slots = ring_slots_.get() + int64_t{sequence} * run_.kv_heads() * lead_;
         const int64_t at = (run_.input.prompt_tokens - window_) % window_;
         FillTokens(Renumbered(source, at - first, run_.head_dim()), at, window_ - at, Rings(layer),
                    slots, nullptr);
@@ -106,8 +106,8 @@ class WgKvBinder : public CacheBinder {
         for (int head = 0; head < run_.kv_heads(); ++head) {
           const int64_t row = Row(layer, sequence, head);
           const int64_t from = int64_t{head % source.heads} * source.tokens * run_.head_dim();
-          const TokenView tokens{const_cast<__nv_bfloat16*>(source.keys) + from, 0,
-                                 run_.head_dim(), source.values - source.keys};
+          const TokenView tokens{const_cast<__nv_bfloat16*>(source.keys) + from, 0, run_.head_dim(),
+                                 source.values - source.keys};
           kernels::Admit(tokens, gate_.Scores(layer, head), 0, 1, static_cast<int32_t>(first),
                          gate_.threshold(), Pages(), table_.get() + row * max_pages_, max_pages_,
                          lengths_.get() + row, {}, admit_workspace_.get(), nullptr, Marks(row));
@@ -128,8 +128,7 @@ class WgKvBinder : public CacheBinder {
       column_counts_ = Buffer<int32_t>(rows_);
       read_ = Buffer<int32_t>(1, Memory::kPinned);
     }
-    return {HndPages(prompt_.get(), static_cast<int32_t>(tokens), run_.kv_heads(),
-                     run_.head_dim()),
+    return {HndPages(prompt_.get(), static_cast<int32_t>(tokens), run_.kv_heads(), run_.head_dim()),
             nullptr, 1};
   }
 
@@ -287,8 +286,8 @@ class WgKvBinder : public CacheBinder {
   /// Pages [K, V][token][d] of one head each; the head is in the slot.
   PagedKv Pages() const {
     const int64_t plane = int64_t{page_} * run_.head_dim();
-    return {data_.get(), 2 * plane, plane,           run_.head_dim(), 0,
-            page_,       run_.kv_heads(), run_.head_dim()};
+    return {data_.get(), 2 * plane, plane,           run_.head_dim(),
+            0,           page_,     run_.kv_heads(), run_.head_dim()};
   }
   /// A layer's rings: a sequence's heads one after another.
   PagedKv Rings(int layer) const {
@@ -343,8 +342,8 @@ class WgKvBinder : public CacheBinder {
     const int32_t begun = MostBegun(op.step, op.layer);
     if (Selects() && begun > 0) {
       const int32_t k = Chosen(op.step, op.layer);
-      return attention_.Over(
-          Pages(), {attended_.get(), tokens_.get(), lead_ + k, (lead_ + k) * page_}, io);
+      return attention_.Over(Pages(),
+                             {attended_.get(), tokens_.get(), lead_ + k, (lead_ + k) * page_}, io);
     }
     return attention_.Over(Pages(),
                            {table_.get() + first * max_pages_, lengths_.get() + first, max_pages_,
@@ -412,8 +411,8 @@ class WgKvBinder : public CacheBinder {
         const int32_t whole = (lengths[at] - window_) / page_;
         std::vector<int32_t> chosen(ids.begin() + row * k, ids.begin() + (row + 1) * k);
         std::erase_if(chosen, [&](int32_t id) { return id >= whole; });
-        check.Compare(chosen, run_.log->Selected(step, layer, row / run_.kv_heads(),
-                                                 row % run_.kv_heads()));
+        check.Compare(
+            chosen, run_.log->Selected(step, layer, row / run_.kv_heads(), row % run_.kv_heads()));
       }
     }
   }
@@ -422,8 +421,8 @@ class WgKvBinder : public CacheBinder {
   void CheckTokens(int step, int layer, std::span<const int32_t> lengths,
                    SelectionCheck& check) const {
     const PagedKv pages = Pages();
-    const std::vector<int32_t> table = Downloaded(
-        table_.get() + Row(layer, 0, 0) * max_pages_, int64_t{rows_} * max_pages_);
+    const std::vector<int32_t> table =
+        Downloaded(table_.get() + Row(layer, 0, 0) * max_pages_, int64_t{rows_} * max_pages_);
     const auto bytes = static_cast<size_t>(run_.head_dim()) * sizeof(__nv_bfloat16);
     const int source = run_.source_of[static_cast<size_t>(layer)];
     for (int row = 0; row < rows_; ++row) {
@@ -445,9 +444,9 @@ class WgKvBinder : public CacheBinder {
                std::memcmp(key, run_.trace->Key(source, traced, token), bytes) != 0) {
           ++token;
         }
-        const bool found = token < left && std::memcmp(key + pages.kv_stride,
-                                                       run_.trace->Value(source, traced, token),
-                                                       bytes) == 0;
+        const bool found =
+            token < left && std::memcmp(key + pages.kv_stride,
+                                        run_.trace->Value(source, traced, token), bytes) == 0;
         ++check.verified;
         if (!found) {
           ++check.missing;

@@ -41,13 +41,16 @@ WgKvGate::Layer WgKvGate::MakeLayer(int layer) const {
   const int64_t heads = run_.kv_heads(), d = run_.head_dim(), hidden = params_.expand * d;
   if (!trained_) {
     const auto seed = 6 * static_cast<uint64_t>(layer);
-    return {Random(heads * hidden * 2 * d, 0.05F, seed), Random(heads * hidden, 0.1F, seed + 1),
-            Random(heads * hidden, 0.1F, seed + 2),      Random(heads, 0.1F, seed + 3),
-            Random(d, 1, seed + 4),                      Random(d, 1, seed + 5)};
+    return {Random(heads * hidden * 2 * d, 0.05F, seed),
+            Random(heads * hidden, 0.1F, seed + 1),
+            Random(heads * hidden, 0.1F, seed + 2),
+            Random(heads, 0.1F, seed + 3),
+            Random(d, 1, seed + 4),
+            Random(d, 1, seed + 5)};
   }
-  const int traced = run_.recorded_layers[static_cast<size_t>(run_.source_of[static_cast<size_t>(layer)])];
-  const methods::GateWeights read =
-      methods::ReadGate(params_, traced, run_.trace->kv_heads(), d);
+  const int traced =
+      run_.recorded_layers[static_cast<size_t>(run_.source_of[static_cast<size_t>(layer)])];
+  const methods::GateWeights read = methods::ReadGate(params_, traced, run_.trace->kv_heads(), d);
   // Heads of the model are those of the trace, over and over.
   const auto spread = [&](const std::vector<float>& of_traced, int64_t each) {
     std::vector<float> all;
@@ -57,22 +60,17 @@ WgKvGate::Layer WgKvGate::MakeLayer(int layer) const {
     }
     return Uploaded(Narrow(all));
   };
-  return {spread(read.w1, hidden * 2 * d),     spread(read.b1, hidden),
-          spread(read.w2, hidden),             spread(read.b2, 1),
+  return {spread(read.w1, hidden * 2 * d), spread(read.b1, hidden),
+          spread(read.w2, hidden),         spread(read.b2, 1),
           Uploaded(Narrow(read.pre_norm)), Uploaded(Narrow(read.post_norm))};
 }
 
 GateWeights WgKvGate::Weights(int layer) const {
   const Layer& of = layers_[static_cast<size_t>(layer)];
-  return {of.w1.get(),
-          of.b1.get(),
-          of.w2.get(),
-          of.b2.get(),
-          of.pre_norm.get(),
-          of.post_norm.get(),
-          run_.kv_heads(),
-          run_.head_dim(),
-          static_cast<int32_t>(params_.expand * run_.head_dim())};
+  return {
+      of.w1.get(),     of.b1.get(),       of.w2.get(),
+      of.b2.get(),     of.pre_norm.get(), of.post_norm.get(),
+      run_.kv_heads(), run_.head_dim(),   static_cast<int32_t>(params_.expand * run_.head_dim())};
 }
 
 WgKvGate::Source WgKvGate::MakeSource(int source) const {
@@ -188,9 +186,9 @@ OpWork WgKvGate::Prefill(const plan::Op& op, const TokenView& keys) {
 }
 
 const float* WgKvGate::PromptScores(int layer, int sequence) const {
-  return trained_ ? prompt_scores_.get() + int64_t{sequence} * run_.kv_heads() *
-                                               run_.input.prompt_tokens
-                  : Of(layer).scores.get();
+  return trained_
+             ? prompt_scores_.get() + int64_t{sequence} * run_.kv_heads() * run_.input.prompt_tokens
+             : Of(layer).scores.get();
 }
 
 }  // namespace stallcast::kernels

@@ -78,8 +78,8 @@ class ParisKvMethod final : public ConfiguredMethod<ParisKvParams> {
     const int64_t counts = (int64_t{1} << (model.head_dim / p.subspaces)) * p.subspaces * 4;
     return {.gpu_kv = rows * std::min(context, near) * token,
             .gpu_index = rows * (region * CodeBytes(model.head_dim, p.subspaces) + counts),
-            .gpu_buffers = selecting * (model.layers * (p.topk * token + candidates) + region +
-                                        candidates),
+            .gpu_buffers =
+                selecting * (model.layers * (p.topk * token + candidates) + region + candidates),
             .host = rows * region * token};
   }
   void Check(const llm::Model& model, int64_t context) const override {

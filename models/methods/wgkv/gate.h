@@ -33,7 +33,8 @@ void ReadKeysBeforeRope(const LayerTensors& tensors, int head, int64_t token, in
 struct GateWeights {
   std::vector<float> w1, b1, w2, b2, pre_norm, post_norm;
 };
-/// Of a layer of the trace from params.gate_file, for `heads` KV heads of `dim`. Errors: see Admit().
+/// Of a layer of the trace from params.gate_file, for `heads` KV heads of `dim`. Errors: see
+/// Admit().
 GateWeights ReadGate(const WgKvParams& params, int layer, int64_t heads, int64_t dim);
 
 }  // namespace stallcast::methods

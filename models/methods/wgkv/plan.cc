@@ -72,8 +72,7 @@ class WgKvPlan : public PlanWriter {
                    plan::TopK{plan_.kv_rows(), pages, std::min(pages, SelectedPages())});
       // The table of what is attended.
       const int64_t entries = params_.window / params_.page + std::min(pages, SelectedPages());
-      builder_.Run(plan_.compute,
-                   plan::Layout{plan_.kv_rows(), entries * Bytes{sizeof(int32_t)}});
+      builder_.Run(plan_.compute, plan::Layout{plan_.kv_rows(), entries * Bytes{sizeof(int32_t)}});
     }
     plan_.Attend(layer, attended, longest);
   }
@@ -92,8 +91,9 @@ class WgKvPlan : public PlanWriter {
     // The window goes to its ring.
     const int64_t tokens = std::min(plan_.input.prompt_tokens, params_.window);
     builder_.At(layer, Role::kLayout);
-    builder_.Run(plan_.compute, plan::Layout{plan_.kv_rows(), tokens * 2 * int64_t{model_.head_dim} *
-                                                                  model_.element_bytes});
+    builder_.Run(plan_.compute,
+                 plan::Layout{plan_.kv_rows(),
+                              tokens * 2 * int64_t{model_.head_dim} * model_.element_bytes});
   }
 
   plan::Work PrefillAttention(int layer, const plan::PrefillAttention& dense) override {
