@@ -224,6 +224,28 @@ TEST_F(CostModelTest, ZeroCopyIsProportionalToBlocksUntilTheLink) {
   EXPECT_FALSE(cost(1'000, 1'000, 100).extrapolated);  // 16 blocks have bytes to read
 }
 
+TEST_F(CostModelTest, ScatteredPiecesAreLimitedByTheirNumber) {
+  Profile profile = RoundProfile();
+  profile.zero_copy_scattered = Curve({1e6, 100e6}, {40e6, 10e6});
+  const CostModel model(profile);
+  const auto rate = [&](Bytes piece, Bytes pool) {
+    return model
+        .Cost(plan::ZeroCopyGather{
+            .pieces = 100'000, .piece_bytes = piece, .blocks = 8, .scattered_over = pool})
+        .rate;
+  };
+  EXPECT_DOUBLE_EQ(rate(1'000, 0), 8e9);  // near each other: as without a limit
+  EXPECT_DOUBLE_EQ(rate(100, 1'000'000), 40e6 * 100);
+  EXPECT_NEAR(rate(100, 10'000'000), 20e6 * 100, 1);
+  EXPECT_DOUBLE_EQ(rate(1'000, 1'000'000), 8e9);  // the table is the tighter one
+  EXPECT_DOUBLE_EQ(rate(100, 1'000'000'000), 10e6 * 100);
+  EXPECT_TRUE(
+      model
+          .Cost(plan::ZeroCopyGather{
+              .pieces = 1, .piece_bytes = 1'000, .blocks = 8, .scattered_over = 1'000'000'000})
+          .extrapolated);
+}
+
 TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
   const OpCost cost =
       model_.Cost(plan::ZeroCopyGather{.pieces = 5'000, .piece_bytes = 1'000, .blocks = 64});
