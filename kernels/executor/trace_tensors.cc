@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cuda_error.h"
 #include "kernels/upload.h"
@@ -34,7 +35,7 @@ std::vector<__nv_bfloat16> Rows(const traces::Tensor& tensor, int64_t token, int
 
 TraceTensors::TraceTensors(const traces::Trace& trace, const std::vector<int>& layers) {
   for (const int layer : layers) {
-    const methods::LayerTensors checked(trace, layer);
+    const methods::LayerTensors checked(trace, layer, std::numeric_limits<int64_t>::max());
     prompt_tokens_ = checked.prompt_tokens();
     steps_ = checked.steps();
     tokens_ = prompt_tokens_ + steps_;

@@ -1,0 +1,254 @@
+// A prefill plan run on the GPU leaves what decode steps need, and attends what it should.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "kernels/executor/decoder_binder.h"
+#include "kernels/executor/executor.h"
+#include "kernels/executor/prefill_binder.h"
+#include "models/methods/decoder_plan.h"
+#include "models/methods/projection.h"
+#include "tests/kernels/on_device.h"
+#include "tests/models/methods/random_trace.h"
+
+namespace stallcast::kernels {
+namespace {
+
+constexpr int kLayers = 3, kKvHeads = 2, kGroup = 2, kDim = 64;
+
+llm::Model SmallModel() {
+  llm::Model model;
+  model.name = model.title = "small";
+  model.layers = kLayers;
+  model.query_heads = kKvHeads * kGroup;
+  model.kv_heads = kKvHeads;
+  model.head_dim = kDim;
+  model.hidden = 256;
+  model.intermediate = 512;
+  model.vocabulary = 1000;
+  return model;
+}
+
+// As the device has it, so that policies see the same.
+void RoundToBf16(traces::Trace& trace) {
+  for (traces::Tensor& tensor : trace.tensors) {
+    std::vector<float> values(static_cast<size_t>(tensor.spec.elements()));
+    std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
+    for (float& value : values) value = __bfloat162float(__float2bfloat16(value));
+    std::memcpy(tensor.data.data(), values.data(), tensor.data.size());
+  }
+}
+
+// Hands on what a method does, and keeps what its steps attended and its prefill is given.
+class Recording : public CacheBinder {
+ public:
+  Recording(CacheBinder& method, const DecodeRun& run)
+      : method_(method), size_(run.rows() * run.group() * run.head_dim()) {}
+
+  Append AppendAt(int step, int layer) override { return method_.AppendAt(step, layer); }
+  OpWork Bind(const plan::Op& op, const LayerIo& io) override {
+    OpWork work = method_.Bind(op, io);
+    if (!std::holds_alternative<plan::DecodeAttention>(op.work)) return work;
+    return [this, work, output = io.output](cudaStream_t stream) {
+      work(stream);
+      outputs_.emplace_back(size_);
+      Check(cudaMemcpyAsync(outputs_.back().get(), output,
+                            static_cast<size_t>(outputs_.back().bytes()), cudaMemcpyDeviceToDevice,
+                            stream),
+            "cudaMemcpyAsync");
+    };
+  }
+  void Reset(std::span<const LayerIo> last) override { method_.Reset(last); }
+  PromptKv PromptAt(int layer) override { return method_.PromptAt(layer); }
+  OpWork BindPrefill(const plan::Op& op, const PrefillIo& io) override {
+    prefill_io = io;
+    return method_.BindPrefill(op, io);
+  }
+  void Clear() override { method_.Clear(); }
+
+  /// Bits of the attention outputs since the last call, by step and layer.
+  std::vector<std::vector<uint16_t>> TakeOutputs() {
+    std::vector<std::vector<uint16_t>> all;
+    for (const auto& output : outputs_) {
+      std::vector<uint16_t>& bits = all.emplace_back();
+      for (const __nv_bfloat16 value : ToHost(output)) bits.push_back(Bits(value));
+    }
+    outputs_.clear();
+    return all;
+  }
+  PrefillIo prefill_io;
+
+ private:
+  CacheBinder& method_;
+  int64_t size_;
+  std::vector<Buffer<__nv_bfloat16>> outputs_;
+};
+
+class PrefillRun : public OnDevice {
+ protected:
+  // A method made ready for a random trace.
+  struct Ready {
+    Ready(const std::string& name, const methods::ParamValues& params, int32_t batch, int steps)
+        : method(methods::MakeMethod(name, params)) {
+      trace = methods::RandomTrace({.layers = kLayers,
+                                    .kv_heads = kKvHeads,
+                                    .group = kGroup,
+                                    .dim = kDim,
+                                    .prompt = 203,
+                                    .steps = steps,
+                                    .prompt_queries = 5,
+                                    .value_dim = kDim});
+      RoundToBf16(trace);
+      input = {SmallModel(), batch, 203, steps, false, nullptr};
+      if (method.method->NewPolicy()) {
+        log = methods::Replay(trace, "", name, *method.method);
+        input.log = &log;
+      }
+      projected.emplace(input.log, input.model, batch);
+      tensors.emplace(trace, std::vector{0, 1, 2});
+      run.input = input;
+      run.trace = &*tensors;
+      run.source_of = {0, 1, 2};
+      run.log = input.log == nullptr ? nullptr : &*projected;
+      run.stagger = projected->stagger();
+      run.pool = &pool;
+      weights.emplace(input.model);
+      cache = MakeCacheBinder(run, name, *method.method);
+      recording.emplace(*cache, run);
+    }
+    /// `look` is called when it has run.
+    void Prefill(const std::function<void()>& look = {}) {
+      const plan::Plan plan = methods::WritePrefill(*method.method, input);
+      PrefillBinder binder(run, *weights, *recording);
+      Executor executor(plan, binder);
+      recording->Clear();
+      EXPECT_EQ(executor.Run().size(), 1u);
+      if (look) look();
+    }
+
+    methods::NamedMethod method;
+    traces::Trace trace;
+    traces::AccessLog log;
+    methods::PlanInput input;
+    HostPool pool;
+    std::optional<methods::ProjectedLog> projected;
+    std::optional<TraceTensors> tensors;
+    std::optional<DecoderWeights> weights;
+    DecodeRun run;
+    std::unique_ptr<CacheBinder> cache;
+    std::optional<Recording> recording;
+  };
+
+  static void ExpectStepsGoOn(const std::string& name, const methods::ParamValues& params,
+                              int32_t batch = 1) {
+    SCOPED_TRACE(name + ", batch " + std::to_string(batch));
+    // With one step all sequences of a batch begin behind the prompt.
+    Ready ready(name, params, batch, batch == 1 ? 20 : 1);
+    const plan::Plan plan = methods::WriteDecode(*ready.method.method, ready.input);
+    DecoderBinder decoder(ready.run, *ready.weights, *ready.recording);
+    Executor steps(plan, decoder);
+    decoder.Reset();
+    steps.Run();
+    const auto expected = ready.recording->TakeOutputs();
+    ready.Prefill();
+    decoder.Begin();
+    steps.Run();
+    const auto actual = ready.recording->TakeOutputs();
+    ASSERT_EQ(actual.size(), static_cast<size_t>(kLayers * ready.input.steps));
+    for (size_t i = 0; i < actual.size(); ++i) {
+      ASSERT_EQ(actual[i], expected[i]) << "step " << i / kLayers << ", layer " << i % kLayers;
+    }
+  }
+};
+
+TEST_F(PrefillRun, StepsGoOnFromItAsFromAResetCache) {
+  const methods::ParamValues regions{
+      {"budget", "64"}, {"page", "8"}, {"sink", "16"}, {"window", "16"}, {"dense_layers", "1"}};
+  const auto with = [&](const char* name, const char* value) {
+    methods::ParamValues values = regions;
+    values[name] = value;
+    return values;
+  };
+  for (const int32_t batch : {1, 2}) {
+    ExpectStepsGoOn("full", {}, batch);
+    ExpectStepsGoOn("streaming", {{"budget", "50"}, {"sink", "3"}}, batch);
+    ExpectStepsGoOn("offload", {}, batch);
+    ExpectStepsGoOn("quest", {{"budget", "64"}, {"page", "8"}, {"dense_layers", "1"}}, batch);
+    ExpectStepsGoOn("arkvale", with("variant", "freekv"), batch);
+    ExpectStepsGoOn("freekv", regions, batch);
+    ExpectStepsGoOn("freekv", with("layout", "nhd"), batch);
+    ExpectStepsGoOn("freekv", with("recall", "zero-copy"), batch);
+  }
+  ExpectStepsGoOn("arkvale", regions);
+}
+
+TEST_F(PrefillRun, AttentionMatchesDoublePrecisionOverTheTracesKeysAndValues) {
+  Ready ready("quest", {{"budget", "64"}, {"page", "8"}, {"dense_layers", "1"}}, 2, 1);
+  constexpr int kHeads = kKvHeads * kGroup, kLast = kLayers - 1;
+  const int64_t tokens = ready.input.prompt_tokens;
+  std::vector<__nv_bfloat16> query(static_cast<size_t>(2 * tokens * kHeads * kDim)), output = query;
+  std::vector<__nv_bfloat16> last(static_cast<size_t>(2 * kHeads * kDim));
+  ready.Prefill([&] {
+    const auto download = [](std::vector<__nv_bfloat16>& to, const __nv_bfloat16* from) {
+      Check(cudaMemcpy(to.data(), from, to.size() * sizeof(to[0]), cudaMemcpyDeviceToHost),
+            "cudaMemcpy");
+    };
+    const PrefillIo& io = ready.recording->prefill_io;
+    download(query, io.query), download(output, io.output), download(last, io.last_query);
+  });
+  const TraceTensors& trace = *ready.tensors;
+  const auto of = [](const __nv_bfloat16* values, int i) {
+    return static_cast<double>(__bfloat162float(values[i]));
+  };
+  double norm = 0, traced_norm = 0;
+  for (int sequence = 0; sequence < 2; ++sequence) {
+    for (int head = 0; head < kHeads; ++head) {
+      for (int64_t token = 0; token < tokens; ++token) {
+        const int64_t row = ((sequence * tokens + token) * kHeads + head) * kDim;
+        const __nv_bfloat16* q = query.data() + row;
+        const bool captured = token >= trace.first_query_token();
+        double squares = 0;
+        for (int i = 0; i < kDim; ++i) {
+          squares += of(q, i) * of(q, i);
+          if (captured) {
+            ASSERT_EQ(Bits(q[i]), Bits(trace.Query(kLast, head, token)[i])) << token;
+          }
+          if (token == tokens - 1) {
+            ASSERT_EQ(Bits(q[i]),
+                      Bits(last[static_cast<size_t>((sequence * kHeads + head) * kDim + i)]));
+          }
+        }
+        (captured ? traced_norm : norm) += std::sqrt(squares);
+
+        std::vector<double> weight;
+        double sum = 0;
+        for (int64_t t = 0; t <= token; ++t) {
+          const __nv_bfloat16* key = trace.Key(kLast, head / kGroup, t);
+          double dot = 0;
+          for (int i = 0; i < kDim; ++i) dot += of(q, i) * of(key, i);
+          weight.push_back(std::exp(dot * trace.softmax_scale()));
+          sum += weight.back();
+        }
+        for (int i = 0; i < kDim; ++i) {
+          double expected = 0, magnitude = 0;
+          for (int64_t t = 0; t <= token; ++t) {
+            const double value = of(trace.Value(kLast, head / kGroup, t), i);
+            expected += weight[static_cast<size_t>(t)] / sum * value;
+            magnitude += weight[static_cast<size_t>(t)] / sum * std::abs(value);
+          }
+          // Weights and result are rounded to bf16.
+          ASSERT_NEAR(of(output.data() + row, i), expected, magnitude / 128 * 1.02 + 1e-6)
+              << "sequence " << sequence << ", head " << head << ", token " << token;
+        }
+      }
+    }
+  }
+  const auto captured = static_cast<double>(tokens - trace.first_query_token());
+  EXPECT_NEAR(norm / (static_cast<double>(tokens) - captured) / (traced_norm / captured), 1, 0.1);
+}
+
+}  // namespace
+}  // namespace stallcast::kernels
