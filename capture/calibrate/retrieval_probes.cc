@@ -214,6 +214,41 @@ KernelProbe WindowScoreProbe(int32_t rows, int32_t keys, int32_t queries) {
           }};
 }
 
+// Keys and values of a row's tokens to other places of a cache.
+KernelProbe MoveProbe(int32_t rows, int32_t tokens) {
+  return {plan::Layout{int64_t{2} * rows * tokens, 2 * kDim}, [=] {
+            const int64_t row = int64_t{2} * tokens * kDim;
+            auto memory = std::make_shared<ColdMemory>(2 * rows * row);
+            std::vector<int32_t> numbers = Numbers(int64_t{rows} * tokens);
+            for (int32_t& number : numbers) number %= tokens;
+            auto places = Shared(numbers);
+            return [=](int i, cudaStream_t stream) {
+              const kernels::TokenView from{memory->At(i), 2 * row, kDim, row};
+              kernels::FetchTokens(from, places->get(), nullptr, rows, 1, tokens, 0, 0, from,
+                                   tokens, kDim, 1056, stream);
+            };
+          }};
+}
+
+// Page tables of what rows attend, of `entries` each.
+KernelProbe TableProbe(int32_t rows, int32_t entries) {
+  return {plan::Layout{rows, entries * Bytes{sizeof(int32_t)}}, [=] {
+            constexpr int32_t kLead = kWindow / kPage;
+            const int32_t chosen = entries - kLead;
+            std::vector<int32_t> selected = Numbers(int64_t{rows} * chosen);
+            for (int32_t& id : selected) id %= chosen;
+            auto ids = Shared(selected), table = Shared(Numbers(int64_t{rows} * entries));
+            auto begun = Shared(std::vector<int32_t>(static_cast<size_t>(rows), chosen));
+            auto lengths = Shared(std::vector<int32_t>(static_cast<size_t>(rows), entries * kPage));
+            auto attended = Zeroed<int32_t>(int64_t{rows} * (entries + 1));
+            return [=](int, cudaStream_t stream) {
+              kernels::AttendSelected(ids->get(), rows, chosen, table->get(), entries, kLead, kPage,
+                                      lengths->get(), begun->get(), attended->get(),
+                                      attended->get() + int64_t{rows} * entries, stream);
+            };
+          }};
+}
+
 // A share of the tokens, at random, is seen by all that follow.
 KernelProbe SparsePrefillProbe(int32_t tokens, double share) {
   constexpr int32_t kHeads = 8;
@@ -260,7 +295,9 @@ KernelProbe SparsePrefillProbe(int32_t tokens, double share) {
               static_cast<void>(counts), static_cast<void>(admitted);
               kernels::VerticalSlashAttention(args, stream);
             };
-          }};
+          },
+          /*after_stream=*/false,
+          /*sustained=*/true};
 }
 
 }  // namespace
@@ -272,12 +309,20 @@ std::vector<KernelProbe> RetrievalProbes() {
     if (tokens <= 131072) AddRetrieval(32, 1, tokens, probes);
     if (tokens <= 131072) AddRetrieval(32, 4, tokens, probes);  // query heads choose
   }
-  for (const int32_t tokens : {512, 8192, 32768, 131072}) {
+  for (const int32_t tokens : {16, 512, 8192, 32768, 131072}) {
     probes.push_back(EncodeProbe(8, tokens));
     if (tokens <= 32768) probes.push_back(EncodeProbe(32, tokens));
   }
-  for (const int32_t tokens : {1, 2, 4, 8, 64, 1024, 8192, 32768, 131072}) {
-    for (const int32_t heads : {4, 8}) probes.push_back(GateProbe(tokens, heads));
+  for (const int32_t rows : {8, 32}) {
+    for (const int32_t tokens : {16, 128, 512}) probes.push_back(MoveProbe(rows, tokens));
+    for (const int32_t entries : {64, 128}) probes.push_back(TableProbe(rows, entries));
+  }
+  for (const int32_t heads : {4, 8}) {
+    for (const int32_t tokens : {1, 2, 4, 8, 64, 1024}) probes.push_back(GateProbe(tokens, heads));
+  }
+  for (const int32_t tokens : {8192, 32768, 131072}) {
+    probes.push_back(GateProbe(tokens, 8));
+    probes.back().sustained = true;
   }
   for (const int32_t rows : {64, 256, 512, 1024}) probes.push_back(AdmitProbe(rows, 1, 4));
   for (const int32_t tokens : {1024, 8192, 32768, 131072}) {
@@ -286,12 +331,11 @@ std::vector<KernelProbe> RetrievalProbes() {
   for (const int32_t keys : {1024, 4096, 8192}) {
     for (const int32_t queries : {32, 256}) probes.push_back(WindowScoreProbe(8, keys, queries));
   }
-  for (const int32_t tokens : {2048, 8192, 32768}) {
+  for (const int32_t tokens : {8192, 32768}) {
     for (const double share : {0.1, 0.25, 0.5, 1.0}) {
       probes.push_back(SparsePrefillProbe(tokens, share));
     }
   }
-  probes.push_back(SparsePrefillProbe(65536, 0.1));
   probes.push_back(SparsePrefillProbe(65536, 0.25));
   probes.push_back(SparsePrefillProbe(131072, 0.25));
   return probes;
