@@ -166,7 +166,8 @@ struct Gemm::Impl {
       std::vector<float> trials{time(candidate)};
       const bool is_long = trials[0] > kLongMilliseconds;
       if (is_long && trials[0] > best * kClearlySlower) continue;
-      while (std::ssize(trials) < (is_long ? kLongTrials : kTrials)) trials.push_back(time(candidate));
+      while (std::ssize(trials) < (is_long ? kLongTrials : kTrials))
+        trials.push_back(time(candidate));
       const auto middle = trials.begin() + static_cast<std::ptrdiff_t>(trials.size() / 2);
       std::nth_element(trials.begin(), middle, trials.end());
       if (*middle < best * kClearlyFaster) {

@@ -45,7 +45,7 @@ void AddDecoder(const llm::Model& m, int64_t rows, std::vector<Item>& items) {
   items.push_back({fmt::format("{} x {}", rows, m.hidden), NormProbe(rows, m.hidden)});
   for (const bool bounds : {false, true}) {
     if (bounds && prompt) continue;
-    items.push_back({fmt::format("{} tokens, {} + {} heads{}", rows, m.query_heads, m.kv_heads,
+    items.push_back({fmt::format("{} x {} + {} heads{}", rows, m.query_heads, m.kv_heads,
                                  bounds ? ", page bounds" : ""),
                      RopeProbe(rows, m.query_heads, m.kv_heads, m.head_dim, bounds)});
   }
@@ -182,10 +182,9 @@ std::vector<BenchRow> Bench(const BenchOptions& options) {
   hardware::Profile profile;
   progress("device memory", 0);
   MeasureMemory(watch, profile);
-  // Large enough that neither its edges nor its operands' way to the tensor cores count.
+  // Large enough that its edges do not count, and so short that the clock stays up.
   constexpr int64_t kLarge = 8192;
-  KernelProbe product = GemmProbe({kLarge, kLarge, kLarge});
-  product.sustained = true;
+  const KernelProbe product = GemmProbe({kLarge, kLarge, kLarge});
   const double tensor =
       items.empty() ? 1 : plan::Count(product.work).flops / TimeKernel(watch, product, 0).seconds;
 

@@ -23,7 +23,7 @@ struct BenchRow {
   double bytes = 0;    ///< least that it moves: each input read, each output written once
   double flops = 0;
   /// What bounds it, measured in the same run: large reads of device memory, a large product on the
-  /// tensor cores, the link in one direction, or the host's memory.
+  /// tensor cores at full clock, the link in one direction, or the host's memory.
   std::string limit;
   double share = 0;  ///< least time that the limit allows, over seconds
 };

@@ -80,9 +80,11 @@ class BoundRun {
   /// The prefill plan, bound when it is first needed.
   const plan::Plan& PrefillPlan() { return BoundPrefill().plan; }
   Picoseconds Prefill(const kernels::RunOptions& options = {}) {
-    Prefilling& prefill = BoundPrefill();
+    return BoundPrefill().executor.Run(options).front();
+  }
+  Picoseconds PrefillAnew() {
     cache_->Clear();
-    return prefill.executor.Run(options).front();
+    return Prefill();
   }
   /// Steps from what the prefill has left.
   void RunOn(const kernels::RunOptions& options) {
@@ -239,10 +241,10 @@ Picoseconds GpuRunner::TimePrefill(const RunRequest& request, int repetitions) {
   BoundRun run = impl_->Bind(request);
   // What takes seconds is not made faster by a run that warms up.
   constexpr double kLong = 2;
-  const Picoseconds first = run.Prefill();
+  const Picoseconds first = run.PrefillAnew();
   if (Seconds(first) > kLong) return first;
   std::vector<Picoseconds> times;
-  for (int i = 0; i < repetitions; ++i) times.push_back(run.Prefill());
+  for (int i = 0; i < repetitions; ++i) times.push_back(run.PrefillAnew());
   return MedianOf(times);
 }
 
@@ -252,7 +254,7 @@ kernels::SelectionCheck GpuRunner::CheckSelection(const RunRequest& request, boo
   kernels::RunOptions options;
   options.after_step = [&](int step) { run.cache().CheckStep(step, check); };
   if (after_prefill && run.StartsBehindPrompt()) {
-    run.Prefill();
+    run.PrefillAnew();
     run.RunOn(options);
   } else {
     run.RunAnew(options);
@@ -275,7 +277,8 @@ GpuRecorderStats GpuRunner::RecordPrefill(const RunRequest& request,
                                           const std::filesystem::path& path,
                                           traces::proto::TraceInfo info) {
   BoundRun run = impl_->Bind(request);
-  run.Prefill();
+  run.PrefillAnew();
+  run.cache().Clear();
   return Recorded(request, run.PrefillPlan(), path, std::move(info), [&](RecordedOps& observer) {
     run.Prefill({.observer = &observer, .after_step = {}});
   });
