@@ -16,9 +16,18 @@ namespace stallcast::capture {
 /// time, what it finds in the cache is the same.
 using Launch = std::function<void(int i, cudaStream_t stream)>;
 
+/// A kernel made ready, and what runs right before it in a plan (may be empty): it finds in the
+/// cache what that has left.
+struct Prepared {
+  template <class Run>
+  Prepared(Run run) : launch(std::move(run)) {}
+  Prepared(Launch run, Launch run_before) : launch(std::move(run)), before(std::move(run_before)) {}
+  Launch launch, before;
+};
+
 struct KernelProbe {
   plan::Work work;
-  std::function<Launch()> prepare;  ///< allocates and fills
+  std::function<Prepared()> prepare;  ///< allocates and fills
   /// Timed after a kernel that streams through memory on all multiprocessors, as it follows matrix
   /// products in a decoder: it starts later and colder than behind one like itself.
   bool after_stream = false;
@@ -79,12 +88,12 @@ inline std::vector<int32_t> Numbers(int64_t count) {
 /// Device memory that is larger than any cache, in parts.
 class ColdMemory {
  public:
-  /// `part` elements each, so many that they do not fit the cache together.
-  explicit ColdMemory(int64_t part)
+  /// `part` elements each, at most `range` large, so many that they do not fit the cache together.
+  explicit ColdMemory(int64_t part, float range = 1)
       : part_((part + 127) / 128 * 128),
         parts_(std::max<int64_t>(1, kBytes / (2 * std::max<int64_t>(part_, 1)))),
         data_(part_ * parts_) {
-    kernels::FillRandom(data_.get(), data_.size(), 1, 1, nullptr);
+    kernels::FillRandom(data_.get(), data_.size(), range, 1, nullptr);
   }
   __nv_bfloat16* At(int i) const { return data_.get() + i % parts_ * part_; }
 

@@ -107,21 +107,29 @@ class Retrieval {
 };
 
 void AddRetrieval(int32_t rows, int32_t share, int32_t tokens, std::vector<KernelProbe>& probes) {
-  const auto probe = [&](const plan::Work& work, const auto& launch) {
-    probes.push_back({work, [=] {
+  using Stage = void (*)(const Retrieval&, int, cudaStream_t);
+  // In a decode step each stage runs once a layer, behind the one before it.
+  const auto probe = [&](const plan::Work& work, Stage stage, Stage before) {
+    probes.push_back({work,
+                      [=] {
                         auto data = std::make_shared<Retrieval>(rows, share, tokens);
-                        return Launch([=](int i, cudaStream_t s) { launch(*data, i, s); });
-                      }});
+                        const auto launch = [data](Stage of) {
+                          return [=](int i, cudaStream_t stream) { of(*data, i, stream); };
+                        };
+                        return before == nullptr ? Prepared(launch(stage))
+                                                 : Prepared(launch(stage), launch(before));
+                      },
+                      /*after_stream=*/true});
   };
+  const Stage table = [](const Retrieval& r, int i, cudaStream_t s) { r.Table(i, s); };
+  const Stage score = [](const Retrieval& r, int i, cudaStream_t s) { r.Score(i, s); };
+  const Stage choose = [](const Retrieval& r, int, cudaStream_t s) { r.Choose(s); };
+  const Stage rerank = [](const Retrieval& r, int i, cudaStream_t s) { r.Rerank(i, s); };
   const auto candidates = methods::Candidates({}, tokens);
-  probe(plan::CollisionTable{rows, share == 1 ? kGroup : 1, kDim, kSubspaces},
-        [](const Retrieval& r, int i, cudaStream_t s) { r.Table(i, s); });
-  probe(plan::CollisionScore{rows, rows / share, tokens, kSubspaces},
-        [](const Retrieval& r, int i, cudaStream_t s) { r.Score(i, s); });
-  probe(plan::BucketTopK{rows, tokens, candidates},
-        [](const Retrieval& r, int, cudaStream_t s) { r.Choose(s); });
-  probe(plan::Rerank{rows, candidates, kDim, kSubspaces},
-        [](const Retrieval& r, int i, cudaStream_t s) { r.Rerank(i, s); });
+  probe(plan::CollisionTable{rows, share == 1 ? kGroup : 1, kDim, kSubspaces}, table, nullptr);
+  probe(plan::CollisionScore{rows, rows / share, tokens, kSubspaces}, score, table);
+  probe(plan::BucketTopK{rows, tokens, candidates}, choose, score);
+  probe(plan::Rerank{rows, candidates, kDim, kSubspaces}, rerank, choose);
 }
 
 KernelProbe EncodeProbe(int32_t rows, int32_t tokens) {
@@ -138,7 +146,8 @@ KernelProbe GateProbe(int32_t tokens, int32_t heads) {
   constexpr int32_t kHidden = 4 * kDim;
   return {plan::GateMlp{tokens, heads, kDim, kHidden}, [=] {
             const int64_t w1 = int64_t{heads} * kHidden * 2 * kDim, each = heads * kHidden;
-            auto weights = std::make_shared<ColdMemory>(w1 + 2 * each + heads);
+            // As small as trained ones: GELU takes other paths for large numbers.
+            auto weights = std::make_shared<ColdMemory>(w1 + 2 * each + heads, 0.05F);
             auto keys = std::make_shared<ColdMemory>(int64_t{2} * tokens * heads * kDim);
             auto scores = Zeroed<float>(int64_t{tokens} * heads);
             kernels::GateWeights shape;
@@ -289,7 +298,7 @@ KernelProbe SparsePrefillProbe(int32_t tokens, double share) {
             args.admitted = admitted->get();
             args.sequences = 1, args.tokens = tokens, args.window = kWindow;
             args.kv_heads = kHeads, args.group = kGroup, args.head_dim = kDim;
-            args.scale = 0.1F;
+            args.scale = 0.8F;  // logits that differ by as much as real ones
             return [=](int, cudaStream_t stream) {
               static_cast<void>(query), static_cast<void>(kv), static_cast<void>(numbers);
               static_cast<void>(counts), static_cast<void>(admitted);
@@ -315,16 +324,25 @@ std::vector<KernelProbe> RetrievalProbes() {
   }
   for (const int32_t rows : {8, 32}) {
     for (const int32_t tokens : {16, 128, 512}) probes.push_back(MoveProbe(rows, tokens));
-    for (const int32_t entries : {64, 128}) probes.push_back(TableProbe(rows, entries));
+    for (const int32_t entries : {64, 128}) {
+      probes.push_back(TableProbe(rows, entries));
+      probes.back().after_stream = true;
+    }
   }
   for (const int32_t heads : {4, 8}) {
-    for (const int32_t tokens : {1, 2, 4, 8, 64, 1024}) probes.push_back(GateProbe(tokens, heads));
+    for (const int32_t tokens : {1, 2, 4, 8, 64, 1024}) {
+      probes.push_back(GateProbe(tokens, heads));
+      probes.back().after_stream = tokens <= 64;
+    }
   }
   for (const int32_t tokens : {8192, 32768, 131072}) {
     probes.push_back(GateProbe(tokens, 8));
     probes.back().sustained = true;
   }
-  for (const int32_t rows : {64, 256, 512, 1024}) probes.push_back(AdmitProbe(rows, 1, 4));
+  for (const int32_t rows : {64, 256, 512, 1024}) {
+    probes.push_back(AdmitProbe(rows, 1, 4));
+    probes.back().after_stream = true;
+  }
   for (const int32_t tokens : {1024, 8192, 32768, 131072}) {
     for (const int32_t one_of : {2, 4, 10}) probes.push_back(AdmitProbe(8, tokens, one_of));
   }
@@ -338,6 +356,7 @@ std::vector<KernelProbe> RetrievalProbes() {
   }
   probes.push_back(SparsePrefillProbe(65536, 0.25));
   probes.push_back(SparsePrefillProbe(131072, 0.25));
+  probes.push_back(SparsePrefillProbe(262144, 0.25));
   return probes;
 }
 

@@ -6,6 +6,7 @@
 #include "capture/calibrate/kernel_probe.h"
 #include "kernels/cuda_error.h"
 #include "kernels/movement.h"
+#include "kernels/probe.h"
 #include "kernels/selection.h"
 
 namespace stallcast::capture {
@@ -68,7 +69,8 @@ KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t dim,
 }
 
 KernelProbe TopKProbe(int32_t rows, int32_t candidates, int32_t k) {
-  return {plan::TopK{rows, candidates, k}, [=] {
+  return {plan::TopK{rows, candidates, k},
+          [=] {
             std::mt19937 random(5);
             std::normal_distribution<float> normal;
             std::vector<float> values(static_cast<size_t>(rows) * static_cast<size_t>(candidates));
@@ -77,11 +79,17 @@ KernelProbe TopKProbe(int32_t rows, int32_t candidates, int32_t k) {
             auto ids = Zeroed<int32_t>(int64_t{rows} * k);
             auto workspace =
                 Zeroed<char>(std::max<int64_t>(1, kernels::TopKWorkspace(rows, candidates, k)));
-            return [=](int, cudaStream_t stream) {
+            // It runs once a layer, on scores that were just written.
+            const Launch read = [=, sink = Zeroed<int>(1)](int, cudaStream_t stream) {
+              kernels::ReadOnce(scores->get(), scores->bytes() / 16 * 16, sink->get(), stream);
+            };
+            const Launch top_k = [=](int, cudaStream_t stream) {
               kernels::TopK(scores->get(), rows, candidates, k, ids->get(), workspace->get(),
                             stream);
             };
-          }};
+            return Prepared(top_k, read);
+          },
+          /*after_stream=*/true};
 }
 
 // Every other selected unit is in the cache.

@@ -71,7 +71,7 @@ class ParisKvPlan : public PlanWriter {
                  plan::ZeroCopyGather{SelectionRows() * chosen * (split ? 2 : 1),
                                       RowBytes() * (split ? 1 : 2),
                                       static_cast<int32_t>((params_.fetch_blocks + 3) / 4),
-                                      2 * model_.layers * Rows() * tokens * RowBytes()});
+                                      2 * Rows() * tokens * RowBytes()});
     const int64_t near = context - tokens;
     builder_.SetRole(Role::kAttention);
     builder_.Run(plan_.compute,
