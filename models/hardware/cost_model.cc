@@ -216,11 +216,15 @@ double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> poi
                 double KernelPoint::*factor) {
   constexpr double kPriorOctaves = 2;
   const auto weight = [](double square) { return 1 / (square * square); };
+  plan::KernelShape most{};
+  for (const KernelPoint& point : points) {
+    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], point.shape[i]);
+  }
   double sum = 0, weights = weight(kPriorOctaves * kPriorOctaves);
   for (const KernelPoint& point : points) {
     double square = 0;
     for (size_t i = 0; i < shape.size(); ++i) {
-      const double octaves = std::log2(shape[i] / point.shape[i]);
+      const double octaves = std::log2(std::min(shape[i], most[i]) / point.shape[i]);
       square += octaves * octaves;
     }
     if (square < 1e-9) return point.*factor;

@@ -72,7 +72,8 @@ struct Latencies {
 /// What a kernel's law is multiplied by at a shape: exp of the mean of log(factor) over the timed
 /// points, each with weight 1/d^4, d being its distance in octaves of the shape's sizes, and of a 0
 /// at two octaves. So a timed shape costs what was timed, one between its neighbours what they
-/// suggest, and one far from all what the law says.
+/// suggest, and one far from all what the law says. A size beyond all timed ones counts as the
+/// largest of them: kernels saturate.
 double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points,
                 double KernelPoint::*factor = &KernelPoint::factor);
 

@@ -313,7 +313,8 @@ TEST(FactorAtTest, ATimedShapeCostsWhatWasTimedAndAFarOneWhatTheLawSays) {
                                            {.shape = {256, 8, 1, 1}, .factor = 0.5}};
   EXPECT_EQ(FactorAt({64, 8, 1, 1}, points), 1.5);
   EXPECT_EQ(FactorAt({256, 8, 1, 1}, points), 0.5);
-  EXPECT_NEAR(FactorAt({64e12, 8, 1, 1}, points), 1, 1e-4);
+  EXPECT_NEAR(FactorAt({64e-12, 8, 1, 1}, points), 1, 1e-4);
+  EXPECT_EQ(FactorAt({64e12, 8, 1, 1}, points), 0.5);  // beyond all, the last one's
   EXPECT_EQ(FactorAt({64, 8, 1, 1}, {}), 1);
 }
 
@@ -322,12 +323,12 @@ TEST(FactorAtTest, OnePointsFactorFadesWithTheFourthPowerOfTheDistance) {
   const std::vector<KernelPoint> points = {{.shape = {1, 1, 1, 1}, .factor = 2}};
   for (const double octaves : {0.5, 1.0, 2.0, 3.0}) {
     const double weight = std::pow(octaves, -4);
-    EXPECT_NEAR(FactorAt({1, std::exp2(octaves), 1, 1}, points),
+    EXPECT_NEAR(FactorAt({1, std::exp2(-octaves), 1, 1}, points),
                 std::pow(2, weight / (weight + 1.0 / 16)), 1e-12);
   }
   // Distance is Euclidean: 3 and 4 half octaves are 2.5.
-  EXPECT_NEAR(FactorAt({std::exp2(1.5), 1, std::exp2(-2), 1}, points),
-              FactorAt({std::exp2(2.5), 1, 1, 1}, points), 1e-12);
+  EXPECT_NEAR(FactorAt({std::exp2(-1.5), 1, std::exp2(-2), 1}, points),
+              FactorAt({std::exp2(-2.5), 1, 1, 1}, points), 1e-12);
 }
 
 TEST(FactorAtTest, BetweenNeighboursItLiesBetweenTheirFactors) {
