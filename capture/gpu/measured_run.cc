@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "capture/gpu/background_copies.h"
 #include "kernels/cuda_error.h"
 #include "kernels/executor/cache_binder.h"
 #include "kernels/executor/decoder_binder.h"
@@ -160,6 +161,11 @@ class BoundRun {
   std::unique_ptr<Prefilling> prefill_;
 };
 
+std::unique_ptr<BackgroundCopies> Background(const RunRequest& request) {
+  if (request.machine == nullptr) return nullptr;
+  return std::make_unique<BackgroundCopies>(*request.machine);
+}
+
 // What `work` runs of `plan`, as a measured timeline.
 GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
                           const std::filesystem::path& path, traces::proto::TraceInfo info,
@@ -222,6 +228,7 @@ GpuRunner::~GpuRunner() = default;
 
 StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   BoundRun run = impl_->Bind(request);
+  const std::unique_ptr<BackgroundCopies> background = Background(request);
   run.RunAnew();
   std::vector<std::vector<Picoseconds>> all;
   for (int i = 0; i < repetitions; ++i) all.push_back(run.RunAnew());
@@ -231,6 +238,7 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
     for (const auto& repetition : all) of_step.push_back(repetition[step]);
     times.steps.push_back(MedianOf(of_step));
   }
+  if (background) times.notes = background->notes();
   if (!run.trace().has_values()) {
     times.notes.emplace_back("the trace holds no values: random ones were attended");
   }
