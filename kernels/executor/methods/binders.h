@@ -6,6 +6,7 @@
 #include "kernels/executor/cache_binder.h"
 #include "models/methods/arkvale/params.h"
 #include "models/methods/freekv/params.h"
+#include "models/methods/louiskv/params.h"
 #include "models/methods/offload/params.h"
 #include "models/methods/quest/params.h"
 #include "models/methods/streaming/params.h"
@@ -20,6 +21,8 @@ std::unique_ptr<CacheBinder> BindOffload(const DecodeRun& run,
 std::unique_ptr<CacheBinder> BindQuest(const DecodeRun& run, const methods::QuestParams& params);
 std::unique_ptr<CacheBinder> BindArkVale(const DecodeRun& run,
                                          const methods::ArkValeParams& params);
+std::unique_ptr<CacheBinder> BindLouisKv(const DecodeRun& run,
+                                         const methods::LouisKvParams& params);
 std::unique_ptr<CacheBinder> BindFreeKv(const DecodeRun& run, const methods::FreeKvParams& params);
 
 }  // namespace stallcast::kernels
