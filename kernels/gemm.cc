@@ -19,6 +19,11 @@ namespace {
 constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
 constexpr int kCandidates = 24;
 constexpr int kTrials = 11;
+// Products that take this long need fewer trials, and one that is clearly slower than the best no
+// second one.
+constexpr float kLongMilliseconds = 1;
+constexpr int kLongTrials = 3;
+constexpr float kClearlySlower = 1.2F;
 // A later candidate must be this much faster than the best before it, or noise would make one
 // process choose what another does not.
 constexpr float kClearlyFaster = 0.98F;
@@ -145,22 +150,27 @@ struct Gemm::Impl {
           "cudaDeviceGetAttribute");
     const Buffer<char> eviction(int64_t{2} * l2_bytes);
     const Event start, stop;
+    const auto time = [&](const cublasLtMatmulAlgo_t& candidate) {
+      Check(cudaMemsetAsync(eviction.get(), 0, static_cast<size_t>(eviction.bytes()), stream),
+            "cudaMemsetAsync");
+      Check(cudaEventRecord(start, stream), "cudaEventRecord");
+      Launch(product, candidate, a, b, c, stream);
+      Check(cudaEventRecord(stop, stream), "cudaEventRecord");
+      Check(cudaEventSynchronize(stop), "cudaEventSynchronize");
+      float milliseconds = 0;
+      Check(cudaEventElapsedTime(&milliseconds, start, stop), "cudaEventElapsedTime");
+      return milliseconds;
+    };
     float best = INFINITY;
     for (const cublasLtMatmulAlgo_t& candidate : candidates) {
-      std::array<float, kTrials> milliseconds;
-      for (float& trial : milliseconds) {
-        Check(cudaMemsetAsync(eviction.get(), 0, static_cast<size_t>(eviction.bytes()), stream),
-              "cudaMemsetAsync");
-        Check(cudaEventRecord(start, stream), "cudaEventRecord");
-        Launch(product, candidate, a, b, c, stream);
-        Check(cudaEventRecord(stop, stream), "cudaEventRecord");
-        Check(cudaEventSynchronize(stop), "cudaEventSynchronize");
-        Check(cudaEventElapsedTime(&trial, start, stop), "cudaEventElapsedTime");
-      }
-      std::nth_element(milliseconds.begin(), milliseconds.begin() + kTrials / 2,
-                       milliseconds.end());
-      if (milliseconds[kTrials / 2] < best * kClearlyFaster) {
-        best = milliseconds[kTrials / 2];
+      std::vector<float> trials{time(candidate)};
+      const bool is_long = trials[0] > kLongMilliseconds;
+      if (is_long && trials[0] > best * kClearlySlower) continue;
+      while (std::ssize(trials) < (is_long ? kLongTrials : kTrials)) trials.push_back(time(candidate));
+      const auto middle = trials.begin() + static_cast<std::ptrdiff_t>(trials.size() / 2);
+      std::nth_element(trials.begin(), middle, trials.end());
+      if (*middle < best * kClearlyFaster) {
+        best = *middle;
         product.algorithm = candidate;
       }
     }

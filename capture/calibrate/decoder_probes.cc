@@ -1,6 +1,7 @@
 // Probes of the decoder's own kernels, and of attention.
 #include <algorithm>
 #include <memory>
+#include <random>
 #include <set>
 
 #include "capture/calibrate/kernel_probe.h"
@@ -11,7 +12,6 @@
 #include "models/llm/model.h"
 
 namespace stallcast::capture {
-namespace {
 
 using kernels::Buffer;
 using Bf16 = __nv_bfloat16;
@@ -89,17 +89,19 @@ KernelProbe SampleProbe(int64_t rows, int64_t vocabulary) {
 }
 
 // One sequence with `rows` KV heads reads as many bytes from as many places as several do.
-KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, int32_t dim) {
+KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, int32_t dim,
+                                 int64_t cached) {
   const plan::DecodeAttention work{tokens * rows, tokens, 1, rows, group, dim};
   return {work, [=] {
             constexpr int32_t kPage = 32;
             const int64_t pages = (tokens + kPage - 1) / kPage;
-            auto cache = std::make_shared<ColdMemory>(pages * kPage * 2 * rows * dim);
-            std::vector<int32_t> table, lengths;
+            const int64_t of = std::max(pages, cached / kPage);
+            auto cache = std::make_shared<ColdMemory>(of * kPage * 2 * rows * dim);
+            std::vector<int32_t> table, lengths, all = Numbers(of);
+            std::mt19937 random(6);
             for (int32_t row = 0; row < rows; ++row) {
-              for (int64_t page = 0; page < pages; ++page) {
-                table.push_back(static_cast<int32_t>(page));
-              }
+              if (of > pages) std::shuffle(all.begin(), all.end(), random);
+              table.insert(table.end(), all.begin(), all.begin() + pages);
               lengths.push_back(static_cast<int32_t>(tokens));
             }
             auto device_table = Shared(table), device_lengths = Shared(lengths);
@@ -129,9 +131,12 @@ KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, in
 
 KernelProbe PrefillAttentionProbe(int64_t tokens, int32_t kv_heads, int32_t group, int32_t dim) {
   const plan::PrefillAttention work{1, tokens, 0, kv_heads * group, kv_heads, dim};
-  return {work, [=] {
-            auto query = Zeroed<Bf16>(2 * tokens * kv_heads * group * dim);
+  return {work,
+          [=] {
+            // Random, as zeros toggle little and take less power.
+            auto query = std::make_shared<Buffer<Bf16>>(2 * tokens * kv_heads * group * dim);
             auto cache = std::make_shared<Buffer<Bf16>>(tokens * 2 * kv_heads * dim);
+            kernels::FillRandom(query->get(), query->size(), 1, 4, nullptr);
             kernels::FillRandom(cache->get(), cache->size(), 1, 3, nullptr);
             kernels::PrefillAttentionArgs args;
             args.query = query->get();
@@ -148,10 +153,10 @@ KernelProbe PrefillAttentionProbe(int64_t tokens, int32_t kv_heads, int32_t grou
               static_cast<void>(cache);
               kernels::PrefillAttention(args, stream);
             };
-          }};
+          },
+          /*after_stream=*/false,
+          /*sustained=*/true};
 }
-
-}  // namespace
 
 std::vector<KernelProbe> GemmProbes() {
   std::set<std::pair<int64_t, int64_t>> products;
@@ -168,9 +173,11 @@ std::vector<KernelProbe> GemmProbes() {
   for (const auto& [n, k] : products) {
     for (const int64_t m : {1, 2, 4, 8, 16, 32}) probes.push_back(GemmProbe({m, n, k}));
   }
-  for (const int64_t m : {512, 2048, 8192}) {
-    for (const auto& [n, k] : {std::pair{int64_t{6144}, int64_t{4096}}, {4096, 14336}}) {
+  for (const int64_t m : {512, 2048, 8192, 32768}) {
+    for (const auto& [n, k] :
+         {std::pair{int64_t{6144}, int64_t{4096}}, {28672, 4096}, {4096, 14336}}) {
       probes.push_back(GemmProbe({m, n, k}));
+      probes.back().sustained = true;
     }
   }
   return probes;
@@ -218,7 +225,7 @@ std::vector<KernelProbe> AttentionProbes() {
       }
     }
   }
-  for (int64_t tokens = 1024; tokens <= 32768; tokens *= 2) {
+  for (int64_t tokens = 1024; tokens <= 65536; tokens *= 2) {
     probes.push_back(PrefillAttentionProbe(tokens, 8, 4, 128));
     probes.push_back(PrefillAttentionProbe(tokens, 4, 7, 128));
   }

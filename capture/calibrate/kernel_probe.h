@@ -22,7 +22,32 @@ struct KernelProbe {
   /// Timed after a kernel that streams through memory on all multiprocessors, as it follows matrix
   /// products in a decoder: it starts later and colder than behind one like itself.
   bool after_stream = false;
+  /// Timed once it has run so long that the power limit sets the clock, as it does for most of a
+  /// prefill: the tensor cores at work.
+  bool sustained = false;
 };
+
+// A probe each, of bf16 and heads of `dim` channels; `rows` are KV heads over all sequences.
+KernelProbe GemmProbe(const plan::Gemm& work);
+KernelProbe NormProbe(int64_t rows, int64_t width);
+KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int32_t dim,
+                      bool bounds);
+KernelProbe SwiGluProbe(int64_t rows, int64_t width);
+KernelProbe SampleProbe(int64_t rows, int64_t vocabulary);
+/// Of `cached` tokens, where there are more, each row attends pages of 32 at random.
+KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, int32_t dim,
+                                 int64_t cached = 0);
+KernelProbe PrefillAttentionProbe(int64_t tokens, int32_t kv_heads, int32_t group, int32_t dim);
+/// `pages` a row.
+KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int32_t dim);
+KernelProbe SimilarityProbe(int32_t rows, int32_t group, int32_t dim);
+KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t dim,
+                       plan::Score::Pool pool);
+KernelProbe TopKProbe(int32_t rows, int32_t candidates, int32_t k);
+/// Every other selected unit is cached.
+KernelProbe AssignSlotsProbe(int32_t rows, int32_t k, int32_t slots);
+/// Missed pages of a head each, from a buffer into their slots.
+KernelProbe LayoutProbe(int32_t pieces, int32_t page_tokens, int32_t dim);
 
 /// Of one kind each; of gemm the products of all known models and prefill's large ones.
 std::vector<KernelProbe> GemmProbes();

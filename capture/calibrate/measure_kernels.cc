@@ -4,7 +4,6 @@
 #include <map>
 
 #include "capture/calibrate/fit.h"
-#include "capture/calibrate/kernel_probe.h"
 #include "kernels/probe.h"
 
 namespace stallcast::capture {
@@ -12,12 +11,10 @@ namespace {
 
 // Trains this long are free of what starts and ends them.
 constexpr double kTrainSeconds = 2e-3;
+// An H200 lowers its clock within some ten milliseconds of full load. Trains that fall short of
+// this, at kMostLaunches, are of prompts so short that all of their prefill does.
+constexpr double kSustainedTrainSeconds = 0.25;
 constexpr int kMostLaunches = 200;
-
-struct Timing {
-  double seconds = 0;  // without the gap to the next kernel
-  double host = 0;
-};
 
 // Streams through parts of memory in turn, like the weights of one product after another.
 class Streaming {
@@ -52,20 +49,20 @@ Timing TimeAfterStream(Stopwatch& watch, const KernelProbe& probe, double gap) {
   return timing;
 }
 
+}  // namespace
+
 Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
   if (probe.after_stream) return TimeAfterStream(watch, probe, gap);
   const Launch launch = probe.prepare();
   const auto work = [&](int i) { launch(i, watch.stream()); };
   const double first = watch.Period(4, work, 1);
-  const int count =
-      std::clamp(static_cast<int>(kTrainSeconds / std::max(first, 1e-6)), 4, kMostLaunches);
+  const double train = probe.sustained ? kSustainedTrainSeconds : kTrainSeconds;
+  const int count = std::clamp(static_cast<int>(train / std::max(first, 1e-6)), 4, kMostLaunches);
   Timing timing;
-  timing.seconds = std::max(watch.Period(count, work, 5) - gap, 1e-7);
+  timing.seconds = std::max(watch.Period(count, work, probe.sustained ? 3 : 5) - gap, 1e-7);
   timing.host = watch.HostTime(std::min(count, 40), work, 3);
   return timing;
 }
-
-}  // namespace
 
 void MeasureKernels(Stopwatch& watch, hardware::Profile& profile,
                     const std::function<void(const std::string&, double)>& progress) {

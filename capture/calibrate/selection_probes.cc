@@ -9,7 +9,6 @@
 #include "kernels/selection.h"
 
 namespace stallcast::capture {
-namespace {
 
 using kernels::Buffer;
 using Bf16 = __nv_bfloat16;
@@ -139,8 +138,6 @@ KernelProbe LayoutProbe(int32_t pieces, int32_t page_tokens, int32_t dim) {
             };
           }};
 }
-
-}  // namespace
 
 std::vector<KernelProbe> SelectionProbes() {
   constexpr int32_t kDim = 128;

@@ -9,5 +9,6 @@ void AddRecord(CLI::App& app);
 /// Only with the CUDA toolkit.
 void AddRun(CLI::App& app);
 void AddCalibrate(CLI::App& app);
+void AddBench(CLI::App& app);
 
 }  // namespace stallcast::cli

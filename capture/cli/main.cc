@@ -12,6 +12,8 @@ Examples:
       decode steps with real kernels, beside what is predicted for them
   stallcast-gpu calibrate --name my-gpu
       a hardware profile of this machine for `stallcast predict --machine my-gpu.toml`
+  stallcast-gpu bench
+      what its kernels and transfers reach, beside the memory's, tensor cores' and link's limits
   stallcast-gpu record -o run.kvt -- python3 serve.py
       any CUDA program: its kernels, copies, waits and calls as a timeline)";
 
@@ -20,7 +22,8 @@ Examples:
 int main(int argc, char** argv) {
   using namespace stallcast::cli;
 #ifdef STALLCAST_GPU_COMMANDS
-  return RunProgram({"stallcast-gpu", kOverview, {AddRun, AddCalibrate, AddRecord}}, argc, argv);
+  return RunProgram({"stallcast-gpu", kOverview, {AddRun, AddCalibrate, AddBench, AddRecord}}, argc,
+                    argv);
 #else
   return RunProgram({"stallcast-gpu", kOverview, {AddRecord}}, argc, argv);
 #endif

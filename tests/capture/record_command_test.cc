@@ -1,45 +1,23 @@
 // `stallcast-gpu record` around programs that need no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "tests/capture/gpu_program.h"
 #include "tests/capture/recording.h"
 
 namespace stallcast::capture {
 namespace {
 
+using testing::Call;
+using testing::ExpectLine;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::Result;
 using testing::ScratchFile;
-
-struct Result {
-  int status = 0;
-  std::string output;  // of both streams
-};
-
-Result Call(const std::string& arguments) {
-  Result result;
-  FILE* pipe = popen((STALLCAST_GPU_PROGRAM " " + arguments + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return {-1, "popen"};
-  std::array<char, 512> part;
-  while (fgets(part.data(), part.size(), pipe)) result.output += part.data();
-  result.status = WEXITSTATUS(pclose(pipe));
-  return result;
-}
-
-/// One line that names `what` and holds a remedy.
-void ExpectLine(const Result& result, int status, const std::string& what) {
-  EXPECT_EQ(result.status, status) << result.output;
-  EXPECT_THAT(result.output, HasSubstr(what));
-  EXPECT_THAT(result.output, HasSubstr("; "));
-  EXPECT_EQ(result.output.find('\n'), result.output.size() - 1) << result.output;
-}
 
 TEST(RecordCommand, PassesOnHowTheProgramEnds) {
   const ScratchFile file;

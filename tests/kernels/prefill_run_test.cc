@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -118,12 +119,14 @@ class PrefillRun : public OnDevice {
       cache = MakeCacheBinder(run, name, *method.method);
       recording.emplace(*cache, run);
     }
-    void Prefill() {
+    /// `look` is called when it has run.
+    void Prefill(const std::function<void()>& look = {}) {
       const plan::Plan plan = methods::WritePrefill(*method.method, input);
       PrefillBinder binder(run, *weights, *recording);
       Executor executor(plan, binder);
       recording->Clear();
       EXPECT_EQ(executor.Run().size(), 1u);
+      if (look) look();
     }
 
     methods::NamedMethod method;
@@ -184,19 +187,18 @@ TEST_F(PrefillRun, StepsGoOnFromItAsFromAResetCache) {
 
 TEST_F(PrefillRun, AttentionMatchesDoublePrecisionOverTheTracesKeysAndValues) {
   Ready ready("quest", {{"budget", "64"}, {"page", "8"}, {"dense_layers", "1"}}, 2, 1);
-  ready.Prefill();
   constexpr int kHeads = kKvHeads * kGroup, kLast = kLayers - 1;
-  const int64_t tokens = ready.input.prompt_tokens, size = 2 * tokens * kHeads * kDim;
-  const auto download = [&](const __nv_bfloat16* from, int64_t count) {
-    std::vector<__nv_bfloat16> values(static_cast<size_t>(count));
-    Check(
-        cudaMemcpy(values.data(), from, values.size() * sizeof(values[0]), cudaMemcpyDeviceToHost),
-        "cudaMemcpy");
-    return values;
-  };
-  const PrefillIo& io = ready.recording->prefill_io;
-  const auto query = download(io.query, size), output = download(io.output, size);
-  const auto last = download(io.last_query, int64_t{2} * kHeads * kDim);
+  const int64_t tokens = ready.input.prompt_tokens;
+  std::vector<__nv_bfloat16> query(static_cast<size_t>(2 * tokens * kHeads * kDim)), output = query;
+  std::vector<__nv_bfloat16> last(static_cast<size_t>(2 * kHeads * kDim));
+  ready.Prefill([&] {
+    const auto download = [](std::vector<__nv_bfloat16>& to, const __nv_bfloat16* from) {
+      Check(cudaMemcpy(to.data(), from, to.size() * sizeof(to[0]), cudaMemcpyDeviceToHost),
+            "cudaMemcpy");
+    };
+    const PrefillIo& io = ready.recording->prefill_io;
+    download(query, io.query), download(output, io.output), download(last, io.last_query);
+  });
   const TraceTensors& trace = *ready.tensors;
   const auto of = [](const __nv_bfloat16* values, int i) {
     return static_cast<double>(__bfloat162float(values[i]));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <vector>
 
 #include "models/methods/common/page_offload.h"
@@ -72,7 +73,7 @@ class FreeKvPlan : public PlanWriter {
     const int64_t pages = params_.regions().Selectable(plan_.input.prompt_tokens);
     if (layer < params_.dense_layers || pages == 0) return;
     builder_.At(layer, Role::kSelection);
-    Rank(plan_.compute, plan_.host, pages, OpId::kNone);
+    Rank(plan_.compute, plan_.host, pages, {});
     offload_.Keep(layer, params_.regions(), params_.slots());
   }
 
@@ -105,9 +106,9 @@ class FreeKvPlan : public PlanWriter {
     builder_.SyncStream(plan_.host, plan_.compute);
   }
 
-  void Rank(LaneId stream, LaneId issuer, int64_t pages, OpId query_ready) {
+  /// `ready`: what the scores wait for beside their lane.
+  void Rank(LaneId stream, LaneId issuer, int64_t pages, std::span<const OpId> ready) {
     builder_.SetRole(Role::kSelection);
-    const std::array<OpId, 1> ready{query_ready};
     const bool softmax = params_.pooling == Pooling::kSoftmaxMean ||
                          params_.pooling == Pooling::kSoftmaxMeanUnscaled;
     builder_.Run(stream,
@@ -118,8 +119,8 @@ class FreeKvPlan : public PlanWriter {
                  plan::TopK{plan_.kv_rows(), pages, std::min<int64_t>(pages, params_.slots())}, {},
                  issuer);
   }
-  void SelectForStep(int step, LaneId stream, LaneId issuer, OpId query_ready) {
-    Rank(stream, issuer, params_.regions().Selectable(plan_.Context(step)), query_ready);
+  void SelectForStep(int step, LaneId stream, LaneId issuer, std::span<const OpId> ready) {
+    Rank(stream, issuer, params_.regions().Selectable(plan_.Context(step)), ready);
     builder_.Run(stream, plan::AssignSlots{plan_.kv_rows(), params_.slots(), params_.slots()}, {},
                  issuer);
     if (!NeedsMissList()) return;
@@ -133,7 +134,8 @@ class FreeKvPlan : public PlanWriter {
 
   void RecallNow(int step, int layer, const DecoderPlan::LayerAccess& access) {
     builder_.At(layer, Role::kSelection);
-    SelectForStep(step, plan_.compute, plan_.host, OpId::kNone);
+    // What the layer recalled ahead must be in its slots before others are chosen for them.
+    SelectForStep(step, plan_.compute, plan_.host, ahead_[static_cast<size_t>(layer)]);
     std::vector<int64_t> missed;
     for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_now);
     Recall(missed, plan_.host, builder_.Last(plan_.compute), OpId::kNone);
@@ -158,7 +160,7 @@ class FreeKvPlan : public PlanWriter {
       issuer = workers_[static_cast<size_t>(layer) % workers_.size()];
       builder_.Run(issuer, plan::HostHandoff{}, {posted});
     }
-    if (select) SelectForStep(step, recall_[0], issuer, query_ready);
+    if (select) SelectForStep(step, recall_[0], issuer, std::array{query_ready});
     std::vector<int64_t> missed;
     for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_ahead);
     const bool safe = params_.overwrite == FreeKvParams::Overwrite::kSafe;
