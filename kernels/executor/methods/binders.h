@@ -8,6 +8,7 @@
 #include "models/methods/freekv/params.h"
 #include "models/methods/louiskv/params.h"
 #include "models/methods/offload/params.h"
+#include "models/methods/prkv/params.h"
 #include "models/methods/quest/params.h"
 #include "models/methods/streaming/params.h"
 
@@ -23,6 +24,7 @@ std::unique_ptr<CacheBinder> BindArkVale(const DecodeRun& run,
                                          const methods::ArkValeParams& params);
 std::unique_ptr<CacheBinder> BindLouisKv(const DecodeRun& run,
                                          const methods::LouisKvParams& params);
+std::unique_ptr<CacheBinder> BindPrkv(const DecodeRun& run, const methods::PrkvParams& params);
 std::unique_ptr<CacheBinder> BindFreeKv(const DecodeRun& run, const methods::FreeKvParams& params);
 
 }  // namespace stallcast::kernels
