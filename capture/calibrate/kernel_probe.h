@@ -48,9 +48,10 @@ KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, in
                                  int64_t cached = 0);
 KernelProbe PrefillAttentionProbe(int64_t tokens, int32_t kv_heads, int32_t group, int32_t dim);
 /// `pages` a row.
-KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int32_t dim);
+KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int32_t vectors,
+                           int32_t dim);
 KernelProbe SimilarityProbe(int32_t rows, int32_t group, int32_t dim);
-KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t dim,
+KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t vectors, int32_t dim,
                        plan::Score::Pool pool);
 KernelProbe TopKProbe(int32_t rows, int32_t candidates, int32_t k);
 /// Every other selected unit is cached.
@@ -62,8 +63,9 @@ KernelProbe LayoutProbe(int32_t pieces, int32_t page_tokens, int32_t dim);
 std::vector<KernelProbe> GemmProbes();
 std::vector<KernelProbe> DecoderProbes();    ///< norm, rope_append, swiglu, sample
 std::vector<KernelProbe> AttentionProbes();  ///< decode_attention, prefill_attention
-std::vector<KernelProbe> SelectionProbes();  ///< summarize, query_similarity, score, top_k,
-                                             ///< assign_slots, layout
+std::vector<KernelProbe> SelectionProbes();  ///< summarize, query_similarity, score, top_k, sort,
+                                             ///< assign_slots, select_units, k_means,
+                                             ///< observation_score, layout
 std::vector<KernelProbe> RetrievalProbes();  ///< key_encode to rerank, gate_mlp, admit,
                                              ///< window_score, vertical_slash_attention
 

@@ -53,6 +53,7 @@ class Coster {
   OpCost operator()(const plan::QuerySimilarity&) const { return Kernel(); }
   OpCost operator()(const plan::Score&) const { return Kernel(); }
   OpCost operator()(const plan::TopK&) const { return Kernel(); }
+  OpCost operator()(const plan::Sort&) const { return Kernel(); }
   OpCost operator()(const plan::AssignSlots&) const { return Kernel(); }
   OpCost operator()(const plan::SelectUnits&) const { return Kernel(); }
   OpCost operator()(const plan::KMeans&) const { return Kernel(); }
