@@ -17,6 +17,13 @@ constexpr int kEach = kPart / kThreads;
 
 int Parts(int tokens) { return (tokens + kPart - 1) / kPart; }
 
+__device__ void Mark(const PageMarks& marks, int row, int length, int page_tokens) {
+  if (marks.begun == nullptr) return;
+  const int tokens = length - marks.lead;
+  marks.begun[row] = (tokens + page_tokens - 1) / page_tokens;
+  marks.last_whole[row] = tokens / page_tokens - 1;
+}
+
 __global__ void __launch_bounds__(kThreads)
     CountKernel(const float* __restrict__ scores, int64_t score_stride, int tokens, float threshold,
                 int32_t* __restrict__ counts) {
@@ -38,8 +45,8 @@ template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     AdmitKernel(const TokenView view, const float* __restrict__ scores, int64_t score_stride,
                 int tokens, float threshold, const PagedKv cache, const int32_t* __restrict__ table,
-                int max_pages, int32_t* lengths, int32_t* __restrict__ columns,
-                uint8_t* __restrict__ admitted, const int32_t* __restrict__ counts) {
+                int max_pages, int32_t* lengths, const AdmittedTokens list,
+                const int32_t* __restrict__ counts, const PageMarks marks) {
   __shared__ uint32_t scratch[32];
   __shared__ int32_t chosen[kPart];
   __shared__ int before_all;
@@ -62,20 +69,24 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kEach; ++i) {
     keep[i] = first + i < tokens && scores[row * score_stride + first + i] >= threshold;
     mine += keep[i] ? 1 : 0;
-    if (admitted != nullptr && first + i < tokens) {
-      admitted[int64_t{row} * tokens + first + i] = keep[i] ? 1 : 0;
+    if (list.flags != nullptr && first + i < tokens) {
+      list.flags[row * list.stride + first + i] = keep[i] ? 1 : 0;
     }
   }
   uint32_t at = BlockExclusiveSum(mine, scratch, total);
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     if (!keep[i]) continue;
-    if (columns != nullptr) columns[int64_t{row} * tokens + begin + at] = first + i;
+    if (list.numbers != nullptr) list.numbers[row * list.stride + begin + at] = first + i;
     chosen[at++] = first + i;
   }
   __syncthreads();
   // Where a row is one part, nobody else needs its length.
-  if (gridDim.x == 1 && thread == 0) lengths[row] = length + static_cast<int>(total);
+  if (gridDim.x == 1 && thread == 0) {
+    lengths[row] = length + static_cast<int>(total);
+    if (list.counts != nullptr) list.counts[row] = static_cast<int>(total);
+    Mark(marks, row, length + static_cast<int>(total), cache.page_tokens);
+  }
   constexpr int kTogether = 2 * kLanes;
   const int lane = thread % kTogether;
   const bool value = lane >= kLanes;
@@ -94,12 +105,16 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void LengthsKernel(const int32_t* __restrict__ counts, int parts, int rows,
-                              int32_t* __restrict__ lengths) {
+                              int32_t* __restrict__ lengths, int32_t* __restrict__ admitted,
+                              int page_tokens, const PageMarks marks) {
   const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (row >= rows) return;
-  int total = lengths[row];
+  int total = 0;
   for (int p = 0; p < parts; ++p) total += counts[row * parts + p];
+  if (admitted != nullptr) admitted[row] = total;
+  total += lengths[row];
   lengths[row] = total;
+  Mark(marks, row, total, page_tokens);
 }
 
 }  // namespace
@@ -108,8 +123,8 @@ int64_t AdmitWorkspace(int32_t rows, int32_t tokens) { return int64_t{rows} * Pa
 
 void Admit(const TokenView& tokens_view, const float* scores, int64_t score_stride, int32_t rows,
            int32_t tokens, float threshold, const PagedKv& cache, const int32_t* table,
-           int32_t max_pages, int32_t* lengths, int32_t* columns, uint8_t* admitted,
-           int32_t* workspace, cudaStream_t stream) {
+           int32_t max_pages, int32_t* lengths, const AdmittedTokens& list, int32_t* workspace,
+           cudaStream_t stream, const PageMarks& marks) {
   if (cache.head_dim != 64 && cache.head_dim != 128) {
     throw Error("a head dimension of " + std::to_string(cache.head_dim), "Admit", "use 64 or 128");
   }
@@ -122,11 +137,11 @@ void Admit(const TokenView& tokens_view, const float* scores, int64_t score_stri
   }
   const auto kernel = cache.head_dim == 128 ? AdmitKernel<16> : AdmitKernel<8>;
   kernel<<<grid, kThreads, 0, stream>>>(tokens_view, scores, score_stride, tokens, threshold, cache,
-                                        table, max_pages, lengths, columns, admitted, workspace);
+                                        table, max_pages, lengths, list, workspace, marks);
   CheckLaunch("Admit");
   if (one_part) return;
   LengthsKernel<<<static_cast<unsigned>((rows + 127) / 128), 128, 0, stream>>>(
-      workspace, Parts(tokens), rows, lengths);
+      workspace, Parts(tokens), rows, lengths, list.counts, cache.page_tokens, marks);
   CheckLaunch("Admit");
 }
 

@@ -36,7 +36,9 @@ struct SelectUnitsArgs {
   const float* scores = nullptr;  ///< raw, [rows][group][units]
   /// A row is a (sequence, selection head).
   int32_t rows = 0, group = 0, units = 0;
-  float scale = 0;     ///< of softmax logits
+  float scale = 0;  ///< of softmax logits
+  /// A (sequence, KV head) has only so many of the units, none if it chooses nothing; null: all.
+  const int32_t* units_of = nullptr;
   UnitLists lists;     ///< units with no tokens are never chosen and take no part in the softmax
   int32_t budget = 0;  ///< tokens of a row
   /// Where the tokens lie in a pool of [sequence][pool_tokens][kv_heads] rows: a selection head h

@@ -19,6 +19,14 @@ struct SequenceKv {
   int64_t tokens = 0;
 };
 
+/// The same as if its tokens were numbered `by` more: of a cache whose places are not the tokens'
+/// numbers.
+inline SequenceKv Renumbered(SequenceKv kv, int64_t by, int32_t head_dim) {
+  kv.keys -= by * head_dim;
+  kv.values -= by * head_dim;
+  return kv;
+}
+
 /// Copies tokens first_token .. first_token + count - 1 into a cache: token t goes to place t %
 /// page_tokens of slot_of[t / page_tokens]; head h of the cache is head h % source.heads.
 void FillTokens(const SequenceKv& source, int64_t first_token, int64_t count, const PagedKv& cache,

@@ -60,7 +60,7 @@ __device__ uint32_t At(int row, int piece) {
 template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     GateKernel(const GateWeights weights, const TokenView before, const TokenView after, int tokens,
-               float* __restrict__ scores, int64_t score_stride) {
+               float* __restrict__ scores, int64_t score_stride, int64_t token_stride) {
   constexpr int kInputs = 2 * kDim, kPieces = kInputs / 8, kEach = kDim / 32;
   constexpr int kTileBytes = kUnits * kInputs * 2;
   extern __shared__ __align__(128) unsigned char shared[];
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   if (thread < kTokens && first + thread < tokens) {
-    scores[head * score_stride + first + thread] =
+    scores[head * score_stride + (first + thread) * token_stride] =
         Sigmoid(sums[thread] + sums[kTokens + thread] + __bfloat162float(weights.b2[head]));
   }
 }
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(kThreads)
 template <int kDim>
 __global__ void __launch_bounds__(kFewThreads)
     GateFewKernel(const GateWeights weights, const TokenView before, const TokenView after,
-                  float* __restrict__ scores, int64_t score_stride, float* partial,
-                  unsigned* arrived) {
+                  float* __restrict__ scores, int64_t score_stride, int64_t token_stride,
+                  float* partial, unsigned* arrived) {
   constexpr int kInputs = 2 * kDim, kEach = kDim / 32, kWide = kInputs / 32;
   constexpr int kWarps = kFewThreads / 32;
   __shared__ __align__(16) __nv_bfloat162 input[kDim];
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kFewThreads)
       __threadfence();
       float sum = __bfloat162float(weights.b2[head]);
       for (int s = 0; s < shares; ++s) sum += __ldcg(partial + output * shares + s);
-      scores[head * score_stride + token] = Sigmoid(sum);
+      scores[head * score_stride + token * token_stride] = Sigmoid(sum);
     }
   }
 }
@@ -251,8 +251,8 @@ int64_t GateMlpWorkspace(const GateWeights& weights) {
 }
 
 void GateMlp(const GateWeights& weights, const TokenView& before_rope, const TokenView& after_rope,
-             int32_t tokens, float* scores, int64_t score_stride, float* workspace,
-             cudaStream_t stream) {
+             int32_t tokens, float* scores, int64_t score_stride, int64_t token_stride,
+             float* workspace, cudaStream_t stream) {
   if ((weights.head_dim != 64 && weights.head_dim != 128) || weights.hidden < kUnits ||
       weights.hidden % kUnits != 0) {
     throw Error("a gate of " + std::to_string(weights.hidden) + " units for heads of " +
@@ -266,15 +266,16 @@ void GateMlp(const GateWeights& weights, const TokenView& before_rope, const Tok
     const auto shares = static_cast<unsigned>(weights.hidden / kShare);
     auto* arrived = reinterpret_cast<unsigned*>(workspace);
     kernel<<<dim3(shares, heads, static_cast<unsigned>(tokens)), kFewThreads, 0, stream>>>(
-        weights, before_rope, after_rope, scores, score_stride, workspace + kFew * heads, arrived);
+        weights, before_rope, after_rope, scores, score_stride, token_stride,
+        workspace + kFew * heads, arrived);
   } else {
     const auto kernel = weights.head_dim == 128 ? GateKernel<128> : GateKernel<64>;
     const int bytes = (kTokens + 2 * kUnits) * 2 * weights.head_dim * 2;
     Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
           "cudaFuncSetAttribute");
     const dim3 grid(static_cast<unsigned>((tokens + kTokens - 1) / kTokens), heads);
-    kernel<<<grid, kThreads, static_cast<size_t>(bytes), stream>>>(weights, before_rope, after_rope,
-                                                                   tokens, scores, score_stride);
+    kernel<<<grid, kThreads, static_cast<size_t>(bytes), stream>>>(
+        weights, before_rope, after_rope, tokens, scores, score_stride, token_stride);
   }
   CheckLaunch("GateMlp");
 }

@@ -54,45 +54,60 @@ struct FromPool : Listed {
   }
 };
 
-/// The missed units of rows one after another: scratch[r] is the first piece after row r's.
-struct ByRow {
+/// Pieces of rows one after another: scratch[r] becomes the first piece after row r's. Called by
+/// all threads of a block; gives the number of pieces.
+template <class Count>
+__device__ uint32_t SumRows(int rows, const Count& count, uint32_t* scratch) {
+  if (threadIdx.x < 32) {
+    const int lane = static_cast<int>(threadIdx.x);
+    uint32_t before = 0;
+    for (int first = 0; first < rows; first += 32) {
+      uint32_t sum = first + lane < rows ? count(first + lane) : 0;
+#pragma unroll
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const uint32_t other = __shfl_up_sync(0xffffffffu, sum, offset);
+        if (lane >= offset) sum += other;
+      }
+      if (first + lane < rows) scratch[first + lane] = before + sum;
+      before += __shfl_sync(0xffffffffu, sum, 31);
+    }
+  }
+  __syncthreads();
+  return scratch[rows - 1];
+}
+
+struct InRow {
+  int row, place;
+};
+/// The row that holds a piece, and its place among the row's.
+__device__ InRow FindRow(uint32_t piece, const uint32_t* scratch, int rows) {
+  int begin = 0, end = rows - 1;  // the first row that ends after the piece
+  while (begin < end) {
+    const int middle = (begin + end) / 2;
+    if (scratch[middle] <= piece) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return {begin, static_cast<int>(piece - (begin > 0 ? scratch[begin - 1] : 0))};
+}
+
+struct MissedByRow {
   MissedUnits missed;
   CacheSlots place;
   int32_t kv_heads;
   bool packed;  // from a buffer that holds the pieces in this order, else from the pool
 
   __device__ uint32_t Begin(uint32_t* scratch) const {
-    if (threadIdx.x < 32) {
-      const int lane = static_cast<int>(threadIdx.x);
-      uint32_t before = 0;
-      for (int first = 0; first < missed.rows; first += 32) {
-        uint32_t sum = first + lane < missed.rows ? Count(first + lane) : 0;
-#pragma unroll
-        for (int offset = 1; offset < 32; offset *= 2) {
-          const uint32_t other = __shfl_up_sync(0xffffffffu, sum, offset);
-          if (lane >= offset) sum += other;
-        }
-        if (first + lane < missed.rows) scratch[first + lane] = before + sum;
-        before += __shfl_sync(0xffffffffu, sum, 31);
-      }
-    }
-    __syncthreads();
-    return scratch[missed.rows - 1];
+    return SumRows(
+        missed.rows, [this](int row) { return Count(row); }, scratch);
   }
 
   __device__ Route operator()(uint32_t piece, const uint32_t* scratch) const {
-    int begin = 0, end = missed.rows - 1;  // the first row that ends after the piece
-    while (begin < end) {
-      const int middle = (begin + end) / 2;
-      if (scratch[middle] <= piece) {
-        begin = middle + 1;
-      } else {
-        end = middle;
-      }
-    }
-    const int i = static_cast<int>(piece - (begin > 0 ? scratch[begin - 1] : 0));
-    const int64_t entry = int64_t{begin} * missed.k + i;
-    const int row = missed.first_row + begin;
+    const InRow at = FindRow(piece, scratch, missed.rows);
+    const int64_t entry = int64_t{at.row} * missed.k + at.place;
+    const int row = missed.first_row + at.row;
     const int sequence = row / kv_heads;
     const int head = row - sequence * kv_heads;
     const PiecePlace to{
@@ -106,6 +121,29 @@ struct ByRow {
   __device__ uint32_t Count(int row) const {
     if (missed.flag != nullptr && (missed.flag[row] != 0) != missed.flagged) return 0;
     return missed.count[row];
+  }
+};
+
+struct ChosenByRow {
+  ChosenTokens chosen;
+  int32_t kv_heads;
+  bool packed;
+
+  __device__ uint32_t Begin(uint32_t* scratch) const {
+    return SumRows(
+        chosen.rows, [this](int row) { return static_cast<uint32_t>(chosen.count[row]); }, scratch);
+  }
+
+  __device__ Route operator()(uint32_t piece, const uint32_t* scratch) const {
+    const InRow at = FindRow(piece, scratch, chosen.rows);
+    const int sequence = at.row / chosen.heads, member = chosen.heads / kv_heads;
+    const int head = at.row - sequence * chosen.heads;
+    const PiecePlace to{
+        int64_t{sequence} * chosen.slots_a_sequence + int64_t{head % member} * chosen.k + at.place,
+        head / member};
+    if (packed) return {{piece, 0}, to};
+    const int64_t source = chosen.source[int64_t{at.row} * chosen.k + at.place];
+    return {{source / kv_heads, head / member}, to};
   }
 };
 
@@ -175,29 +213,43 @@ void ZeroCopyGather(const __nv_bfloat16* pool, const int64_t* source, const int3
 
 namespace {
 
-size_t ScratchBytes(const MissedUnits& missed) {
+size_t ScratchBytes(int32_t rows) {
   constexpr int32_t kRowsMax = 8192;  // of the shared memory that every launch may have
-  if (missed.rows > kRowsMax) {
-    throw Error(std::to_string(missed.rows) + " rows in one recall", "recall",
-                "use a smaller batch");
+  if (rows > kRowsMax) {
+    throw Error(std::to_string(rows) + " rows in one recall", "recall", "use a smaller batch");
   }
-  return static_cast<size_t>(missed.rows) * sizeof(uint32_t);
+  return static_cast<size_t>(rows) * sizeof(uint32_t);
 }
 
 }  // namespace
 
 void ScatterMissed(const __nv_bfloat16* pieces, const MissedUnits& missed, const CacheSlots& place,
                    const PagedKv& cache, cudaStream_t stream) {
-  Launch<256, 4>(Pool(pieces, cache, 1, false), cache, ByRow{missed, place, cache.kv_heads, true},
-                 int64_t{missed.rows} * missed.k, DeviceBlocks(), "ScatterMissed", stream,
-                 ScratchBytes(missed));
+  Launch<256, 4>(Pool(pieces, cache, 1, false), cache,
+                 MissedByRow{missed, place, cache.kv_heads, true}, int64_t{missed.rows} * missed.k,
+                 DeviceBlocks(), "ScatterMissed", stream, ScratchBytes(missed.rows));
 }
 
 void ZeroCopyMissed(const __nv_bfloat16* pool, const MissedUnits& missed, const CacheSlots& place,
                     const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream) {
   Launch<1024, 4>(Pool(pool, cache, cache.kv_heads, rows), cache,
-                  ByRow{missed, place, cache.kv_heads, false}, int64_t{missed.rows} * missed.k,
-                  blocks, "ZeroCopyMissed", stream, ScratchBytes(missed));
+                  MissedByRow{missed, place, cache.kv_heads, false},
+                  int64_t{missed.rows} * missed.k, blocks, "ZeroCopyMissed", stream,
+                  ScratchBytes(missed.rows));
+}
+
+void ZeroCopyTokens(const PagedKv& pool, const ChosenTokens& chosen, const PagedKv& cache,
+                    int32_t blocks, cudaStream_t stream) {
+  Launch<1024, 4>(pool, cache, ChosenByRow{chosen, cache.kv_heads, false},
+                  int64_t{chosen.rows} * chosen.k, blocks, "ZeroCopyTokens", stream,
+                  ScratchBytes(chosen.rows));
+}
+
+void ScatterTokens(const __nv_bfloat16* pieces, const ChosenTokens& chosen, const PagedKv& cache,
+                   cudaStream_t stream) {
+  Launch<256, 4>(Pool(pieces, cache, 1, false), cache, ChosenByRow{chosen, cache.kv_heads, true},
+                 int64_t{chosen.rows} * chosen.k, DeviceBlocks(), "ScatterTokens", stream,
+                 ScratchBytes(chosen.rows));
 }
 
 }  // namespace stallcast::kernels

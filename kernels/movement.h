@@ -59,6 +59,24 @@ void ScatterMissed(const __nv_bfloat16* pieces, const MissedUnits& missed, const
 void ZeroCopyMissed(const __nv_bfloat16* pool, const MissedUnits& missed, const CacheSlots& place,
                     const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream);
 
+/// Tokens that a selection brings, as SelectUnits() writes them: row r, the r % heads-th selection
+/// head of sequence r / heads, wants the count[r] pool rows source[r * k + i] (token * kv_heads +
+/// KV head). Of the heads / kv_heads rows that share a KV head the m-th has the slots m * k + i of
+/// its sequence's slots_a_sequence. Pool and cache have pages of one token.
+struct ChosenTokens {
+  const int64_t* source = nullptr;
+  const int32_t* count = nullptr;
+  int32_t rows = 0, k = 0;
+  int32_t heads = 0, slots_a_sequence = 0;
+};
+
+/// Brings them from a pool in pinned host memory, read by at most `blocks` blocks, to the cache.
+void ZeroCopyTokens(const PagedKv& pool, const ChosenTokens& chosen, const PagedKv& cache,
+                    int32_t blocks, cudaStream_t stream);
+/// Brings them from a buffer that holds each token's key and value, by row, to the cache.
+void ScatterTokens(const __nv_bfloat16* pieces, const ChosenTokens& chosen, const PagedKv& cache,
+                   cudaStream_t stream);
+
 /// Gathers `count` pieces of piece_bytes from `pool` to a contiguous buffer with at most `threads`
 /// host threads (the machine's at most). Pieces of 4 KiB
 /// and more are stored past the caches.

@@ -44,13 +44,13 @@ struct Shared {
 
 // Log of the sum of exp(scale * score) of each head, over the units that have tokens.
 __device__ void LogSums(const SelectUnitsArgs& args, const float* scores, const int32_t* offsets,
-                        Shared& shared) {
+                        int units, Shared& shared) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   for (int h = 0; h < args.group; ++h) {
     const float* row = scores + int64_t{h} * args.units;
     Partial partial{kNever, 0};
 #pragma unroll 4
-    for (int u = static_cast<int>(threadIdx.x); u < args.units; u += kThreads) {
+    for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads) {
       const float logit = offsets[u] < offsets[u + 1] ? __ldg(row + u) * args.scale : kNever;
       const float max = fmaxf(partial.max, logit);
       partial.sum = partial.sum * __expf(partial.max - max) + __expf(logit - max);
@@ -81,7 +81,7 @@ __device__ void LogSums(const SelectUnitsArgs& args, const float* scores, const 
 // The key at which the budget ends, and in shared.left the tokens left for the units that have it.
 // Needs more tokens than the budget. Bins divide the range that the keys span.
 __device__ uint32_t Threshold(const SelectUnitsArgs& args, const uint32_t* keys,
-                              const int32_t* offsets, Shared& shared) {
+                              const int32_t* offsets, int units, Shared& shared) {
   const uint32_t span = shared.highest ^ shared.lowest;
   int shift = 32 - __clz(static_cast<int>(span));  // bits still to find
   uint32_t prefix = shift < 32 ? shared.highest >> shift : 0;
@@ -95,7 +95,7 @@ __device__ uint32_t Threshold(const SelectUnitsArgs& args, const uint32_t* keys,
     shift -= bits;
     shared.bins[threadIdx.x] = shared.bins[threadIdx.x + kThreads] = 0;
     __syncthreads();
-    for (int u = static_cast<int>(threadIdx.x); u < args.units; u += kThreads) {
+    for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads) {
       const uint32_t key = keys[u];
       if ((static_cast<uint64_t>(key) >> (shift + bits)) != prefix) continue;
       const auto size = static_cast<uint32_t>(offsets[u + 1] - offsets[u]);
@@ -131,11 +131,16 @@ __global__ void __launch_bounds__(kThreads)
   const float* scores = args.scores + int64_t{row} * args.group * args.units;
   const int64_t list = row / (args.heads / args.kv_heads);
   const int32_t* offsets = args.lists.offsets + list * args.lists.offsets_stride;
+  const int units = args.units_of == nullptr ? args.units : min(args.units_of[list], args.units);
+  if (units <= 0) {
+    if (thread == 0) args.unit_count[row] = args.token_count[row] = 0;
+    return;
+  }
   uint32_t* keys = all_keys + int64_t{row} * args.units;
   if (kInShared) {
     keys = here;
     auto* copy = reinterpret_cast<int32_t*>(here + args.units);
-    for (int u = thread; u <= args.units; u += kThreads) copy[u] = offsets[u];
+    for (int u = thread; u <= units; u += kThreads) copy[u] = offsets[u];
     offsets = copy;
   }
   if (thread == 0) {
@@ -143,9 +148,9 @@ __global__ void __launch_bounds__(kThreads)
     shared.lowest = 0xffffffffu;
   }
   __syncthreads();
-  LogSums(args, scores, offsets, shared);
+  LogSums(args, scores, offsets, units, shared);
   uint32_t highest = 0, lowest = 0xffffffffu;
-  for (int u = thread; u < args.units; u += kThreads) {
+  for (int u = thread; u < units; u += kThreads) {
     if (offsets[u] == offsets[u + 1]) {
       keys[u] = 0;
       continue;
@@ -173,14 +178,14 @@ __global__ void __launch_bounds__(kThreads)
     atomicMin(&shared.lowest, lowest);
   }
   __syncthreads();
-  const auto all = static_cast<uint32_t>(offsets[args.units] - offsets[0]);
+  const auto all = static_cast<uint32_t>(offsets[units] - offsets[0]);
   const bool fits = all <= static_cast<uint32_t>(args.budget);
-  const uint32_t threshold = fits ? 0 : Threshold(args, keys, offsets, shared);
+  const uint32_t threshold = fits ? 0 : Threshold(args, keys, offsets, units, shared);
   const uint32_t left = fits ? 0 : shared.left;
 
   // Each thread has a run of units, so that one sum over the threads before gives its places.
-  const int run = (args.units + kThreads - 1) / kThreads;
-  const int begin = min(thread * run, args.units), end = min(begin + run, args.units);
+  const int run = (units + kThreads - 1) / kThreads;
+  const int begin = min(thread * run, units), end = min(begin + run, units);
   uint32_t tied = 0, total;
   for (int u = begin; u < end; ++u) {
     if (keys[u] == threshold) tied += static_cast<uint32_t>(offsets[u + 1] - offsets[u]);
@@ -193,15 +198,15 @@ __global__ void __launch_bounds__(kThreads)
     ties += size;
     return take;
   };
-  uint32_t tokens = 0, units = 0, ties = tied_before;
+  uint32_t tokens = 0, chosen = 0, ties = tied_before;
   for (int u = begin; u < end; ++u) {
     const uint32_t take = taken(u, ties);
     tokens += take;
-    units += take > 0 ? 1 : 0;
+    chosen += take > 0 ? 1 : 0;
   }
   uint32_t all_tokens, all_units;
   uint32_t at = BlockExclusiveSum(tokens, shared.scratch[1], all_tokens);
-  uint32_t unit_at = BlockExclusiveSum(units, shared.scratch[2], all_units);
+  uint32_t unit_at = BlockExclusiveSum(chosen, shared.scratch[2], all_units);
   int32_t* ids = args.unit_ids + int64_t{row} * args.budget;
   int32_t* starts = all_starts + int64_t{row} * args.budget;
   ties = tied_before;

@@ -11,11 +11,13 @@ enum class SummaryKind : uint8_t { kMinMax, kCuboidMean, kMean };
 
 /// Summaries of `pages` pages of a row: [row][page][vectors][head_dim] bf16, with vectors = 2 (low,
 /// high; for kCuboidMean centre -+ mean deviation, ArkVale) or 1 (kMean). Row r's page i is at slot
-/// slots[r * max_pages + i]. Reads whole pages only. `first_page_of` (may be null) gives each row a
-/// first page of its own.
+/// slots[r * max_pages + i]. Reads whole pages only. `first_page_of` and `last_page_of` (may be
+/// null) give each row a first page of its own, and a last one past which it has none to summarize;
+/// -1 stands for none.
 void Summarize(SummaryKind kind, const PagedKv& cache, const int32_t* slots, int32_t max_pages,
                int32_t first_page, int32_t pages, int32_t rows, __nv_bfloat16* summaries,
-               int32_t summary_pages, cudaStream_t stream, const int32_t* first_page_of = nullptr);
+               int32_t summary_pages, cudaStream_t stream, const int32_t* first_page_of = nullptr,
+               const int32_t* last_page_of = nullptr);
 
 /// Mean over each group of the cosine of a query with the step before's, [rows]; whether it is
 /// below tau goes to flags[row], and whether any is to *any. Queries are [rows][group][head_dim].

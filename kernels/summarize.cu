@@ -44,6 +44,7 @@ __device__ void ReduceOverTokens(Channels& values, Combine combine) {
 struct Shape {
   int32_t max_pages, first_page, pages, rows, summary_pages;
   const int32_t* first_page_of;  // by row; null: first_page
+  const int32_t* last_page_of;   // by row; null: all pages
 };
 
 template <int kDim, SummaryKind kKind>
@@ -57,6 +58,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int row = static_cast<int>(task / shape.pages);
   const int page = (shape.first_page_of == nullptr ? shape.first_page : shape.first_page_of[row]) +
                    static_cast<int>(task % shape.pages);
+  if (page < 0 || (shape.last_page_of != nullptr && page > shape.last_page_of[row])) return;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int channel = lane % kLanes * kChannels;
   const int first = lane / kLanes;
@@ -152,9 +154,10 @@ void Launch(SummaryKind kind, const PagedKv& cache, const int32_t* slots, const 
 
 void Summarize(SummaryKind kind, const PagedKv& cache, const int32_t* slots, int32_t max_pages,
                int32_t first_page, int32_t pages, int32_t rows, __nv_bfloat16* summaries,
-               int32_t summary_pages, cudaStream_t stream, const int32_t* first_page_of) {
+               int32_t summary_pages, cudaStream_t stream, const int32_t* first_page_of,
+               const int32_t* last_page_of) {
   if (pages <= 0 || rows <= 0) return;
-  const Shape shape{max_pages, first_page, pages, rows, summary_pages, first_page_of};
+  const Shape shape{max_pages, first_page, pages, rows, summary_pages, first_page_of, last_page_of};
   switch (cache.head_dim) {
     case 64:
       return Launch<64>(kind, cache, slots, shape, summaries, stream);

@@ -1,4 +1,4 @@
-// Values of the host on the device.
+// Values of the host on the device, and back.
 #pragma once
 
 #include <vector>
@@ -16,6 +16,15 @@ Buffer<T> Uploaded(const std::vector<T>& values) {
                    cudaMemcpyHostToDevice),
         "cudaMemcpy");
   return buffer;
+}
+
+/// `count` values of device memory on the host.
+template <class T>
+std::vector<T> Downloaded(const T* data, int64_t count) {
+  std::vector<T> values(static_cast<size_t>(count));
+  Check(cudaMemcpy(values.data(), data, values.size() * sizeof(T), cudaMemcpyDeviceToHost),
+        "cudaMemcpy");
+  return values;
 }
 
 }  // namespace stallcast::kernels

@@ -17,26 +17,49 @@ struct GateWeights {
   int32_t kv_heads = 0, head_dim = 0, hidden = 0;
 };
 
-/// scores[head][score_stride apart][token] = sigmoid(MLP of a token's keys before and after RoPE),
-/// each divided by its root mean square and rounded to bf16. Row h of the views is KV head h;
-/// values are not read. head_dim 64 or 128, hidden a multiple of 64. `workspace`:
+/// scores[head * score_stride + token * token_stride] = sigmoid(MLP of a token's keys before and
+/// after RoPE), each divided by its root mean square and rounded to bf16. Row h of the views is KV
+/// head h; values are not read. head_dim 64 or 128, hidden a multiple of 64. `workspace`:
 /// GateMlpWorkspace() floats, zero before first use; a launch leaves it ready for the next.
 int64_t GateMlpWorkspace(const GateWeights& weights);
 void GateMlp(const GateWeights& weights, const TokenView& before_rope, const TokenView& after_rope,
-             int32_t tokens, float* scores, int64_t score_stride, float* workspace,
-             cudaStream_t stream);
+             int32_t tokens, float* scores, int64_t score_stride, int64_t token_stride,
+             float* workspace, cudaStream_t stream);
+
+/// What Admit() tells of the tokens that it admits, each where not null: their numbers, in order,
+/// and of every token whether it is one, rows `stride` apart; and how many, [rows].
+struct AdmittedTokens {
+  int32_t* numbers = nullptr;
+  uint8_t* flags = nullptr;
+  int32_t* counts = nullptr;
+  int64_t stride = 0;
+};
+
+/// What selection needs to know of rows that grow: how many pages each has begun behind its first
+/// `lead` tokens, and the last of them that is whole, -1 if there is none.
+struct PageMarks {
+  int32_t *begun = nullptr, *last_whole = nullptr;  ///< [rows]; null: not kept
+  int32_t lead = 0;
+};
 
 /// Appends those of tokens [0, tokens) of each row whose score is at least `threshold`, in order,
 /// to the row's pages: row r's n-th token goes to slot table[r * max_pages + n / page_tokens] of
-/// head 0 of `cache` (pages are of one head). `lengths` [rows] is read and brought up to date;
-/// `columns` (may be null) [rows][tokens] and `admitted` (may be null) [rows][tokens] get the
-/// tokens' numbers and a flag each. Row r's scores begin at scores + r * score_stride. `workspace`:
-/// AdmitWorkspace() integers.
+/// head 0 of `cache` (pages are of one head). `lengths` [rows] is read and brought up to date, so
+/// are `marks`. Row r's scores begin at scores + r * score_stride. `workspace`: AdmitWorkspace()
+/// integers.
 void Admit(const TokenView& tokens_view, const float* scores, int64_t score_stride, int32_t rows,
            int32_t tokens, float threshold, const PagedKv& cache, const int32_t* table,
-           int32_t max_pages, int32_t* lengths, int32_t* columns, uint8_t* admitted,
-           int32_t* workspace, cudaStream_t stream);
+           int32_t max_pages, int32_t* lengths, const AdmittedTokens& list, int32_t* workspace,
+           cudaStream_t stream, const PageMarks& marks = {});
 int64_t AdmitWorkspace(int32_t rows, int32_t tokens);
+
+/// What a row attends when its pages are selected: of all its pages, `table` [rows][max_pages], the
+/// first `lead` ones and then ids[row][i] + lead, i < k, of those that it has begun. Writes
+/// attended [rows][lead + k] and tokens [rows]; all pages are whole but the last one begun, whose
+/// end `lengths` tells.
+void AttendSelected(const int32_t* ids, int32_t rows, int32_t k, const int32_t* table,
+                    int32_t max_pages, int32_t lead, int32_t page_tokens, const int32_t* lengths,
+                    const int32_t* begun, int32_t* attended, int32_t* tokens, cudaStream_t stream);
 
 struct VerticalSlashArgs {
   const __nv_bfloat16* query = nullptr;    ///< [sequence][tokens][kv_heads * group][head_dim]

@@ -82,10 +82,10 @@ void AddSelection(const llm::Model& m, std::vector<Item>& items) {
                      SimilarityProbe(rows, m.group(), m.head_dim)});
     for (const int32_t pages : {256, 1024, 4096}) {
       const std::string of = fmt::format("{} heads x {} pages", rows, pages);
-      items.push_back({of + " of 32 tokens", SummarizeProbe(rows, pages, kPage, m.head_dim)});
-      items.push_back({of + ", group",
-                       ScoreProbe(pages, rows, m.group(), m.head_dim, plan::Score::Pool::kGroup)});
-      items.push_back({of + ", softmax", ScoreProbe(pages, rows, m.group(), m.head_dim,
+      items.push_back({of + " of 32 tokens", SummarizeProbe(rows, pages, kPage, 2, m.head_dim)});
+      items.push_back({of + ", group", ScoreProbe(pages, rows, m.group(), 2, m.head_dim,
+                                                  plan::Score::Pool::kGroup)});
+      items.push_back({of + ", softmax", ScoreProbe(pages, rows, m.group(), 2, m.head_dim,
                                                     plan::Score::Pool::kSoftmax)});
       items.push_back(
           {fmt::format("{} of {} x {}", kChosen, rows, pages), TopKProbe(rows, pages, kChosen)});

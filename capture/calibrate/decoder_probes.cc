@@ -232,6 +232,10 @@ std::vector<KernelProbe> AttentionProbes() {
     probes.push_back(PrefillAttentionProbe(tokens, 8, 4, 128));
     probes.push_back(PrefillAttentionProbe(tokens, 4, 7, 128));
   }
+  // Long prompts, so that their rates need not be extrapolated far.
+  for (const int64_t tokens : {131072, 262144}) {
+    probes.push_back(PrefillAttentionProbe(tokens, 8, 4, 128));
+  }
   return probes;
 }
 

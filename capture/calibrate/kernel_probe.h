@@ -16,9 +16,18 @@ namespace stallcast::capture {
 /// time, what it finds in the cache is the same.
 using Launch = std::function<void(int i, cudaStream_t stream)>;
 
+/// A kernel made ready, and what runs right before it in a plan (may be empty): it finds in the
+/// cache what that has left.
+struct Prepared {
+  template <class Run>
+  Prepared(Run run) : launch(std::move(run)) {}
+  Prepared(Launch run, Launch run_before) : launch(std::move(run)), before(std::move(run_before)) {}
+  Launch launch, before;
+};
+
 struct KernelProbe {
   plan::Work work;
-  std::function<Launch()> prepare;  ///< allocates and fills
+  std::function<Prepared()> prepare;  ///< allocates and fills
   /// Timed after a kernel that streams through memory on all multiprocessors, as it follows matrix
   /// products in a decoder: it starts later and colder than behind one like itself.
   bool after_stream = false;
@@ -39,9 +48,10 @@ KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, in
                                  int64_t cached = 0);
 KernelProbe PrefillAttentionProbe(int64_t tokens, int32_t kv_heads, int32_t group, int32_t dim);
 /// `pages` a row.
-KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int32_t dim);
+KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int32_t vectors,
+                           int32_t dim);
 KernelProbe SimilarityProbe(int32_t rows, int32_t group, int32_t dim);
-KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t dim,
+KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t vectors, int32_t dim,
                        plan::Score::Pool pool);
 KernelProbe TopKProbe(int32_t rows, int32_t candidates, int32_t k);
 /// Every other selected unit is cached.
@@ -53,8 +63,11 @@ KernelProbe LayoutProbe(int32_t pieces, int32_t page_tokens, int32_t dim);
 std::vector<KernelProbe> GemmProbes();
 std::vector<KernelProbe> DecoderProbes();    ///< norm, rope_append, swiglu, sample
 std::vector<KernelProbe> AttentionProbes();  ///< decode_attention, prefill_attention
-std::vector<KernelProbe> SelectionProbes();  ///< summarize, query_similarity, score, top_k,
-                                             ///< assign_slots, layout
+std::vector<KernelProbe> SelectionProbes();  ///< summarize, query_similarity, score, top_k, sort,
+                                             ///< assign_slots, select_units, k_means,
+                                             ///< observation_score, layout
+std::vector<KernelProbe> RetrievalProbes();  ///< key_encode to rerank, gate_mlp, admit,
+                                             ///< window_score, vertical_slash_attention
 
 /// For launches, which are copied, to share.
 template <class T>
@@ -77,12 +90,12 @@ inline std::vector<int32_t> Numbers(int64_t count) {
 /// Device memory that is larger than any cache, in parts.
 class ColdMemory {
  public:
-  /// `part` elements each, so many that they do not fit the cache together.
-  explicit ColdMemory(int64_t part)
+  /// `part` elements each, at most `range` large, so many that they do not fit the cache together.
+  explicit ColdMemory(int64_t part, float range = 1)
       : part_((part + 127) / 128 * 128),
         parts_(std::max<int64_t>(1, kBytes / (2 * std::max<int64_t>(part_, 1)))),
         data_(part_ * parts_) {
-    kernels::FillRandom(data_.get(), data_.size(), 1, 1, nullptr);
+    kernels::FillRandom(data_.get(), data_.size(), range, 1, nullptr);
   }
   __nv_bfloat16* At(int i) const { return data_.get() + i % parts_ * part_; }
 

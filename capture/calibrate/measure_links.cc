@@ -6,6 +6,7 @@
 #include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/fit.h"
 #include "kernels/movement.h"
+#include "kernels/pariskv.h"
 #include "kernels/upload.h"
 
 namespace stallcast::capture {
@@ -16,8 +17,9 @@ using kernels::Check;
 using kernels::Memory;
 
 constexpr int64_t kPool = CopyEnds::kPool;
-constexpr int64_t kLarge = int64_t{1} << 28;  // a copy that runs at the link's rate
-constexpr int64_t kRead = int64_t{2} << 30;   // a read that runs at the memory's rate
+constexpr int64_t kLarge = int64_t{1} << 28;      // a copy that runs at the link's rate
+constexpr int64_t kScattered = int64_t{8} << 30;  // the largest pool of single tokens
+constexpr int64_t kRead = int64_t{2} << 30;       // a read that runs at the memory's rate
 
 void Copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), "cudaMemcpyAsync");
@@ -145,6 +147,43 @@ class Gather {
   Buffer<int64_t> source_;
   Buffer<int32_t> slot_, head_;
 };
+
+// Pieces a second of a gather of single keys and values at random over pools of several sizes.
+hardware::Curve ScatteredPieces(Stopwatch& watch) {
+  constexpr int32_t kRows = 8, kDim = 128, kBlocks = 64, kMost = 1000, kLaunches = 20;
+  constexpr Bytes kTokenBytes = 2 * kDim * Bytes{sizeof(__nv_bfloat16)};
+  const Buffer<__nv_bfloat16> pool(kScattered / Bytes{sizeof(__nv_bfloat16)}, Memory::kPinned);
+  const Buffer<__nv_bfloat16> out(int64_t{kRows} * kMost * 2 * kDim);
+  const kernels::TokenView to{out.get(), int64_t{kMost} * 2 * kDim, 2 * kDim, kDim};
+  std::vector<double> pools, rates;
+  for (int64_t bytes = kScattered >> 6; bytes <= kScattered; bytes *= 2) {
+    const int64_t tokens = bytes / kTokenBytes;
+    const kernels::TokenView from{pool.get(), 0, kDim, tokens * kDim};
+    std::mt19937 random(2);
+    std::vector<int32_t> numbers(static_cast<size_t>(kLaunches * kRows * kMost));
+    for (int32_t& number : numbers) {
+      number = static_cast<int32_t>(random() % static_cast<uint32_t>(tokens));
+    }
+    const Buffer<int32_t> places = kernels::Uploaded(numbers);
+    std::vector<double> pieces, times;
+    // Other tokens in each launch, so that none are cached.
+    int launched = 0;
+    for (const int32_t count : {kMost / 10, kMost / 4, kMost / 2, kMost}) {
+      pieces.push_back(2.0 * kRows * count);
+      times.push_back(watch.Period(
+          4,
+          [&](int) {
+            kernels::FetchTokens(from, places.get() + launched++ % kLaunches * kRows * kMost,
+                                 nullptr, kRows, kRows, count, 0, 0, to, 0, kDim, kBlocks,
+                                 watch.stream());
+          },
+          3));
+    }
+    pools.push_back(static_cast<double>(bytes));
+    rates.push_back(1 / FitLine(pieces, times).b);
+  }
+  return {pools, rates};
+}
 
 }  // namespace
 
@@ -291,6 +330,7 @@ void MeasureZeroCopy(Stopwatch& watch, hardware::Profile& profile) {
     loss.push_back(std::max(profile.memory_bandwidth - reads - gathered, 1e6));
   }
   profile.zero_copy_memory_loss = hardware::Curve(measured, loss);
+  profile.zero_copy_scattered = ScatteredPieces(watch);
 }
 
 }  // namespace stallcast::capture

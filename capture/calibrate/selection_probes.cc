@@ -4,9 +4,13 @@
 #include <random>
 
 #include "capture/calibrate/kernel_probe.h"
+#include "kernels/clusters.h"
 #include "kernels/cuda_error.h"
 #include "kernels/movement.h"
+#include "kernels/probe.h"
+#include "kernels/restructure.h"
 #include "kernels/selection.h"
+#include "kernels/selection_passes.h"
 
 namespace stallcast::capture {
 
@@ -14,22 +18,25 @@ using kernels::Buffer;
 using Bf16 = __nv_bfloat16;
 
 // `units` pages over `rows` KV heads.
-KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int32_t dim) {
-  return {
-      plan::Summarize{int64_t{rows} * pages, page_tokens, 2, dim}, [=] {
-        auto cache = std::make_shared<ColdMemory>(int64_t{pages} * page_tokens * 2 * rows * dim);
-        auto out = Zeroed<Bf16>(int64_t{rows} * pages * 2 * dim);
-        std::vector<int32_t> slots;
-        for (int32_t row = 0; row < rows; ++row) {
-          for (int32_t page = 0; page < pages; ++page) slots.push_back(page);
-        }
-        auto device_slots = Shared(slots);
-        return [=](int i, cudaStream_t stream) {
-          kernels::Summarize(kernels::SummaryKind::kMinMax,
-                             kernels::NhdPages(cache->At(i), page_tokens, rows, dim),
-                             device_slots->get(), pages, 0, pages, rows, out->get(), pages, stream);
-        };
-      }};
+// With one vector means, with two bounds.
+KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int32_t vectors,
+                           int32_t dim) {
+  return {plan::Summarize{int64_t{rows} * pages, page_tokens, vectors, dim}, [=] {
+            auto cache =
+                std::make_shared<ColdMemory>(int64_t{pages} * page_tokens * 2 * rows * dim);
+            auto out = Zeroed<Bf16>(int64_t{rows} * pages * 2 * dim);
+            std::vector<int32_t> slots;
+            for (int32_t row = 0; row < rows; ++row) {
+              for (int32_t page = 0; page < pages; ++page) slots.push_back(page);
+            }
+            auto device_slots = Shared(slots);
+            return [=](int i, cudaStream_t stream) {
+              kernels::Summarize(
+                  vectors == 1 ? kernels::SummaryKind::kMean : kernels::SummaryKind::kMinMax,
+                  kernels::NhdPages(cache->At(i), page_tokens, rows, dim), device_slots->get(),
+                  pages, 0, pages, rows, out->get(), pages, stream);
+            };
+          }};
 }
 
 KernelProbe SimilarityProbe(int32_t rows, int32_t group, int32_t dim) {
@@ -45,20 +52,21 @@ KernelProbe SimilarityProbe(int32_t rows, int32_t group, int32_t dim) {
           }};
 }
 
-KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t dim,
+KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t vectors, int32_t dim,
                        plan::Score::Pool pool) {
-  return {plan::Score{pages, rows, group, 2, dim, pool}, [=] {
-            auto summaries = std::make_shared<ColdMemory>(int64_t{rows} * pages * 2 * dim);
+  return {plan::Score{pages, rows, group, vectors, dim, pool}, [=] {
+            auto summaries = std::make_shared<ColdMemory>(int64_t{rows} * pages * vectors * dim);
             auto query = std::make_shared<Buffer<Bf16>>(int64_t{rows} * group * dim);
             kernels::FillRandom(query->get(), query->size(), 1, 4, nullptr);
             auto scores = Zeroed<float>(int64_t{rows} * (group + 1) * pages);
             auto workspace = Zeroed<float>(kernels::ScoreWorkspace(rows, group, pages));
-            const kernels::Pooling pooling = pool == plan::Score::Pool::kSoftmax
-                                                 ? kernels::Pooling::kSoftmaxMean
-                                                 : kernels::Pooling::kRawMean;
+            const kernels::Pooling pooling =
+                pool == plan::Score::Pool::kNone      ? kernels::Pooling::kNone
+                : pool == plan::Score::Pool::kSoftmax ? kernels::Pooling::kSoftmaxMean
+                                                      : kernels::Pooling::kRawMean;
             return [=](int i, cudaStream_t stream) {
-              kernels::Score(query->get(), summaries->At(i), rows, group, dim, 2, 0, pages, pages,
-                             pooling, 0.1F, scores->get(), workspace->get(), stream);
+              kernels::Score(query->get(), summaries->At(i), rows, group, dim, vectors, 0, pages,
+                             pages, pooling, 0.1F, scores->get(), workspace->get(), stream);
               if (pool == plan::Score::Pool::kSequence) {
                 kernels::MeanOverRows(scores->get(), 1, rows, pages,
                                       scores->get() + int64_t{rows} * group * pages, stream);
@@ -68,7 +76,8 @@ KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t dim,
 }
 
 KernelProbe TopKProbe(int32_t rows, int32_t candidates, int32_t k) {
-  return {plan::TopK{rows, candidates, k}, [=] {
+  return {plan::TopK{rows, candidates, k},
+          [=] {
             std::mt19937 random(5);
             std::normal_distribution<float> normal;
             std::vector<float> values(static_cast<size_t>(rows) * static_cast<size_t>(candidates));
@@ -77,11 +86,17 @@ KernelProbe TopKProbe(int32_t rows, int32_t candidates, int32_t k) {
             auto ids = Zeroed<int32_t>(int64_t{rows} * k);
             auto workspace =
                 Zeroed<char>(std::max<int64_t>(1, kernels::TopKWorkspace(rows, candidates, k)));
-            return [=](int, cudaStream_t stream) {
+            // It runs once a layer, on scores that were just written.
+            const Launch read = [=, sink = Zeroed<int>(1)](int, cudaStream_t stream) {
+              kernels::ReadOnce(scores->get(), scores->bytes() / 16 * 16, sink->get(), stream);
+            };
+            const Launch top_k = [=](int, cudaStream_t stream) {
               kernels::TopK(scores->get(), rows, candidates, k, ids->get(), workspace->get(),
                             stream);
             };
-          }};
+            return Prepared(top_k, read);
+          },
+          /*after_stream=*/true};
 }
 
 // Every other selected unit is in the cache.
@@ -105,6 +120,145 @@ KernelProbe AssignSlotsProbe(int32_t rows, int32_t k, int32_t slots) {
               kernels::AssignSlots((i % 2 == 0 ? even : odd)->get(), rows, k, slots, held->get(),
                                    missed->get(), missed->get() + units, missed->get() + 2 * units,
                                    nullptr, victims, stream);
+            };
+          }};
+}
+
+// Units of 16 tokens on average, and a selection among them as LouisKV makes it.
+struct Units {
+  Units(int32_t rows, int32_t group, int32_t units, int32_t tokens) {
+    std::mt19937 random(6);
+    std::uniform_int_distribution<int32_t> size(1, 31);
+    std::vector<int32_t> offsets{0};
+    for (int32_t u = 0; u < units; ++u) offsets.push_back(offsets.back() + size(random));
+    const int32_t members = offsets.back();
+    std::vector<int32_t> all;
+    for (int32_t row = 0; row < rows; ++row) all.insert(all.end(), offsets.begin(), offsets.end());
+    std::normal_distribution<float> normal;
+    std::vector<float> values(static_cast<size_t>(rows) * static_cast<size_t>(group) *
+                              static_cast<size_t>(units));
+    for (float& value : values) value = 8 * normal(random);
+    offsets_ = kernels::Uploaded(all);
+    scores_ = kernels::Uploaded(values);
+    members_ = Buffer<int32_t>(int64_t{rows} * members);
+    kernels::Check(cudaMemset(members_.get(), 0, static_cast<size_t>(members_.bytes())),
+                   "cudaMemset");
+    ids_ = Buffer<int32_t>(int64_t{rows} * (tokens + 2));
+    source_ = Buffer<int64_t>(int64_t{rows} * tokens);
+    args = {.scores = scores_.get(),
+            .rows = rows,
+            .group = group,
+            .units = units,
+            .scale = 0.1F,
+            .lists = {offsets_.get(), members_.get(), units + 1, members},
+            .budget = tokens,
+            .heads = rows,
+            .kv_heads = rows,
+            .pool_tokens = members,
+            .unit_ids = ids_.get() + 2 * int64_t{rows},
+            .unit_count = ids_.get(),
+            .source = source_.get(),
+            .token_count = ids_.get() + rows};
+    workspace_ = Buffer<char>(kernels::SelectUnitsWorkspace(args));
+  }
+  void Select(cudaStream_t stream) const { kernels::SelectUnits(args, workspace_.get(), stream); }
+  kernels::SelectUnitsArgs args;
+
+ private:
+  Buffer<float> scores_;
+  Buffer<int32_t> offsets_, members_, ids_;
+  Buffer<int64_t> source_;
+  Buffer<char> workspace_;
+};
+
+KernelProbe SelectUnitsProbe(int32_t rows, int32_t group, int32_t units, int32_t tokens) {
+  return {plan::SelectUnits{rows, group, units, tokens}, [=] {
+            auto of = std::make_shared<Units>(rows, group, units, tokens);
+            return [=](int, cudaStream_t stream) { of->Select(stream); };
+          }};
+}
+
+KernelProbe SortProbe(int32_t rows, int32_t units) {
+  return {plan::Sort{rows, units}, [=] {
+            auto of = std::make_shared<Units>(rows, 1, units, 16);
+            auto passes = std::make_shared<kernels::SelectionPasses>(rows, 1, units);
+            passes->Softmax(of->args, nullptr);
+            passes->Mean(of->args, nullptr);
+            return [=](int, cudaStream_t stream) { passes->Sort(of->args, stream); };
+          }};
+}
+
+KernelProbe KMeansProbe(int32_t rows, int32_t tokens, int32_t clusters, int32_t dim) {
+  constexpr int32_t kIterations = 5;
+  return {plan::KMeans{rows, tokens, clusters, dim, kIterations}, [=] {
+            auto keys = std::make_shared<ColdMemory>(int64_t{rows} * tokens * 2 * dim);
+            auto centroids = Zeroed<Bf16>(int64_t{rows} * clusters * dim);
+            auto offsets = Zeroed<int32_t>(int64_t{rows} * (clusters + 1));
+            auto members = Zeroed<int32_t>(int64_t{rows} * tokens);
+            kernels::KMeansArgs args{
+                .keys = {kernels::NhdPages(keys->At(0), tokens, rows, dim), 1},
+                .rows = rows,
+                .tokens = tokens,
+                .clusters = clusters,
+                .iterations = kIterations,
+                .centroids = centroids->get(),
+                .centroid_stride = clusters,
+                .lists = {offsets->get(), members->get(), clusters + 1, tokens}};
+            auto workspace = Zeroed<char>(kernels::KMeansWorkspace(args));
+            return [=](int i, cudaStream_t stream) {
+              static_cast<void>(centroids);
+              static_cast<void>(offsets);
+              static_cast<void>(members);
+              kernels::KMeansArgs now = args;
+              now.keys.cache.data = keys->At(i);
+              kernels::KMeans(now, workspace->get(), stream);
+            };
+          }};
+}
+
+KernelProbe ObservationProbe(int32_t rows, int32_t group, int32_t queries, int32_t tokens,
+                             int32_t dim) {
+  return {plan::ObservationScore{rows, group, queries, dim, tokens}, [=] {
+            auto keys = std::make_shared<ColdMemory>(int64_t{rows} * tokens * 2 * dim);
+            auto query = std::make_shared<Buffer<Bf16>>(int64_t{queries} * rows * group * dim);
+            kernels::FillRandom(query->get(), query->size(), 1, 4, nullptr);
+            auto scores = Zeroed<float>(int64_t{rows} * tokens);
+            kernels::ObservationScoreArgs args{
+                .keys = {kernels::NhdPages(keys->At(0), tokens, rows, dim), 1},
+                .rows = rows,
+                .tokens = tokens,
+                .query = query->get(),
+                .queries = queries,
+                .group = group,
+                .scale = 0.1F,
+                .scores = scores->get()};
+            auto workspace = Zeroed<char>(kernels::ObservationScoreWorkspace(args));
+            return [=](int i, cudaStream_t stream) {
+              static_cast<void>(query);
+              static_cast<void>(scores);
+              kernels::ObservationScoreArgs now = args;
+              now.keys.cache.data = keys->At(i);
+              kernels::ObservationScore(now, workspace->get(), stream);
+            };
+          }};
+}
+
+// Single rows of tokens in a new order, keys and values: restructuring, and what LouisKV's prompt
+// leaves on the GPU.
+KernelProbe RowsProbe(int32_t heads, int32_t tokens, int32_t dim) {
+  return {plan::Layout{int64_t{2} * heads * tokens, int64_t{dim} * 2}, [=] {
+            auto from = std::make_shared<ColdMemory>(int64_t{heads} * tokens * 2 * dim);
+            auto to = std::make_shared<ColdMemory>(int64_t{heads} * tokens * 2 * dim);
+            const int32_t count = tokens / 16;
+            std::vector<int32_t> first;
+            for (int32_t row = 0; row < heads; ++row) {
+              for (int32_t i = 0; i < count; ++i) first.push_back(16 * i);
+            }
+            auto places = Shared(first);
+            return [=](int i, cudaStream_t stream) {
+              kernels::Restructure({kernels::NhdPages(from->At(i), tokens, heads, dim), 1},
+                                   {kernels::NhdPages(to->At(i), tokens, heads, dim), 1},
+                                   places->get(), count, heads, tokens, stream);
             };
           }};
 }
@@ -145,8 +299,17 @@ std::vector<KernelProbe> SelectionProbes() {
   for (const int32_t rows : {4, 8, 32}) {
     for (const int32_t pages : {1, 16, 256, 1024, 4096}) {
       for (const int32_t tokens : {16, 32}) {
-        probes.push_back(SummarizeProbe(rows, pages, tokens, kDim));
+        probes.push_back(SummarizeProbe(rows, pages, tokens, 2, kDim));
       }
+    }
+  }
+  // Segments of a sequence's local buffer, then a prompt's pages.
+  for (const int32_t rows : {4, 8}) {
+    for (const int32_t tokens : {1, 4, 16, 64, 128}) {
+      probes.push_back(SummarizeProbe(rows, 1, tokens, 1, kDim));
+    }
+    for (const int32_t pages : {512, 4096}) {
+      probes.push_back(SummarizeProbe(rows, pages, 16, 1, kDim));
     }
   }
   for (const int32_t rows : {2, 4, 8, 16, 32}) {
@@ -157,8 +320,9 @@ std::vector<KernelProbe> SelectionProbes() {
       for (const int32_t group : {4, 7}) {
         for (const auto pool : {plan::Score::Pool::kGroup, plan::Score::Pool::kSoftmax,
                                 plan::Score::Pool::kSequence}) {
-          probes.push_back(ScoreProbe(pages, rows, group, kDim, pool));
+          probes.push_back(ScoreProbe(pages, rows, group, 2, kDim, pool));
         }
+        probes.push_back(ScoreProbe(pages, rows, group, 1, kDim, plan::Score::Pool::kNone));
       }
     }
   }
@@ -177,6 +341,39 @@ std::vector<KernelProbe> SelectionProbes() {
   }
   for (int32_t pieces = 1; pieces <= 4096; pieces *= 4) {
     for (const int32_t tokens : {16, 32}) probes.push_back(LayoutProbe(pieces, tokens, kDim));
+  }
+  for (const int32_t tokens : {32, 512, 2048, 8192, 32768}) {
+    probes.push_back(RowsProbe(8, tokens, kDim));
+  }
+  for (const int32_t rows : {8, 32}) {
+    for (const int32_t units : {128, 512, 1024, 2048, 4096}) {
+      for (const int32_t tokens : {192, 704, 1728}) {
+        if (tokens > 16 * units) continue;
+        probes.push_back(SelectUnitsProbe(rows, 4, units, tokens));
+      }
+      probes.push_back(SelectUnitsProbe(rows, 1, units, 1728));
+      probes.push_back(SortProbe(rows, units));
+    }
+  }
+  for (const int32_t rows : {4, 16}) {
+    probes.push_back(SelectUnitsProbe(rows, 7, 2048, 1728));
+    probes.push_back(SelectUnitsProbe(rows, 4, 2048, 1728));
+  }
+  for (const int32_t rows : {8, 32}) {
+    for (const int32_t tokens : {2048, 8192, 32768, 65536}) {
+      probes.push_back(KMeansProbe(rows, tokens, tokens / 16, kDim));
+    }
+    for (const int32_t tokens : {8192, 32768, 65536}) {
+      for (const int32_t queries : {32, 64}) {
+        probes.push_back(ObservationProbe(rows, 4, queries, tokens, kDim));
+      }
+    }
+  }
+  // PRKV's static sets.
+  for (const int32_t rows : {8, 32}) {
+    for (const int32_t tokens : {8192, 32768, 65536}) {
+      for (const int32_t k : {128, 480}) probes.push_back(TopKProbe(rows, tokens, k));
+    }
   }
   return probes;
 }

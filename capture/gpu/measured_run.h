@@ -46,7 +46,7 @@ class GpuRunner {
 
   /// Times the plan, `repetitions` times after one that warms up.
   StepTimes Time(const RunRequest& request, int repetitions);
-  /// Times its prefill likewise: the median.
+  /// Times its prefill likewise: the median, or, of one that takes seconds, a single run.
   Picoseconds TimePrefill(const RunRequest& request, int repetitions);
   /// Runs it once step by step and compares what the device selects with the access log. With
   /// `after_prefill` the steps go on from what the prefill plan leaves, where all sequences begin

@@ -25,6 +25,9 @@ struct DecodeRun {
   methods::PlanInput input;
   const TraceTensors* trace = nullptr;
   std::vector<int> source_of;  ///< by model layer: layer of `trace`
+  /// What `trace` was loaded from, and its number of each layer of `trace`.
+  const traces::Trace* recording = nullptr;
+  std::vector<int> recorded_layers;
   const methods::ProjectedLog* log = nullptr;
   int32_t stagger = 0;
   HostPool* pool = nullptr;  ///< pinned memory for what lies on the host

@@ -53,6 +53,7 @@ class Coster {
   OpCost operator()(const plan::QuerySimilarity&) const { return Kernel(); }
   OpCost operator()(const plan::Score&) const { return Kernel(); }
   OpCost operator()(const plan::TopK&) const { return Kernel(); }
+  OpCost operator()(const plan::Sort&) const { return Kernel(); }
   OpCost operator()(const plan::AssignSlots&) const { return Kernel(); }
   OpCost operator()(const plan::SelectUnits&) const { return Kernel(); }
   OpCost operator()(const plan::KMeans&) const { return Kernel(); }
@@ -126,6 +127,12 @@ class Coster {
     cost.rate = std::min(profile_.zero_copy.At(piece, blocks), profile_.link_h2d);
     cost.spread = profile_.zero_copy_spread;
     cost.extrapolated = !profile_.zero_copy.Covers(piece, blocks);
+    if (const hardware::Curve& scattered = profile_.zero_copy_scattered;
+        gather.scattered_over > 0 && !scattered.empty()) {
+      const auto pool = static_cast<double>(gather.scattered_over);
+      cost.rate = std::min(cost.rate, scattered.At(pool) * piece);
+      cost.extrapolated = cost.extrapolated || pool > scattered.x().back();
+    }
     UseLink(cost, true);
     UseMemory(cost, 1 + profile_.zero_copy_memory_loss.At(blocks) / cost.rate);
     Add(cost, Resource::kSms,
@@ -223,11 +230,15 @@ double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> poi
                 double KernelPoint::*factor) {
   constexpr double kPriorOctaves = 2;
   const auto weight = [](double square) { return 1 / (square * square); };
+  plan::KernelShape most{};
+  for (const KernelPoint& point : points) {
+    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], point.shape[i]);
+  }
   double sum = 0, weights = weight(kPriorOctaves * kPriorOctaves);
   for (const KernelPoint& point : points) {
     double square = 0;
     for (size_t i = 0; i < shape.size(); ++i) {
-      const double octaves = std::log2(shape[i] / point.shape[i]);
+      const double octaves = std::log2(std::min(shape[i], most[i]) / point.shape[i]);
       square += octaves * octaves;
     }
     if (square < 1e-9) return point.*factor;

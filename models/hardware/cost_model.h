@@ -84,7 +84,8 @@ struct Latencies {
 /// What a kernel's law is multiplied by at a shape: exp of the mean of log(factor) over the timed
 /// points, each with weight 1/d^4, d being its distance in octaves of the shape's sizes, and of a 0
 /// at two octaves. So a timed shape costs what was timed, one between its neighbours what they
-/// suggest, and one far from all what the law says.
+/// suggest, and one far from all what the law says. A size beyond all timed ones counts as the
+/// largest of them: kernels saturate.
 double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points,
                 double KernelPoint::*factor = &KernelPoint::factor);
 
@@ -114,7 +115,8 @@ double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> poi
 /// copy engine and the link as the plan's own copies do.
 ///
 /// Zero-copy reads. The rate is the profile's table at the piece size and at the blocks that have
-/// bytes to read (a block reads 64 KiB at a time), capped by the link. They take blocks / 2
+/// bytes to read (a block reads 64 KiB at a time), capped by the link and, for pieces scattered over
+/// a pool, by how many of them a second can be found. They take blocks / 2
 /// multiprocessors (1,024 threads of 2,048) and of device memory, beside the write, what the
 /// profile says that readers lose.
 class CostModel {

@@ -104,6 +104,7 @@ constexpr std::string_view kKernelKinds[] = {
     plan::QuerySimilarity::kName,
     plan::Score::kName,
     plan::TopK::kName,
+    plan::Sort::kName,
     plan::AssignSlots::kName,
     plan::SelectUnits::kName,
     plan::KMeans::kName,

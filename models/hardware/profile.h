@@ -144,6 +144,9 @@ struct Profile {
   /// the device memory's bandwidth, s. Empty: nothing.
   Curve load_kernel, load_h2d_piece, load_d2h_piece;
   RateTable zero_copy;
+  /// Most pieces a second that zero-copy reads bring whose places are scattered over a pool of so
+  /// many bytes: each needs its own address translation. Empty: no limit.
+  Curve zero_copy_scattered;
   /// Device bandwidth that others lose (bytes/s) while a gather of so many blocks runs, beyond the
   /// bytes that it writes.
   Curve zero_copy_memory_loss;

@@ -40,6 +40,8 @@ constexpr CurveField kCurves[] = {
     {"load.h2d_piece", "memory_share", "time_us", 1e6, &Profile::load_h2d_piece, true},
     {"load.d2h_piece", "memory_share", "time_us", 1e6, &Profile::load_d2h_piece, true},
     {"zero_copy.memory_loss", "blocks", "loss_gb_per_s", 1e-9, &Profile::zero_copy_memory_loss},
+    {"zero_copy.scattered", "pool_bytes", "pieces_per_us", 1e-6, &Profile::zero_copy_scattered,
+     true},
 };
 constexpr std::string_view kTablePath = "zero_copy.rate";
 constexpr double kRatePerUnit = 1e-9;

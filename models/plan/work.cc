@@ -108,16 +108,21 @@ struct Counter {
   }
   WorkCounts operator()(const Score& w) const {
     const Bytes summaries = w.kv_rows * w.units * w.vectors * w.head_dim * kElement;
+    const bool apart = w.pool == Score::Pool::kNone;
     return {.device_read = summaries + w.kv_rows * w.group * w.head_dim * kElement,
-            .device_written = w.kv_rows * w.units * kScore,
+            .device_written = w.kv_rows * (apart ? w.group : 1) * w.units * kScore,
             .flops = Product({2, w.kv_rows, w.units, w.group, w.vectors, w.head_dim}),
-            .launches = w.pool == Score::Pool::kGroup ? 1 : 2};
+            .launches = apart || w.pool == Score::Pool::kGroup ? 1 : 2};
   }
   WorkCounts operator()(const TopK& w) const {
     return {.device_read = w.rows * w.candidates * kScore,
             .device_written = w.rows * w.k * kId,
             .flops = Product({w.rows, w.candidates}),
             .serial_items = static_cast<double>(w.candidates)};
+  }
+  WorkCounts operator()(const Sort& w) const {
+    const Bytes bytes = w.rows * w.candidates * (kScore + kId);
+    return {.device_read = bytes, .device_written = bytes};
   }
   WorkCounts operator()(const AssignSlots& w) const {
     return {.device_read = w.rows * (w.k + w.slots) * kId,
@@ -239,6 +244,7 @@ struct Shaper {
     return Of(w.units * w.vectors, w.kv_rows, w.group, 1 << static_cast<int>(w.pool));
   }
   KernelShape operator()(const TopK& w) const { return Of(w.rows, w.candidates, w.k); }
+  KernelShape operator()(const Sort& w) const { return Of(w.rows, w.candidates); }
   KernelShape operator()(const AssignSlots& w) const { return Of(w.rows, w.k, w.slots); }
   KernelShape operator()(const SelectUnits& w) const {
     return Of(w.rows, w.group, w.units, w.tokens);

@@ -130,8 +130,8 @@ struct Score {
   int64_t kv_rows = 0;  ///< sequences * KV heads: each reads its own summaries once
   int32_t group = 0, vectors = 0, head_dim = 0;
   /// What scores are pooled over: the group, in the scoring kernel; the group after a softmax over
-  /// units, or all heads of a sequence, in a second one.
-  enum class Pool : uint8_t { kGroup, kSoftmax, kSequence };
+  /// units, or all heads of a sequence, in a second one; nothing, each query head has its own.
+  enum class Pool : uint8_t { kGroup, kSoftmax, kSequence, kNone };
   Pool pool = Pool::kGroup;
   bool operator==(const Score&) const = default;
 };
@@ -141,6 +141,13 @@ struct TopK {
   static constexpr std::string_view kName = "top_k";
   int64_t rows = 0, candidates = 0, k = 0;
   bool operator==(const TopK&) const = default;
+};
+
+/// All `candidates` of each of `rows` rows in the order of their scores.
+struct Sort {
+  static constexpr std::string_view kName = "sort";
+  int64_t rows = 0, candidates = 0;
+  bool operator==(const Sort&) const = default;
 };
 
 /// Hits, misses and victim slots from `k` selected units against `slots` cached ones, a row.
@@ -246,12 +253,15 @@ struct Copy {
   bool operator==(const Copy&) const = default;
 };
 
-/// A kernel of `blocks` blocks that reads `pieces` pieces straight from pinned host memory.
+/// A kernel of `blocks` blocks of 1,024 threads that reads `pieces` pieces straight from pinned host
+/// memory.
 struct ZeroCopyGather {
   static constexpr std::string_view kName = "zero_copy_gather";
   int64_t pieces = 0;
   Bytes piece_bytes = 0;
   int32_t blocks = 0;
+  /// Pieces lie anywhere in a pool of so many bytes, each by itself; 0: near each other.
+  Bytes scattered_over = 0;
   bool operator==(const ZeroCopyGather&) const = default;
 };
 
@@ -286,7 +296,7 @@ struct GraphLaunch {
 using Work =
     std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
                  VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize, QuerySimilarity,
-                 Score, TopK, AssignSlots, SelectUnits, KMeans, ObservationScore, KeyEncode,
+                 Score, TopK, Sort, AssignSlots, SelectUnits, KMeans, ObservationScore, KeyEncode,
                  CollisionTable, CollisionScore, BucketTopK, Rerank, Layout, Copy, ZeroCopyGather,
                  HostGather, HostSync, HostHandoff, GraphLaunch>;
 

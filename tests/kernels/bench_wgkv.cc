@@ -60,7 +60,7 @@ void Gate(Stopwatch& watch, int tokens, double memory) {
       Uploaded(std::vector<float>(static_cast<size_t>(GateMlpWorkspace(weights))));
   const double seconds = watch.InGraph(
       [&](int) {
-        GateMlp(weights, a, b, tokens, scores.get(), tokens, workspace.get(), watch.stream());
+        GateMlp(weights, a, b, tokens, scores.get(), tokens, 1, workspace.get(), watch.stream());
       },
       tokens > 1'000 ? 2 : 16, 7);
   const std::string name = "gate MLP, " + std::to_string(tokens) + " tokens";
@@ -92,7 +92,8 @@ void AdmitRows(Stopwatch& watch, int rows, int tokens, double memory) {
             "cudaMemsetAsync");
         Admit({kv.get(), 2 * kDim, int64_t{rows} * 2 * kDim, kDim}, d_scores.get(), tokens, rows,
               tokens, 3.0f, HndPages(pool.get(), kPage, 1, kDim), d_table.get(), pages,
-              lengths.get(), columns.get(), admitted.get(), workspace.get(), watch.stream());
+              lengths.get(), {columns.get(), admitted.get(), nullptr, tokens}, workspace.get(),
+              watch.stream());
       },
       8);
   MemoryRow("admit a quarter of " + std::to_string(rows) + " x " + std::to_string(tokens), seconds,

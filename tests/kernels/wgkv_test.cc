@@ -39,7 +39,7 @@ TEST_F(WgKv, GateIsThePapersMlp) {
       for (int launch = 0; launch < 2; ++launch) {  // the first leaves the workspace ready
         GateMlp(weights, {d_before.get(), dim, int64_t{heads} * dim, 0},
                 {d_after.get(), int64_t{tokens} * 2 * dim, int64_t{2} * dim, dim}, tokens,
-                scores.get(), tokens + 5, workspace.get(), nullptr);
+                scores.get(), tokens + 5, 1, workspace.get(), nullptr);
       }
       const auto got = ToHost(scores);
       for (int h = 0; h < heads; ++h) {
@@ -76,7 +76,7 @@ TEST_F(WgKv, GateIsThePapersMlp) {
 }
 
 TEST_F(WgKv, AdmittedTokensGoToTheirPagesInOrder) {
-  constexpr int kPage = 16;
+  constexpr int kPage = 16, kLead = 16;  // a window of one page
   for (const int dim : {64, 128}) {
     for (const int tokens : {1, 5, 1'024, 3'333}) {
       const int rows = 5, max_pages = (tokens + 40) / kPage + 2;
@@ -97,10 +97,13 @@ TEST_F(WgKv, AdmittedTokensGoToTheirPagesInOrder) {
       auto columns = Poisoned<int32_t>(int64_t{rows} * tokens);
       auto admitted = Poisoned<uint8_t>(int64_t{rows} * tokens);
       const Buffer<int32_t> workspace(AdmitWorkspace(rows, tokens));
+      auto counts = Poisoned<int32_t>(rows), begun = Poisoned<int32_t>(rows);
+      auto last_whole = Poisoned<int32_t>(rows);
       const PagedKv cache = HndPages(pages.get(), kPage, 1, dim);
       Admit({d_kv.get(), int64_t{2} * dim, int64_t{rows} * 2 * dim, dim}, d_scores.get(), tokens,
-            rows, tokens, 2.0f, cache, d_table.get(), max_pages, d_lengths.get(), columns.get(),
-            admitted.get(), workspace.get(), nullptr);
+            rows, tokens, 2.0f, cache, d_table.get(), max_pages, d_lengths.get(),
+            {columns.get(), admitted.get(), counts.get(), tokens}, workspace.get(), nullptr,
+            {begun.get(), last_whole.get(), kLead});
       const auto got = ToHost(pages);
       const auto got_lengths = ToHost(d_lengths), got_columns = ToHost(columns);
       const auto got_admitted = ToHost(admitted);
@@ -119,8 +122,50 @@ TEST_F(WgKv, AdmittedTokensGoToTheirPagesInOrder) {
             ASSERT_EQ(Bits(got[at]), Bits(kv[(int64_t{t} * rows + row) * 2 * dim + d]));
           }
         }
-        ASSERT_EQ(got_lengths[row], before[row] + count);
+        const int length = before[row] + count, behind = length - kLead;
+        ASSERT_EQ(got_lengths[row], length);
+        ASSERT_EQ(ToHost(counts)[row], count);
+        if (behind < 0) continue;
+        ASSERT_EQ(ToHost(begun)[row], (behind + kPage - 1) / kPage);
+        ASSERT_EQ(ToHost(last_whole)[row], behind / kPage - 1);
       }
+    }
+  }
+}
+
+TEST_F(WgKv, SelectedPagesAreAttendedBehindTheWindow) {
+  constexpr int kPage = 16, kLead = 3, kMaxPages = 20, kChosen = 6;
+  // Rows with more pages than are chosen, the last one partial or whole, and with fewer or none.
+  const std::vector<int32_t> admitted{150, 160, 37, 16, 0};
+  const auto rows = static_cast<int32_t>(admitted.size());
+  std::vector<int32_t> table, ids, lengths, begun;
+  for (int32_t i = 0; i < rows * kMaxPages; ++i) table.push_back(1'000 - i);
+  for (const int32_t tokens : admitted) {
+    const int32_t pages = (tokens + kPage - 1) / kPage;
+    lengths.push_back(kLead * kPage + tokens);
+    begun.push_back(pages);
+    // As top-k gives them: ascending, and pages that a row does not have behind all it has.
+    std::vector<int32_t> chosen;
+    for (int32_t id = std::max(0, pages - kChosen); std::ssize(chosen) < kChosen; ++id) {
+      chosen.push_back(id);
+    }
+    ids.insert(ids.end(), chosen.begin(), chosen.end());
+  }
+  ids[0] = 1;  // not only the last ones
+  const auto d_table = Uploaded(table), d_ids = Uploaded(ids), d_lengths = Uploaded(lengths);
+  const auto d_begun = Uploaded(begun);
+  auto attended = Poisoned<int32_t>(int64_t{rows} * (kLead + kChosen));
+  auto tokens = Poisoned<int32_t>(rows);
+  AttendSelected(d_ids.get(), rows, kChosen, d_table.get(), kMaxPages, kLead, kPage,
+                 d_lengths.get(), d_begun.get(), attended.get(), tokens.get(), nullptr);
+  const auto got = ToHost(attended), got_tokens = ToHost(tokens);
+  for (int32_t row = 0; row < rows; ++row) {
+    const int32_t present = std::min(kChosen, begun[row]);
+    const int32_t missing = begun[row] * kPage - admitted[row];
+    EXPECT_EQ(got_tokens[row], (kLead + present) * kPage - missing) << row;
+    for (int32_t i = 0; i < kLead + present; ++i) {
+      const int32_t page = i < kLead ? i : kLead + ids[row * kChosen + i - kLead];
+      EXPECT_EQ(got[row * (kLead + kChosen) + i], table[row * kMaxPages + page]) << row << " " << i;
     }
   }
 }

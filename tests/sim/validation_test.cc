@@ -105,7 +105,10 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
       {"quest", {"quest", {}}},
       {"arkvale", {"arkvale", {}}},
       {"arkvale-freekv", {"arkvale-freekv", {}}},
-      {"freekv-zero-copy", {"freekv", {{"recall", "zero-copy"}}}}};
+      {"freekv-zero-copy", {"freekv", {{"recall", "zero-copy"}}}},
+      {"pariskv", {"pariskv", {}}},
+      {"wgkv", {"wgkv", {}}},
+      {"wgkv-quest", {"wgkv-quest", {}}}};
   for (const auto& [file, run] : recordings) {
     SCOPED_TRACE(file);
     const traces::Trace recorded = traces::ReadTrace(kSource / "traces/measured" / (file + ".kvt"));

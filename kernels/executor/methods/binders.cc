@@ -25,6 +25,10 @@ std::unique_ptr<CacheBinder> MakeCacheBinder(const DecodeRun& run, const std::st
   if (const auto* p = ParamsOf<methods::QuestParams>(method)) return BindQuest(run, *p);
   if (const auto* p = ParamsOf<methods::ArkValeParams>(method)) return BindArkVale(run, *p);
   if (const auto* p = ParamsOf<methods::FreeKvParams>(method)) return BindFreeKv(run, *p);
+  if (const auto* p = ParamsOf<methods::ParisKvParams>(method)) return BindParisKv(run, *p);
+  if (const auto* p = ParamsOf<methods::WgKvParams>(method)) return BindWgKv(run, *p);
+  if (const auto* p = ParamsOf<methods::LouisKvParams>(method)) return BindLouisKv(run, *p);
+  if (const auto* p = ParamsOf<methods::PrkvParams>(method)) return BindPrkv(run, *p);
   throw UsageError("this method is predicted only: no kernels run it yet", name,
                    "choose another method");
 }

@@ -6,9 +6,13 @@
 #include "kernels/executor/cache_binder.h"
 #include "models/methods/arkvale/params.h"
 #include "models/methods/freekv/params.h"
+#include "models/methods/louiskv/params.h"
 #include "models/methods/offload/params.h"
+#include "models/methods/pariskv/params.h"
+#include "models/methods/prkv/params.h"
 #include "models/methods/quest/params.h"
 #include "models/methods/streaming/params.h"
+#include "models/methods/wgkv/params.h"
 
 namespace stallcast::kernels {
 
@@ -20,6 +24,12 @@ std::unique_ptr<CacheBinder> BindOffload(const DecodeRun& run,
 std::unique_ptr<CacheBinder> BindQuest(const DecodeRun& run, const methods::QuestParams& params);
 std::unique_ptr<CacheBinder> BindArkVale(const DecodeRun& run,
                                          const methods::ArkValeParams& params);
+std::unique_ptr<CacheBinder> BindLouisKv(const DecodeRun& run,
+                                         const methods::LouisKvParams& params);
+std::unique_ptr<CacheBinder> BindPrkv(const DecodeRun& run, const methods::PrkvParams& params);
 std::unique_ptr<CacheBinder> BindFreeKv(const DecodeRun& run, const methods::FreeKvParams& params);
+std::unique_ptr<CacheBinder> BindParisKv(const DecodeRun& run,
+                                         const methods::ParisKvParams& params);
+std::unique_ptr<CacheBinder> BindWgKv(const DecodeRun& run, const methods::WgKvParams& params);
 
 }  // namespace stallcast::kernels

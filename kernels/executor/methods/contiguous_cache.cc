@@ -2,8 +2,9 @@
 
 namespace stallcast::kernels {
 
-ContiguousCache::ContiguousCache(const DecodeRun& run, int first, int last, int32_t page_tokens)
-    : run_(run), first_(first), last_(last), page_tokens_(page_tokens) {
+ContiguousCache::ContiguousCache(const DecodeRun& run, int first, int last, int32_t page_tokens,
+                                 bool hnd)
+    : run_(run), first_(first), last_(last), page_tokens_(page_tokens), hnd_(hnd) {
   pages_ = static_cast<int32_t>((run.LongestContext() + page_tokens_ - 1) / page_tokens_);
   const int64_t token = int64_t{2} * run.kv_heads() * run.head_dim();
   for (int layer = first; layer < last; ++layer) {
@@ -31,8 +32,9 @@ ContiguousCache::ContiguousCache(const DecodeRun& run, int first, int last, int3
 }
 
 PagedKv ContiguousCache::Layer(int layer) const {
-  return NhdPages(data_[static_cast<size_t>(layer - first_)].get(), page_tokens_, run_.kv_heads(),
-                  run_.head_dim());
+  __nv_bfloat16* data = data_[static_cast<size_t>(layer - first_)].get();
+  return hnd_ ? HndPages(data, page_tokens_, run_.kv_heads(), run_.head_dim())
+              : NhdPages(data, page_tokens_, run_.kv_heads(), run_.head_dim());
 }
 
 CacheBinder::Append ContiguousCache::AppendAt(int step, int layer) const {

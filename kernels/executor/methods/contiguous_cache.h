@@ -6,13 +6,14 @@
 
 namespace stallcast::kernels {
 
-/// Slot sequence * pages + i holds page i of the sequence, NHD.
+/// Slot sequence * pages + i holds page i of the sequence.
 class ContiguousCache {
  public:
   static constexpr int32_t kPageTokens = 32;
 
-  /// The layers of [first, last); pages of `page_tokens`.
-  ContiguousCache(const DecodeRun& run, int first, int last, int32_t page_tokens = kPageTokens);
+  /// The layers of [first, last); pages of `page_tokens`, HND if `hnd`.
+  ContiguousCache(const DecodeRun& run, int first, int last, int32_t page_tokens = kPageTokens,
+                  bool hnd = false);
 
   PagedKv Layer(int layer) const;
   CacheBinder::Append AppendAt(int step, int layer) const;
@@ -34,6 +35,7 @@ class ContiguousCache {
   const DecodeRun& run_;
   int first_, last_;
   int32_t page_tokens_, pages_;
+  bool hnd_;
   std::vector<Buffer<__nv_bfloat16>> data_;  // by layer
   Buffer<int32_t> table_;                    // [row][page]
   StepTable tokens_, slot_, place_;

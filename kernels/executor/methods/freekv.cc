@@ -12,20 +12,6 @@ namespace {
 
 using Params = methods::FreeKvParams;
 
-Pooling PoolingOf(methods::Pooling pooling) {
-  switch (pooling) {
-    case methods::Pooling::kSoftmaxMean:
-      return Pooling::kSoftmaxMean;
-    case methods::Pooling::kSoftmaxMeanUnscaled:
-      return Pooling::kSoftmaxMeanUnscaled;
-    case methods::Pooling::kMean:
-      return Pooling::kRawMean;
-    case methods::Pooling::kMax:
-      return Pooling::kMax;
-  }
-  return Pooling::kRawMean;
-}
-
 RecallShape ShapeOf(const DecodeRun& run, const Params& params) {
   return {.regions = params.regions(),
           .slots = static_cast<int32_t>(params.slots()),

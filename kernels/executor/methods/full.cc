@@ -110,14 +110,9 @@ class StreamingBinder : public CacheBinder {
   }
   // `count` tokens from `first` on, which follow one another in the ring.
   void Fill(int layer, int sequence, int64_t first, int64_t count) {
-    const SequenceKv source = run_.Source(layer);
     const int64_t shift = RingPlace(first) - first;
-    // Seen from its place in the ring, a token is `shift` earlier in the source.
-    SequenceKv shifted = source;
-    shifted.keys -= shift * run_.head_dim();
-    shifted.values -= shift * run_.head_dim();
-    FillTokens(shifted, first + shift, count, Layer(layer),
-               table_.get() + int64_t{sequence} * run_.kv_heads() * pages_, nullptr);
+    FillTokens(Renumbered(run_.Source(layer), shift, run_.head_dim()), first + shift, count,
+               Layer(layer), table_.get() + int64_t{sequence} * run_.kv_heads() * pages_, nullptr);
   }
 
   const DecodeRun& run_;

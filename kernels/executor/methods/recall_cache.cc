@@ -14,14 +14,21 @@ namespace {
 
 Bytes BytesOf(int64_t elements) { return elements * static_cast<Bytes>(sizeof(__nv_bfloat16)); }
 
-std::vector<int32_t> Downloaded(const int32_t* data, int64_t count) {
-  std::vector<int32_t> values(static_cast<size_t>(count));
-  Check(cudaMemcpy(values.data(), data, values.size() * sizeof(int32_t), cudaMemcpyDeviceToHost),
-        "cudaMemcpy");
-  return values;
-}
-
 }  // namespace
+
+Pooling PoolingOf(methods::Pooling pooling) {
+  switch (pooling) {
+    case methods::Pooling::kSoftmaxMean:
+      return Pooling::kSoftmaxMean;
+    case methods::Pooling::kSoftmaxMeanUnscaled:
+      return Pooling::kSoftmaxMeanUnscaled;
+    case methods::Pooling::kMean:
+      return Pooling::kRawMean;
+    case methods::Pooling::kMax:
+      return Pooling::kMax;
+  }
+  return Pooling::kRawMean;
+}
 
 RecallCache::RecallCache(const DecodeRun& run, const RecallShape& shape, const char* method)
     : run_(run), shape_(shape) {
@@ -29,13 +36,14 @@ RecallCache::RecallCache(const DecodeRun& run, const RecallShape& shape, const c
   if (regions.window_pages < 1) {
     throw UsageError("a window without a page", method, "give a window of one page or more");
   }
-  if (shape_.slots < 1 || regions.Selectable(run.Context(-1, 0)) <= shape_.slots) {
+  const bool none = shape_.slots < 1 && regions.sink_pages < 1;
+  if (none || regions.Selectable(run.Context(-1, 0)) <= shape_.slots) {
     throw UsageError(fmt::format("a context of {} tokens fits the budget, so nothing is recalled",
                                  run.Context(-1, 0)),
                      method, "give a longer context or a smaller budget");
   }
   pages_ = static_cast<int32_t>(run.LongestContext() / regions.page_tokens + 1);
-  const int layers = run.input.model.layers - shape_.first_layer;
+  const int layers = EndLayer() - shape_.first_layer;
   const int64_t page = int64_t{2} * regions.page_tokens * run.kv_heads() * run.head_dim();
   const int32_t most = MostSelectable(run.input.steps - 1);
   const int32_t missed_size = sets() * (2 * shape_.slots + 1);
@@ -54,7 +62,7 @@ RecallCache::RecallCache(const DecodeRun& run, const RecallShape& shape, const c
   }
   host_missed_ = Buffer<int32_t>(int64_t{missed_size} * layers, Memory::kPinned);
   transposed_ = Buffer<__nv_bfloat16>(run.batch() * page);
-  pool_ = run.pool->Get(int64_t{layers} * run.batch() * pages_ * PageBytes());
+  pool_ = shape_.pool != nullptr ? shape_.pool : run.pool->Get(PoolBytes(run, regions, layers));
 
   std::vector<int32_t> ring, row_ring;
   for (int sequence = 0; sequence < run.batch(); ++sequence) {
@@ -123,9 +131,21 @@ Bytes RecallCache::PageBytes() const {
   return BytesOf(int64_t{2} * shape_.regions.page_tokens * run_.kv_heads() * run_.head_dim());
 }
 
+Bytes RecallCache::PoolBytes(const DecodeRun& run, const methods::PageRegions& regions,
+                             int layers) {
+  const int64_t pages = run.LongestContext() / regions.page_tokens + 1;
+  return BytesOf(int64_t{2} * layers * run.batch() * pages * regions.page_tokens * run.kv_heads() *
+                 run.head_dim());
+}
+
+PagedKv RecallCache::PagesLike(__nv_bfloat16* data, bool hnd) const {
+  const auto page_tokens = static_cast<int32_t>(shape_.regions.page_tokens);
+  return hnd ? HndPages(data, page_tokens, run_.kv_heads(), run_.head_dim())
+             : NhdPages(data, page_tokens, run_.kv_heads(), run_.head_dim());
+}
+
 PagedKv RecallCache::Cache(int layer) const {
-  return NhdPages(Of(layer).data.get(), static_cast<int32_t>(shape_.regions.page_tokens),
-                  run_.kv_heads(), run_.head_dim());
+  return PagesLike(Of(layer).data.get(), shape_.hnd_cache);
 }
 
 CacheBinder::Append RecallCache::AppendAt(int step, int layer) const {
@@ -165,8 +185,8 @@ OpWork RecallCache::TopK(int step, int layer) const {
   };
 }
 
-OpWork RecallCache::AssignSlots(int step, int layer) const {
-  return [this, &of = Of(layer), pages = MostSelectable(step)](cudaStream_t stream) {
+OpWork RecallCache::AssignSlots(int step, int layer, const int32_t* enabled) const {
+  return [this, &of = Of(layer), pages = MostSelectable(step), enabled](cudaStream_t stream) {
     // Where all slots are chosen anew, who gives way is no question.
     SlotVictims victims;
     if (shape_.ranked < shape_.slots) {
@@ -174,7 +194,7 @@ OpWork RecallCache::AssignSlots(int step, int layer) const {
     }
     const Missed missed = Split(of.missed.get());
     kernels::AssignSlots(of.ids.get(), sets(), shape_.ranked, shape_.slots, of.slot_unit.get(),
-                         missed.unit, missed.slot, missed.count, nullptr, victims, stream);
+                         missed.unit, missed.slot, missed.count, enabled, victims, stream);
   };
 }
 
@@ -200,9 +220,9 @@ OpWork RecallCache::OffloadFilled(int step, int layer) const {
   std::vector<Move> moves;
   for (int sequence = 0; sequence < run_.batch(); ++sequence) {
     const int64_t page = FilledPage(step, sequence);
-    const auto* from = shape_.hnd_pool ? reinterpret_cast<const std::byte*>(transposed_.get()) +
-                                             sequence * PageBytes()
-                                       : CachePage(layer, sequence, RingSlot(page));
+    const auto* from = Transposes() ? reinterpret_cast<const std::byte*>(transposed_.get()) +
+                                          sequence * PageBytes()
+                                    : CachePage(layer, sequence, RingSlot(page));
     moves.push_back({PoolPage(layer, sequence, static_cast<int32_t>(page)) -
                          shape_.regions.sink_pages * PageBytes(),
                      from});
@@ -244,6 +264,43 @@ std::byte* RecallCache::CachePage(int layer, int sequence, int32_t slot) const {
          (int64_t{sequence} * SlotsASequence() + slot) * PageBytes();
 }
 
+std::vector<RecallCache::Piece> RecallCache::MissedPieces(int layer,
+                                                          std::span<const int> rows) const {
+  const Missed missed = OnHost(layer);
+  std::vector<Piece> pieces;
+  for (const int row : rows) {
+    for (int32_t i = 0; i < missed.count[row]; ++i) {
+      const int32_t entry = row * shape_.ranked + i;
+      pieces.push_back({row, missed.unit[entry], missed.slot[entry]});
+    }
+  }
+  return pieces;
+}
+
+std::byte* RecallCache::PoolPiece(int layer, const Piece& piece) const {
+  return PoolPage(layer, piece.row / run_.kv_heads(), piece.unit) +
+         piece.row % run_.kv_heads() * PieceBytes();
+}
+
+void RecallCache::Gather(int layer, std::span<const Piece> pieces, void* to, int threads) const {
+  const auto* pool = reinterpret_cast<const std::byte*>(Pool(layer));
+  const int64_t heads = run_.kv_heads(), page_rows = 2 * shape_.regions.page_tokens;
+  std::vector<int64_t> source;
+  source.reserve(pieces.size() * static_cast<size_t>(shape_.hnd_pool ? 1 : page_rows));
+  for (const Piece& piece : pieces) {
+    const int64_t head = piece.row % heads;
+    const int64_t page =
+        (PoolPage(layer, piece.row / static_cast<int>(heads), piece.unit) - pool) / PageBytes();
+    if (shape_.hnd_pool) {
+      source.push_back(page * heads + head);
+      continue;
+    }
+    for (int64_t i = 0; i < page_rows; ++i) source.push_back((page * page_rows + i) * heads + head);
+  }
+  const Bytes bytes = shape_.hnd_pool ? PieceBytes() : BytesOf(run_.head_dim());
+  HostGather(pool, source.data(), std::ssize(source), bytes, to, threads);
+}
+
 CacheSlots RecallCache::Places() const {
   return {SlotsASequence(), static_cast<int32_t>(shape_.regions.sink_pages), pages_,
           static_cast<int32_t>(shape_.regions.sink_pages)};
@@ -258,18 +315,17 @@ void RecallCache::FillPoolAndSummaries() {
   const auto page_tokens = static_cast<int32_t>(shape_.regions.page_tokens);
   Buffer<__nv_bfloat16> staging(int64_t{pages_} * PageBytes() /
                                 static_cast<Bytes>(sizeof(__nv_bfloat16)));
-  const PagedKv pages =
-      shape_.hnd_pool ? HndPages(staging.get(), page_tokens, run_.kv_heads(), run_.head_dim())
-                      : NhdPages(staging.get(), page_tokens, run_.kv_heads(), run_.head_dim());
+  const PagedKv pages = PagesLike(staging.get(), shape_.hnd_pool);
   std::vector<int32_t> identity;
   for (int row = 0; row < run_.kv_heads(); ++row) {
     for (int32_t page = 0; page < pages_; ++page) identity.push_back(page);
   }
   const Buffer<int32_t> slots = Uploaded(identity);
-  for (int layer = shape_.first_layer; layer < run_.input.model.layers; ++layer) {
+  for (int layer = shape_.first_layer; layer < EndLayer(); ++layer) {
     for (int sequence = 0; sequence < run_.batch(); ++sequence) {
       const auto full = static_cast<int32_t>(run_.Context(-1, sequence) / page_tokens);
-      FillTokens(run_.Source(layer), 0, int64_t{full} * page_tokens, pages, slots.get(), nullptr);
+      FillTokens(Source(layer, sequence), 0, int64_t{full} * page_tokens, pages, slots.get(),
+                 nullptr);
       Summarize(shape_.summary, pages, slots.get(), pages_, 0, full, run_.kv_heads(),
                 Of(layer).summaries.get() +
                     int64_t{sequence} * run_.kv_heads() * pages_ * 2 * run_.head_dim(),
@@ -287,12 +343,14 @@ void RecallCache::FillPoolAndSummaries() {
 void RecallCache::Reset(std::span<const LayerIo> last) {
   const methods::PageRegions& regions = shape_.regions;
   const int32_t pages = MostSelectable(-1);
-  for (int layer = shape_.first_layer; layer < run_.input.model.layers; ++layer) {
+  for (int layer = shape_.first_layer; layer < EndLayer(); ++layer) {
     // What the last prompt token selects fills the slots.
     const Layer& of = Of(layer);
     Score(-1, layer, last[static_cast<size_t>(layer)])(nullptr);
-    kernels::TopK(shape_.sets == 1 ? of.pooled.get() : of.scores.get(), sets(), pages, shape_.slots,
-                  of.slot_unit.get(), of.top_k_workspace.get(), nullptr);
+    if (shape_.slots > 0) {
+      kernels::TopK(shape_.sets == 1 ? of.pooled.get() : of.scores.get(), sets(), pages,
+                    shape_.slots, of.slot_unit.get(), of.top_k_workspace.get(), nullptr);
+    }
     Check(cudaMemsetAsync(of.missed.get(), 0, static_cast<size_t>(of.missed.bytes()), nullptr),
           "cudaMemsetAsync");
     std::vector<int32_t> units = Downloaded(of.slot_unit.get(), of.slot_unit.size());
@@ -310,7 +368,7 @@ void RecallCache::Reset(std::span<const LayerIo> last) {
             "cudaMemcpy");
     }
     for (int sequence = 0; sequence < run_.batch(); ++sequence) {
-      const SequenceKv source = run_.Source(layer);
+      const SequenceKv source = Source(layer, sequence);
       const int64_t context = run_.Context(-1, sequence);
       const int32_t* ring = ring_slots_.get() + int64_t{sequence} * pages_;
       FillTokens(source, 0, regions.sink_pages * regions.page_tokens, Cache(layer), ring, nullptr);
@@ -340,8 +398,8 @@ int32_t RecallCache::PromptPages() const {
 
 PromptKv RecallCache::PromptAt(int layer) {
   if (!prompt_) {
-    prompt_.emplace(run_, shape_.first_layer, run_.input.model.layers,
-                    static_cast<int32_t>(shape_.regions.page_tokens));
+    prompt_.emplace(run_, shape_.first_layer, EndLayer(),
+                    static_cast<int32_t>(shape_.regions.page_tokens), shape_.hnd_cache);
     std::vector<int32_t> slots;
     for (int sequence = 0; sequence < run_.batch(); ++sequence) {
       for (int32_t page = 0; page < PromptPages(); ++page) {
@@ -349,7 +407,7 @@ PromptKv RecallCache::PromptAt(int layer) {
       }
     }
     prompt_slots_ = Uploaded(slots);
-    if (shape_.hnd_pool) {
+    if (Transposes()) {
       prompt_transposed_ = Buffer<__nv_bfloat16>(prompt_slots_.size() * PageBytes() /
                                                  static_cast<Bytes>(sizeof(__nv_bfloat16)));
     }
@@ -378,7 +436,7 @@ OpWork RecallCache::OffloadPrompt(int layer, int64_t first, int64_t count) {
       const auto sequence = static_cast<int>(i / PromptPages());
       const auto page = static_cast<int32_t>(i % PromptPages());
       const std::byte* from =
-          shape_.hnd_pool
+          Transposes()
               ? reinterpret_cast<const std::byte*>(prompt_transposed_.get()) + i * PageBytes()
               : prompt + (int64_t{sequence} * prompt_->pages() + page) * PageBytes();
       Check(cudaMemcpyAsync(
@@ -443,15 +501,13 @@ void RecallCache::Clear() {
 void RecallCache::CheckStep(int step, const std::function<bool(uint8_t)>& before,
                             SelectionCheck& check) const {
   const auto sink = static_cast<int32_t>(shape_.regions.sink_pages);
-  for (int layer = shape_.first_layer; layer < run_.input.model.layers; ++layer) {
+  for (int layer = shape_.first_layer; layer < EndLayer(); ++layer) {
     const Layer& of = Of(layer);
     std::vector<int32_t> held = Downloaded(of.slot_unit.get(), of.slot_unit.size());
     std::vector<int32_t> lists = Downloaded(of.missed.get(), of.missed.size());
     const Missed missed = Split(lists.data());
     // A different layer in every step: looking at all of them would take long.
-    if (layer == shape_.first_layer + step % (run_.input.model.layers - shape_.first_layer)) {
-      CheckKeys(layer, held, check);
-    }
+    if (layer == step % run_.input.model.layers) CheckKeys(layer, held, check);
     for (int32_t& unit : held) unit += sink;
     for (int i = 0; i < sets() * shape_.ranked; ++i) missed.unit[i] += sink;
     for (int set = 0; set < sets(); ++set) {
@@ -476,20 +532,32 @@ void RecallCache::CheckKeys(int layer, std::span<const int32_t> slot_unit,
         "cudaMemcpy");
   const PagedKv pages = Cache(layer);
   const auto row_bytes = static_cast<size_t>(run_.head_dim()) * sizeof(__nv_bfloat16);
+  const int source = run_.source_of[static_cast<size_t>(layer)];
+  const auto sink = static_cast<int32_t>(shape_.regions.sink_pages);
+  const auto first = [&](int sequence) {
+    return reinterpret_cast<__nv_bfloat16*>(PoolPage(layer, sequence, -sink));
+  };
   for (int row = 0; row < run_.rows(); ++row) {
     const int sequence = row / run_.kv_heads(), head = row % run_.kv_heads();
     const int set = shape_.sets == 1 ? sequence : row;
-    for (int32_t slot = 0; slot < shape_.slots; ++slot) {
+    for (int32_t slot = 0; slot < sink + shape_.slots; ++slot) {
       const int64_t page =
-          slot_unit[static_cast<size_t>(set * shape_.slots + slot)] + shape_.regions.sink_pages;
+          slot < sink ? slot
+                      : slot_unit[static_cast<size_t>(set * shape_.slots + slot - sink)] + sink;
       bool alike = true;
       for (int64_t token = 0; token < shape_.regions.page_tokens && alike; ++token) {
         const __nv_bfloat16* held =
-            cache.data() +
-            (int64_t{sequence} * SlotsASequence() + shape_.regions.sink_pages + slot) *
-                pages.slot_stride +
+            cache.data() + (int64_t{sequence} * SlotsASequence() + slot) * pages.slot_stride +
             token * pages.token_stride + head * pages.head_stride;
-        const int source = run_.source_of[static_cast<size_t>(layer)];
+        if (shape_.source) {
+          // In an order of its own: at least the pool's.
+          const PagedKv pool = PagesLike(first(sequence), shape_.hnd_pool);
+          const __nv_bfloat16* key = pool.data + page * pool.slot_stride +
+                                     token * pool.token_stride + head * pool.head_stride;
+          alike = std::memcmp(held, key, row_bytes) == 0 &&
+                  std::memcmp(held + pages.kv_stride, key + pool.kv_stride, row_bytes) == 0;
+          continue;
+        }
         const int64_t at = page * shape_.regions.page_tokens + token;
         const int traced = head % run_.trace->kv_heads();
         alike = std::memcmp(held, run_.trace->Key(source, traced, at), row_bytes) == 0 &&

@@ -1,8 +1,10 @@
-// A layer's pages on the GPU (sink, selected, window) above a pool in pinned memory: what ArkVale
-// and FreeKV keep, and the ops that they have in common.
+// A layer's pages on the GPU (sink, selected, window) above a pool in pinned memory: what ArkVale,
+// FreeKV and PRKV keep, and the ops that they have in common.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/executor/cache_binder.h"
@@ -11,8 +13,12 @@
 #include "kernels/movement.h"
 #include "kernels/selection.h"
 #include "models/methods/common/page_cache.h"
+#include "models/methods/common/ranking.h"
 
 namespace stallcast::kernels {
+
+/// The kernel that pools as a policy does.
+Pooling PoolingOf(methods::Pooling pooling);
 
 struct RecallShape {
   methods::PageRegions regions;
@@ -21,8 +27,14 @@ struct RecallShape {
   int32_t sets = 1;    ///< page sets a sequence: 1 or the KV heads
   SummaryKind summary = SummaryKind::kMinMax;
   Pooling pooling = Pooling::kRawMean;
-  bool hnd_pool = false;  ///< pool pages [kv_head][2][token][d], else as on the GPU
-  int first_layer = 0;    ///< layers below are dense and not kept here
+  bool hnd_pool = false;   ///< pool pages [kv_head][2][token][d], else NHD
+  bool hnd_cache = false;  ///< the GPU's pages likewise
+  int first_layer = 0;     ///< layers below are not kept here
+  int end_layer = 0;       ///< nor those from here on; 0: the model's last is
+  /// Where the pool begins: PoolBytes() of pinned memory. Null: the run's.
+  std::byte* pool = nullptr;
+  /// A layer's keys and values of a sequence, in the order of its pages. Empty: the trace's.
+  std::function<SequenceKv(int layer, int sequence)> source = {};
 };
 
 /// Of a sequence the GPU has `sink` slots, then those for selected pages, then a ring for the
@@ -39,7 +51,8 @@ class RecallCache {
   // Ops. Score, TopK and AssignSlots of a layer follow one another on one stream.
   OpWork Score(int step, int layer, const LayerIo& io) const;
   OpWork TopK(int step, int layer) const;
-  OpWork AssignSlots(int step, int layer) const;
+  /// Only rows whose entry of `enabled` is set (null: all) miss anything and change their slots.
+  OpWork AssignSlots(int step, int layer, const int32_t* enabled = nullptr) const;
   /// Summaries of the page that each sequence has filled last before `step`.
   OpWork SummarizeFilled(int step, int layer) const;
   /// That page, head by head, to the staging buffer of the offload stream.
@@ -56,6 +69,17 @@ class RecallCache {
   Missed OnHost(int layer) const;
   OpWork FetchMissed(int layer) const;
 
+  /// Missed pieces that rows have on the host's list, in its order.
+  struct Piece {
+    int row;
+    int32_t unit, slot;
+  };
+  std::vector<Piece> MissedPieces(int layer, std::span<const int> rows) const;
+  /// A host thread gathers pieces from the pool to `to`, head by head.
+  void Gather(int layer, std::span<const Piece> pieces, void* to, int threads) const;
+  /// A piece on the host, head by head in HND pools only.
+  std::byte* PoolPiece(int layer, const Piece& piece) const;
+
   /// The pool's page of a unit of a sequence, and the slot of the cache that it goes to.
   std::byte* PoolPage(int layer, int sequence, int32_t unit) const;
   std::byte* CachePage(int layer, int sequence, int32_t slot) const;
@@ -63,10 +87,18 @@ class RecallCache {
   CacheSlots Places() const;
   const __nv_bfloat16* Pool(int layer) const;
   Bytes PageBytes() const;  ///< all heads
+  static Bytes PoolBytes(const DecodeRun& run, const methods::PageRegions& regions, int layers);
+  int32_t pages() const { return pages_; }  ///< of a sequence in the pool
+  __nv_bfloat16* Summaries(int layer) const { return Of(layer).summaries.get(); }  ///< [row][page]
+  int32_t* Selected(int layer) const { return Of(layer).ids.get(); }         ///< [set][ranked]
+  int32_t* SlotUnits(int layer) const { return Of(layer).slot_unit.get(); }  ///< [set][slots]
+  PagedKv PagesLike(__nv_bfloat16* data, bool hnd) const;
   Bytes PieceBytes() const { return PageBytes() / run_.kv_heads(); }
   int32_t sets() const { return run_.batch() * shape_.sets; }
   const RecallShape& shape() const { return shape_; }
 
+  /// Anew what the pool and the index had before the first step.
+  void FillPoolAndSummaries();
   void Reset(std::span<const LayerIo> last);
 
   // Prefill: the prompt, and its ops: its full pages are summarized and go to the pool, transposed
@@ -103,7 +135,11 @@ class RecallCache {
   OpWork TransposePrompt(int layer);
   OpWork OffloadPrompt(int layer, int64_t first, int64_t count);
   OpWork KeepPrompt(int layer);
-  void FillPoolAndSummaries();
+  bool Transposes() const { return shape_.hnd_pool && !shape_.hnd_cache; }
+  int EndLayer() const { return shape_.end_layer > 0 ? shape_.end_layer : run_.input.model.layers; }
+  SequenceKv Source(int layer, int sequence) const {
+    return shape_.source ? shape_.source(layer, sequence) : run_.Source(layer);
+  }
   void CheckKeys(int layer, std::span<const int32_t> slot_unit, SelectionCheck& check) const;
 
   const DecodeRun& run_;

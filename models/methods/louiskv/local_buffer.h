@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <vector>
 
 #include "models/methods/louiskv/params.h"
 
@@ -60,5 +62,25 @@ class LocalBuffer {
   int64_t tokens_ = 0;
   bool cut_ = false;
 };
+
+/// What a step's token does to the local buffer.
+struct LocalStep {
+  int64_t leaving = 0;  ///< tokens of the segment that leaves, else 0
+  int64_t tokens = 0;   ///< in the buffer at the step's attention
+};
+/// Of the `steps` steps after a prompt; `boundary` says of a step whether its queries have drifted.
+inline std::vector<LocalStep> LocalSteps(const LouisKvParams& params, int64_t prompt, int steps,
+                                         const std::function<bool(int)>& boundary) {
+  LocalBuffer buffer(params, prompt);
+  std::vector<LocalStep> local;
+  for (int step = 0; step < steps; ++step) {
+    const bool begins =
+        params.units == LouisKvParams::Units::kPages ? step % params.cluster == 0 : boundary(step);
+    const bool sink = prompt + step < params.sink;
+    const int64_t leaving = sink ? 0 : buffer.Append(begins);
+    local.push_back({leaving, buffer.tokens()});
+  }
+  return local;
+}
 
 }  // namespace stallcast::methods

@@ -28,7 +28,7 @@ class LouisKvPlan : public PlanWriter {
         offload_(builder_.AddStream("offload", plan.host)),
         recall_(builder_.AddStream("recall", plan.host)),
         index_(builder_.AddStream("index", plan.host)),
-        centroids_(static_cast<size_t>(model_.layers), OpId::kNone),
+        offloaded_(static_cast<size_t>(model_.layers), OpId::kNone),
         units_(static_cast<size_t>(model_.layers),
                std::vector<int64_t>(static_cast<size_t>(plan.input.batch), parts_.clusters)) {
     if (params.trigger == LouisKvParams::Trigger::kBoundary ||
@@ -71,6 +71,14 @@ class LouisKvPlan : public PlanWriter {
     Offload(layer, plan_.input.batch, parts_.clustered, appended);
   }
 
+  void AfterPrefillAttention(int layer) override {
+    if (layer < params_.dense_layers || parts_.clustered == 0) return;
+    // Sink and local buffer go to their places.
+    builder_.At(layer, Role::kSelection);
+    builder_.Run(plan_.compute,
+                 plan::Layout{2 * plan_.kv_rows() * (parts_.sink + parts_.local), RowBytes()});
+  }
+
   void EndPrefill() override {
     builder_.SyncStream(plan_.host, index_);
     builder_.SyncStream(plan_.host, offload_);
@@ -85,16 +93,12 @@ class LouisKvPlan : public PlanWriter {
 
   // Which segments leave in each step of the log follows from where its segments begin.
   void FindLeaving() {
-    leaving_.resize(static_cast<size_t>(model_.layers));
+    local_.resize(static_cast<size_t>(model_.layers));
     for (int layer = static_cast<int>(params_.dense_layers); layer < model_.layers; ++layer) {
-      LocalBuffer buffer(params_, plan_.input.prompt_tokens);
-      for (int step = 0; step < plan_.input.log->steps; ++step) {
-        const bool boundary = (plan_.log.At(step, layer, 0, 0).flags & traces::kTriggered) != 0;
-        const bool begins =
-            params_.units == LouisKvParams::Units::kPages ? step % params_.cluster == 0 : boundary;
-        const bool sink = plan_.input.prompt_tokens + step < params_.sink;
-        leaving_[layer].push_back(sink ? 0 : buffer.Append(begins));
-      }
+      local_[layer] =
+          LocalSteps(params_, plan_.input.prompt_tokens, plan_.input.log->steps, [&](int step) {
+            return (plan_.log.At(step, layer, 0, 0).flags & traces::kTriggered) != 0;
+          });
     }
   }
 
@@ -134,7 +138,7 @@ class LouisKvPlan : public PlanWriter {
     }
     builder_.SetRole(Role::kSync);
     builder_.Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
-                                     tokens * int64_t{sizeof(int32_t)}});
+                                     tokens * int64_t{sizeof(int64_t)}});
     builder_.SyncStream(plan_.host, plan_.compute);
     builder_.SetRole(Role::kRecall);
     builder_.Run(plan_.host, plan::HostGather{Rows(tokens), PieceBytes(),
@@ -151,8 +155,8 @@ class LouisKvPlan : public PlanWriter {
     builder_.At(layer, Role::kSelection);
     builder_.Run(plan_.compute,
                  plan::Score{units, sequences * model_.kv_heads, model_.group(), 1, model_.head_dim,
-                             plan::Score::Pool::kSoftmax},
-                 {centroids_[layer]});
+                             plan::Score::Pool::kNone},
+                 {offloaded_[layer]});
     if (params_.kernel == LouisKvParams::Kernel::kFused) {
       builder_.Run(plan_.compute, plan::SelectUnits{rows, group, units, params_.capacity()});
       return;
@@ -163,7 +167,7 @@ class LouisKvPlan : public PlanWriter {
     const Bytes line = units * int64_t{sizeof(float)};
     builder_.Run(plan_.compute, plan::Layout{rows * group, line});
     builder_.Run(plan_.compute, plan::Layout{rows * group, line});
-    builder_.Run(plan_.compute, plan::TopK{rows, units, units});
+    builder_.Run(plan_.compute, plan::Sort{rows, units});
     for (int pass = 0; pass < 3; ++pass) {
       builder_.Run(plan_.compute, plan::Layout{rows, line});
     }
@@ -179,16 +183,17 @@ class LouisKvPlan : public PlanWriter {
   // host.
   void OffloadSegments(int step, int layer) {
     for (int s = 0; s < plan_.input.batch; ++s) {
-      const int64_t tokens = leaving_[layer][plan_.log.LogStep(step, s)];
+      const int64_t tokens = local_[layer][plan_.log.LogStep(step, s)].leaving;
       if (tokens == 0) continue;
       ++units_[layer][s];
       const OpId appended = builder_.Last(plan_.compute);
       builder_.At(layer, Role::kIndex);
-      centroids_[layer] = builder_.Run(
+      builder_.Run(
           offload_,
           plan::Summarize{model_.kv_heads, static_cast<int32_t>(tokens), 1, model_.head_dim},
           {appended});
       Offload(layer, 1, tokens, appended);
+      offloaded_[layer] = builder_.Last(offload_);
     }
   }
 
@@ -224,8 +229,8 @@ class LouisKvPlan : public PlanWriter {
   LouisKvParams params_;
   PromptParts parts_;
   LaneId offload_, recall_, index_;
-  std::vector<std::vector<int64_t>> leaving_;  // [layer][step of the log]: tokens
-  std::vector<OpId> centroids_;                // by layer: the last centroid made of a segment
+  std::vector<std::vector<LocalStep>> local_;  // [layer][step of the log]
+  std::vector<OpId> offloaded_;                // by layer: the last segment's way to the host
   std::vector<std::vector<int64_t>> units_;    // [layer][sequence]
 };
 

@@ -71,14 +71,15 @@ class ParisKvMethod final : public ConfiguredMethod<ParisKvParams> {
     const int64_t rows = int64_t{batch} * model.layers * model.kv_heads;
     const int64_t token = int64_t{2} * model.head_dim * model.element_bytes;
     const int64_t near = p.sink + p.local + p.update;  // at its longest
-    // A region for what is retrieved, shared by all layers; a selection's scores likewise.
+    // Each layer has room for what it retrieves and its candidates; scores are shared by all.
     const int64_t region = std::max<int64_t>(0, context - p.sink - p.local);
     const int64_t selecting = int64_t{batch} * heads;
+    const int64_t candidates = Candidates(p, region) * int64_t{sizeof(int32_t)};
     const int64_t counts = (int64_t{1} << (model.head_dim / p.subspaces)) * p.subspaces * 4;
     return {.gpu_kv = rows * std::min(context, near) * token,
             .gpu_index = rows * (region * CodeBytes(model.head_dim, p.subspaces) + counts),
-            .gpu_buffers = selecting * (p.topk * token + region +
-                                        2 * Candidates(p, region) * int64_t{sizeof(int32_t)}),
+            .gpu_buffers =
+                selecting * (model.layers * (p.topk * token + candidates) + region + candidates),
             .host = rows * region * token};
   }
   void Check(const llm::Model& model, int64_t context) const override {

@@ -34,12 +34,12 @@ class ParisKvPlan : public PlanWriter {
     for (int layer = 0; layer < model_.layers && tokens > 0; ++layer) {
       const OpId copied = Offload(layer, tokens);
       Encode(layer, tokens);
-      // The rest of the window moves to its start.
+      // The rest of the window moves to its start, as far at a time as it does not overlap itself.
       builder_.SetRole(Role::kLayout);
-      builder_.Run(
-          plan_.compute,
-          plan::Layout{2 * Rows() * std::min(params_.local, before + params_.local), RowBytes()},
-          {copied});
+      for (int64_t moved = 0; moved < params_.local; moved += tokens) {
+        const int64_t some = std::min(tokens, params_.local - moved);
+        builder_.Run(plan_.compute, plan::Layout{2 * Rows() * some, RowBytes()}, {copied});
+      }
     }
     if (AsCoded()) {
       builder_.At(-1, Role::kSync);
@@ -67,14 +67,17 @@ class ParisKvPlan : public PlanWriter {
     builder_.Run(plan_.compute, plan::TopK{SelectionRows(), candidates, chosen});
     builder_.SetRole(Role::kRecall);
     const bool split = params_.pool == ParisKvParams::Pool::kSplit;
-    builder_.Run(plan_.compute, plan::ZeroCopyGather{SelectionRows() * chosen * (split ? 2 : 1),
-                                                     RowBytes() * (split ? 1 : 2),
-                                                     static_cast<int32_t>(params_.fetch_blocks)});
-    const int64_t attended = params_.sink + context - (params_.sink + tokens) + chosen;
+    builder_.Run(plan_.compute,
+                 plan::ZeroCopyGather{SelectionRows() * chosen * (split ? 2 : 1),
+                                      RowBytes() * (split ? 1 : 2),
+                                      static_cast<int32_t>((params_.fetch_blocks + 3) / 4),
+                                      2 * Rows() * tokens * RowBytes()});
+    const int64_t near = context - tokens;
     builder_.SetRole(Role::kAttention);
     builder_.Run(plan_.compute,
-                 plan::DecodeAttention{SelectionRows() * attended, attended, plan_.input.batch,
-                                       heads_, group, model_.head_dim});
+                 plan::DecodeAttention{SelectionRows() * (near + chosen), near + chosen,
+                                       plan_.input.batch, heads_, group, model_.head_dim,
+                                       Rows() * near + SelectionRows() * chosen});
   }
 
   void BeforePrefillAttention(int layer) override {
@@ -85,6 +88,15 @@ class ParisKvPlan : public PlanWriter {
     if (!AsCoded()) return;
     builder_.SetRole(Role::kSync);
     builder_.SyncStream(plan_.host, offload_);
+  }
+
+  void AfterPrefillAttention(int layer) override {
+    // Sink and window go to their places.
+    if (Region(0) == 0) return;
+    builder_.At(layer, Role::kLayout);
+    for (const int64_t tokens : {params_.sink, params_.local}) {
+      if (tokens > 0) builder_.Run(plan_.compute, plan::Layout{2 * Rows() * tokens, RowBytes()});
+    }
   }
 
   void EndPrefill() override { builder_.SyncStream(plan_.host, offload_); }

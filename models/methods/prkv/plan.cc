@@ -40,7 +40,8 @@ class PrkvPlan : public PlanWriter {
       return;
     }
     const auto access = plan_.Access(step, layer);
-    const int64_t pages = params_.regions().SelectableEnd(plan_.Context(step));
+    const int64_t context = plan_.Context(step);
+    const int64_t pages = params_.regions().SelectableEnd(context);
     int64_t restructuring = 0, selecting = 0, dynamic = 0, missed = 0;
     const auto heads = static_cast<size_t>(model_.kv_heads);
     for (size_t i = 0; i < access.cells.size(); ++i) {
@@ -52,7 +53,7 @@ class PrkvPlan : public PlanWriter {
     }
     const int64_t static_pages = std::max<int64_t>(0, params_.budget_pages() - dynamic);
     OpId ready = OpId::kNone;
-    if (restructuring > 0) RestructureFromHost(layer, restructuring, pages, static_pages);
+    if (restructuring > 0) RestructureFromHost(layer, restructuring, context, static_pages);
     if (selecting > 0 && dynamic > 0) {
       Select(layer, selecting, pages - static_pages, dynamic);
       if (selecting > restructuring) {
@@ -83,12 +84,16 @@ class PrkvPlan : public PlanWriter {
     // budget stands for it here.
     const int64_t static_pages = params_.static_pages();
     if (RestructuresPrompt()) {
-      Restructure(layer, plan_.input.batch, pages, static_pages, OpId::kNone);
-      WriteBack(layer, plan_.input.batch, plan_.input.prompt_tokens / params_.page);
+      // The window's full pages are summarised and written with the others.
+      const int64_t full = plan_.input.prompt_tokens / params_.page;
+      Restructure(layer, plan_.input.batch, plan_.input.prompt_tokens, full, static_pages,
+                  OpId::kNone);
+      WriteBack(layer, plan_.input.batch, full);
     }
     // The cache is cut down to the budget by the last prompt token's scores.
     const int64_t dynamic = params_.budget_pages() - static_pages;
     if (dynamic > 0) Select(layer, plan_.input.batch, pages - static_pages, dynamic);
+    filled_.Keep(layer, params_.regions(), params_.budget_pages());
   }
 
   void EndPrefill() override {
@@ -106,18 +111,21 @@ class PrkvPlan : public PlanWriter {
     return params_.has_static_set() && PromptPages() > params_.budget_pages();
   }
 
-  // Chooses the static set from the keys that are there when `ready` is done.
-  void Restructure(int layer, int64_t sequences, int64_t pages, int64_t static_pages, OpId ready) {
+  // Chooses the static set from the keys that are there when `ready` is done, by the queries of the
+  // window, and makes `pages` pages anew.
+  void Restructure(int layer, int64_t sequences, int64_t context, int64_t pages,
+                   int64_t static_pages, OpId ready) {
     const int64_t rows = sequences * model_.kv_heads;
-    const int64_t tokens = pages * params_.page;
+    const int64_t tokens = params_.regions().SelectableEnd(context) * params_.page;
     builder_.At(layer, Role::kSelection);
-    builder_.Run(plan_.compute,
-                 plan::ObservationScore{rows, model_.group(), static_cast<int32_t>(params_.window),
-                                        model_.head_dim, tokens},
-                 {ready});
+    builder_.Run(
+        plan_.compute,
+        plan::ObservationScore{rows, model_.group(), static_cast<int32_t>(context - tokens),
+                               model_.head_dim, tokens},
+        {ready});
     builder_.Run(plan_.compute, plan::TopK{rows, tokens, static_pages * params_.page});
     builder_.SetRole(Role::kLayout);
-    builder_.Run(plan_.compute, plan::Layout{2 * rows * tokens, RowBytes()});
+    builder_.Run(plan_.compute, plan::Layout{2 * rows * pages * params_.page, RowBytes()});
     builder_.SetRole(Role::kIndex);
     builder_.Run(plan_.compute, plan::Summarize{rows * pages, static_cast<int32_t>(params_.page), 2,
                                                 model_.head_dim});
@@ -132,14 +140,15 @@ class PrkvPlan : public PlanWriter {
                      {builder_.Last(plan_.compute)});
   }
 
-  void RestructureFromHost(int layer, int64_t sequences, int64_t pages, int64_t static_pages) {
+  void RestructureFromHost(int layer, int64_t sequences, int64_t context, int64_t static_pages) {
+    const int64_t pages = params_.regions().SelectableEnd(context);
     builder_.At(layer, Role::kIndex);
     const OpId fetched =
         builder_.Run(recall_,
                      Copy{Direction::kHostToDevice, CopyPath::kBulk, 1,
                           sequences * pages * params_.page * model_.KvBytesPerTokenLayer()},
                      {builder_.Last(plan_.compute), written_[layer]});
-    Restructure(layer, sequences, pages, static_pages, fetched);
+    Restructure(layer, sequences, context, pages, static_pages, fetched);
     WriteBack(layer, sequences, pages);
   }
 

@@ -149,13 +149,73 @@ class Unrotate {
   double scaling_ = 1;
 };
 
-// The weights of one layer, of all its heads.
-struct Mlp {
-  std::vector<float> w1, b1, w2, b2;       // [head][hidden][2 dim], [head][hidden] twice, [head]
-  std::vector<float> pre_norm, post_norm;  // [dim]
-};
+void Normalise(const float* in, const std::vector<float>& weight, float* out) {
+  const auto dim = static_cast<int64_t>(weight.size());
+  float squares = 0;
+  for (int64_t i = 0; i < dim; ++i) squares += in[i] * in[i];
+  const float factor = 1 / std::sqrt(squares / static_cast<float>(dim) + kNormEpsilon);
+  for (int64_t i = 0; i < dim; ++i) {
+    out[i] = RoundToBf16(in[i] * factor * weight[static_cast<size_t>(i)]);
+  }
+}
 
-Mlp ReadMlp(const WgKvParams& params, int layer, int64_t heads, int64_t dim) {
+Admission Learned(const LayerTensors& tensors, const WgKvParams& params) {
+  const int64_t dim = tensors.head_dim(), inputs = 2 * dim, hidden = params.expand * dim;
+  const int64_t tokens = tensors.prompt_tokens() + tensors.steps();
+  const int64_t panels = (hidden + kPanel - 1) / kPanel;
+  const GateWeights mlp = ReadGate(params, tensors.layer(), tensors.kv_heads(), dim);
+  // sigmoid(x) >= threshold, without the sigmoid.
+  const double least = std::log(params.threshold / (1 - params.threshold));
+  Admission admitted(static_cast<size_t>(tensors.kv_heads()),
+                     std::vector<uint8_t>(static_cast<size_t>(tokens)));
+  tbb::parallel_for(0, tensors.kv_heads(), [&](int head) {
+    std::vector<float> packed(static_cast<size_t>(panels * kPanel * inputs));
+    for (int64_t p = 0; p < panels; ++p) {
+      PackPanel(mlp.w1.data() + (head * hidden + p * kPanel) * inputs,
+                std::min(kPanel, hidden - p * kPanel), inputs, packed.data() + p * kPanel * inputs);
+    }
+    tbb::parallel_for(int64_t{0}, (tokens + kRowBlock - 1) / kRowBlock, [&](int64_t block) {
+      const int64_t begin = block * kRowBlock, count = std::min(kRowBlock, tokens - begin);
+      std::vector<float> keys(static_cast<size_t>(count * dim)), before(keys.size());
+      std::vector<float> rows(static_cast<size_t>(count * inputs));
+      std::vector<float> dots(static_cast<size_t>(kRowBlock * panels * kPanel));
+      tensors.ReadKeys(head, begin, count, keys.data());
+      ReadKeysBeforeRope(tensors, head, begin, count, before.data());
+      for (int64_t r = 0; r < count; ++r) {
+        Normalise(before.data() + r * dim, mlp.pre_norm, rows.data() + r * inputs);
+        Normalise(keys.data() + r * dim, mlp.post_norm, rows.data() + r * inputs + dim);
+      }
+      for (int64_t p = 0; p < panels; ++p) {
+        PanelDots(rows.data(), count, inputs, packed.data() + p * kPanel * inputs,
+                  std::min(kPanel, hidden - p * kPanel), dots.data() + p * kPanel, panels * kPanel);
+      }
+      for (int64_t r = 0; r < count; ++r) {
+        double score = mlp.b2[static_cast<size_t>(head)];
+        for (int64_t j = 0; j < hidden; ++j) {
+          const auto at = static_cast<size_t>(head * hidden + j);
+          const double x = dots[static_cast<size_t>(r * panels * kPanel + j)] + mlp.b1[at];
+          score += 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2)) * mlp.w2[at];
+        }
+        admitted[head][begin + r] = score >= least ? 1 : 0;
+      }
+    });
+  });
+  return admitted;
+}
+
+}  // namespace
+
+void ReadKeysBeforeRope(const LayerTensors& tensors, int head, int64_t token, int64_t count,
+                        float* out) {
+  const Unrotate unrotate(tensors);
+  const int64_t dim = tensors.head_dim();
+  std::vector<float> keys(static_cast<size_t>(count * dim));
+  tensors.ReadKeys(head, token, count, keys.data());
+  for (int64_t i = 0; i < count; ++i) unrotate(token + i, keys.data() + i * dim, out + i * dim);
+  for (int64_t i = 0; i < count * dim; ++i) out[i] = RoundToBf16(out[i]);
+}
+
+GateWeights ReadGate(const WgKvParams& params, int layer, int64_t heads, int64_t dim) {
   const llm::SafeTensors file(params.gate_file);
   const int64_t hidden = params.expand * dim;
   const std::string in_layer = fmt::format("layers.{}.", layer);
@@ -190,63 +250,6 @@ Mlp ReadMlp(const WgKvParams& params, int layer, int64_t heads, int64_t dim) {
           .pre_norm = read("pre_key_norm.weight", {dim}, true),
           .post_norm = read("post_key_norm.weight", {dim}, true)};
 }
-
-void Normalise(const float* in, const std::vector<float>& weight, float* out) {
-  const auto dim = static_cast<int64_t>(weight.size());
-  float squares = 0;
-  for (int64_t i = 0; i < dim; ++i) squares += in[i] * in[i];
-  const float factor = 1 / std::sqrt(squares / static_cast<float>(dim) + kNormEpsilon);
-  for (int64_t i = 0; i < dim; ++i) {
-    out[i] = RoundToBf16(in[i] * factor * weight[static_cast<size_t>(i)]);
-  }
-}
-
-Admission Learned(const LayerTensors& tensors, const WgKvParams& params) {
-  const int64_t dim = tensors.head_dim(), inputs = 2 * dim, hidden = params.expand * dim;
-  const int64_t tokens = tensors.prompt_tokens() + tensors.steps();
-  const int64_t panels = (hidden + kPanel - 1) / kPanel;
-  const Mlp mlp = ReadMlp(params, tensors.layer(), tensors.kv_heads(), dim);
-  const Unrotate unrotate(tensors);
-  // sigmoid(x) >= threshold, without the sigmoid.
-  const double least = std::log(params.threshold / (1 - params.threshold));
-  Admission admitted(static_cast<size_t>(tensors.kv_heads()),
-                     std::vector<uint8_t>(static_cast<size_t>(tokens)));
-  tbb::parallel_for(0, tensors.kv_heads(), [&](int head) {
-    std::vector<float> packed(static_cast<size_t>(panels * kPanel * inputs));
-    for (int64_t p = 0; p < panels; ++p) {
-      PackPanel(mlp.w1.data() + (head * hidden + p * kPanel) * inputs,
-                std::min(kPanel, hidden - p * kPanel), inputs, packed.data() + p * kPanel * inputs);
-    }
-    tbb::parallel_for(int64_t{0}, (tokens + kRowBlock - 1) / kRowBlock, [&](int64_t block) {
-      const int64_t begin = block * kRowBlock, count = std::min(kRowBlock, tokens - begin);
-      std::vector<float> keys(static_cast<size_t>(count * dim)), pre(static_cast<size_t>(dim));
-      std::vector<float> rows(static_cast<size_t>(count * inputs));
-      std::vector<float> dots(static_cast<size_t>(kRowBlock * panels * kPanel));
-      tensors.ReadKeys(head, begin, count, keys.data());
-      for (int64_t r = 0; r < count; ++r) {
-        unrotate(begin + r, keys.data() + r * dim, pre.data());
-        Normalise(pre.data(), mlp.pre_norm, rows.data() + r * inputs);
-        Normalise(keys.data() + r * dim, mlp.post_norm, rows.data() + r * inputs + dim);
-      }
-      for (int64_t p = 0; p < panels; ++p) {
-        PanelDots(rows.data(), count, inputs, packed.data() + p * kPanel * inputs,
-                  std::min(kPanel, hidden - p * kPanel), dots.data() + p * kPanel, panels * kPanel);
-      }
-      for (int64_t r = 0; r < count; ++r) {
-        double score = mlp.b2[static_cast<size_t>(head)];
-        for (int64_t j = 0; j < hidden; ++j) {
-          const auto at = static_cast<size_t>(head * hidden + j);
-          const double x = dots[static_cast<size_t>(r * panels * kPanel + j)] + mlp.b1[at];
-          score += 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2)) * mlp.w2[at];
-        }
-        admitted[head][begin + r] = score >= least ? 1 : 0;
-      }
-    });
-  });
-  return admitted;
-}
-
-}  // namespace
 
 Admission Admit(const LayerTensors& tensors, const WgKvParams& params) {
   switch (params.gate) {

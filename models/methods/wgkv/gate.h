@@ -23,4 +23,18 @@ using Admission = std::vector<std::vector<uint8_t>>;
 /// file without the layer's weights, or of another shape: usage Error.
 Admission Admit(const LayerTensors& tensors, const WgKvParams& params);
 
+/// Keys of `count` tokens from `token` on as they were before RoPE, rounded to bf16 as a projection
+/// gives them: `out` is [token][dim]. A trace that does not say how it encoded positions: Error.
+void ReadKeysBeforeRope(const LayerTensors& tensors, int head, int64_t token, int64_t count,
+                        float* out);
+
+/// The MLPs of a layer's gates, bf16 values: w1 [head][hidden][2 dim], b1 and w2 [head][hidden], b2
+/// [head], and the weights of the norms, [dim].
+struct GateWeights {
+  std::vector<float> w1, b1, w2, b2, pre_norm, post_norm;
+};
+/// Of a layer of the trace from params.gate_file, for `heads` KV heads of `dim`. Errors: see
+/// Admit().
+GateWeights ReadGate(const WgKvParams& params, int layer, int64_t heads, int64_t dim);
+
 }  // namespace stallcast::methods

@@ -48,6 +48,7 @@ class WgKvPlan : public PlanWriter {
     Sync(kPromotionSyncs);
     const int64_t rows = plan_.kv_rows() * model_.layers;
     builder_.Run(plan_.compute, plan::Admit{rows, rows, promoted, model_.head_dim});
+    if (Selects()) Summarize(rows);  // each row's last whole page
   }
 
   void Attention(int step, int layer) override {
@@ -69,6 +70,9 @@ class WgKvPlan : public PlanWriter {
                    plan::Score{pages, plan_.kv_rows(), model_.group(), 2, model_.head_dim});
       builder_.Run(plan_.compute,
                    plan::TopK{plan_.kv_rows(), pages, std::min(pages, SelectedPages())});
+      // The table of what is attended.
+      const int64_t entries = params_.window / params_.page + std::min(pages, SelectedPages());
+      builder_.Run(plan_.compute, plan::Layout{plan_.kv_rows(), entries * Bytes{sizeof(int32_t)}});
     }
     plan_.Attend(layer, attended, longest);
   }
@@ -80,11 +84,16 @@ class WgKvPlan : public PlanWriter {
     Sync(model_.kv_heads + kIndexSyncs);
     builder_.Run(plan_.compute, plan::Admit{plan_.kv_rows(), tokens * model_.kv_heads,
                                             Vertical(layer), model_.head_dim});
-    if (!Selects()) return;
-    builder_.SetRole(Role::kIndex);
+    if (Selects()) Summarize(Vertical(layer) / params_.page);
+  }
+
+  void AfterPrefillAttention(int layer) override {
+    // The window goes to its ring.
+    const int64_t tokens = std::min(plan_.input.prompt_tokens, params_.window);
+    builder_.At(layer, Role::kLayout);
     builder_.Run(plan_.compute,
-                 plan::Summarize{Vertical(layer) / params_.page, static_cast<int32_t>(params_.page),
-                                 /*vectors=*/2, model_.head_dim});
+                 plan::Layout{plan_.kv_rows(),
+                              tokens * 2 * int64_t{model_.head_dim} * model_.element_bytes});
   }
 
   plan::Work PrefillAttention(int layer, const plan::PrefillAttention& dense) override {
@@ -136,6 +145,12 @@ class WgKvPlan : public PlanWriter {
     int64_t tokens = 0;
     ForEachHead(0, layer, [&](int, int, const AccessCell& cell) { tokens += Global(cell, 0, -1); });
     return tokens;
+  }
+
+  void Summarize(int64_t pages) {
+    builder_.SetRole(Role::kIndex);
+    builder_.Run(plan_.compute, plan::Summarize{pages, static_cast<int32_t>(params_.page),
+                                                /*vectors=*/2, model_.head_dim});
   }
 
   void RunGate(int layer, int64_t tokens) {

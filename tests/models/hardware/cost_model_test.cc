@@ -224,6 +224,28 @@ TEST_F(CostModelTest, ZeroCopyIsProportionalToBlocksUntilTheLink) {
   EXPECT_FALSE(cost(1'000, 1'000, 100).extrapolated);  // 16 blocks have bytes to read
 }
 
+TEST_F(CostModelTest, ScatteredPiecesAreLimitedByTheirNumber) {
+  Profile profile = RoundProfile();
+  profile.zero_copy_scattered = Curve({1e6, 100e6}, {40e6, 10e6});
+  const CostModel model(profile);
+  const auto rate = [&](Bytes piece, Bytes pool) {
+    return model
+        .Cost(plan::ZeroCopyGather{
+            .pieces = 100'000, .piece_bytes = piece, .blocks = 8, .scattered_over = pool})
+        .rate;
+  };
+  EXPECT_DOUBLE_EQ(rate(1'000, 0), 8e9);  // near each other: as without a limit
+  EXPECT_DOUBLE_EQ(rate(100, 1'000'000), 40e6 * 100);
+  EXPECT_NEAR(rate(100, 10'000'000), 20e6 * 100, 1);
+  EXPECT_DOUBLE_EQ(rate(1'000, 1'000'000), 8e9);  // the table is the tighter one
+  EXPECT_DOUBLE_EQ(rate(100, 1'000'000'000), 10e6 * 100);
+  EXPECT_TRUE(
+      model
+          .Cost(plan::ZeroCopyGather{
+              .pieces = 1, .piece_bytes = 1'000, .blocks = 8, .scattered_over = 1'000'000'000})
+          .extrapolated);
+}
+
 TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
   const OpCost cost =
       model_.Cost(plan::ZeroCopyGather{.pieces = 5'000, .piece_bytes = 1'000, .blocks = 64});
@@ -291,7 +313,8 @@ TEST(FactorAtTest, ATimedShapeCostsWhatWasTimedAndAFarOneWhatTheLawSays) {
                                            {.shape = {256, 8, 1, 1}, .factor = 0.5}};
   EXPECT_EQ(FactorAt({64, 8, 1, 1}, points), 1.5);
   EXPECT_EQ(FactorAt({256, 8, 1, 1}, points), 0.5);
-  EXPECT_NEAR(FactorAt({64e12, 8, 1, 1}, points), 1, 1e-4);
+  EXPECT_NEAR(FactorAt({64e-12, 8, 1, 1}, points), 1, 1e-4);
+  EXPECT_EQ(FactorAt({64e12, 8, 1, 1}, points), 0.5);  // beyond all, the last one's
   EXPECT_EQ(FactorAt({64, 8, 1, 1}, {}), 1);
 }
 
@@ -300,12 +323,12 @@ TEST(FactorAtTest, OnePointsFactorFadesWithTheFourthPowerOfTheDistance) {
   const std::vector<KernelPoint> points = {{.shape = {1, 1, 1, 1}, .factor = 2}};
   for (const double octaves : {0.5, 1.0, 2.0, 3.0}) {
     const double weight = std::pow(octaves, -4);
-    EXPECT_NEAR(FactorAt({1, std::exp2(octaves), 1, 1}, points),
+    EXPECT_NEAR(FactorAt({1, std::exp2(-octaves), 1, 1}, points),
                 std::pow(2, weight / (weight + 1.0 / 16)), 1e-12);
   }
   // Distance is Euclidean: 3 and 4 half octaves are 2.5.
-  EXPECT_NEAR(FactorAt({std::exp2(1.5), 1, std::exp2(-2), 1}, points),
-              FactorAt({std::exp2(2.5), 1, 1, 1}, points), 1e-12);
+  EXPECT_NEAR(FactorAt({std::exp2(-1.5), 1, std::exp2(-2), 1}, points),
+              FactorAt({std::exp2(-2.5), 1, 1, 1}, points), 1e-12);
 }
 
 TEST(FactorAtTest, BetweenNeighboursItLiesBetweenTheirFactors) {

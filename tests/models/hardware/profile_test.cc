@@ -120,10 +120,10 @@ TEST_F(ProfileTest, SavedProfilesReadBackTheSame) {
     for (const ProfileField& field : ProfileFields()) {
       EXPECT_EQ(after.*field.member, before.*field.member) << field.path;
     }
-    const auto curves = Curves(before), read = Curves(after);
+    const auto curves = Curves(before), same = Curves(after);
     for (size_t i = 0; i < curves.size(); ++i) {
-      EXPECT_EQ(read[i]->x(), curves[i]->x());
-      EXPECT_EQ(read[i]->y(), curves[i]->y());
+      EXPECT_EQ(same[i]->x(), curves[i]->x());
+      EXPECT_EQ(same[i]->y(), curves[i]->y());
     }
     EXPECT_EQ(after.zero_copy.piece_bytes(), before.zero_copy.piece_bytes());
     EXPECT_EQ(after.zero_copy.blocks(), before.zero_copy.blocks());

@@ -117,8 +117,9 @@ TEST(Footprint, ParisKvKeepsItsRegionsAndAHundredAndTwelveBytesATokenAndHead) {
   const int64_t region = kContext - 128 - 512;
   EXPECT_EQ(bytes.gpu_kv, 32 * (128 + 512 + 512) * kTokenLayer);
   EXPECT_EQ(bytes.gpu_index, int64_t{32} * 8 * (region * 112 + 16 * 256 * 4));
-  // What one layer retrieves, a score a token, and ids and estimates of a tenth of the tokens.
-  EXPECT_EQ(bytes.gpu_buffers, 8 * (100 * 512 + region + 2 * 3'213 * 4));
+  // What each layer retrieves and the ids of a tenth of the tokens; a score a token and the
+  // estimates of that tenth.
+  EXPECT_EQ(bytes.gpu_buffers, 8 * (32 * (100 * 512 + 3'213 * 4) + region + 3'213 * 4));
   EXPECT_EQ(bytes.host, 32 * region * kTokenLayer);
 }
 

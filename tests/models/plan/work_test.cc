@@ -92,6 +92,10 @@ std::vector<Case> Cases() {
       {TopK{.rows = 8, .candidates = 1'024, .k = 32},
        {.device_read = 32'768, .device_written = 1'024, .flops = 8'192, .serial_items = 1'024},
        33'792},
+      // Scores and ids, in and out.
+      {Sort{.rows = 8, .candidates = 1'024},
+       {.device_read = 65'536, .device_written = 65'536},
+       131'072},
       {AssignSlots{.rows = 8, .k = 32, .slots = 64},
        {.device_read = 3'072, .device_written = 4'096, .serial_items = 96},
        7'168},
