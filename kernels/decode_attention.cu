@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cuda/atomic>
 #include <string>
 
 #include "kernels/cuda_error.h"
 #include "kernels/decode_attention.h"
+#include "kernels/device/divide.cuh"
 #include "kernels/device/tensor_core.cuh"
 #include "traces/common/error.h"
 
@@ -22,11 +24,49 @@ constexpr unsigned kFullWarp = 0xffffffff;
 constexpr int kStepTokens = 16;
 /// Many warps with short rings: a warp is bound by its instructions' latency before the memory is.
 constexpr int kStages = 2;
-constexpr int kManyWarps = 12;  ///< 192 KiB of rings at head_dim 128, 96 KiB at 64
+constexpr int kManyWarps = 10;  ///< 160 KiB of rings at head_dim 128, 80 KiB at 64
 constexpr int kFewWarps = 5;  ///< 80 KiB: where a CTA gets less (two on A100, one on GeForce cards)
 /// Rows that may be split have an arrival counter each; more rows fill any machine unsplit.
 constexpr int kCounters = 4096;
 constexpr int kMaxWaves = 4;
+constexpr int kMergeBatch = 16;  ///< splits of a row: as many as there are for 8 rows
+
+/// What some of a row's tokens come to for four channels of a head.
+struct alignas(16) Part {
+  float4 output{};            ///< sum of weight * value
+  float maximum = -INFINITY;  ///< of the scores, in base 2
+  float sum = 0;              ///< of weight = 2^(score - maximum)
+
+  template <int kCount>
+  __device__ void Add(const Part (&others)[kCount]) {
+    const float old = maximum;
+    for (const Part& other : others) maximum = fmaxf(maximum, other.maximum);
+    const float base = maximum == -INFINITY ? 0 : maximum;  // no tokens yet
+    Scale(Exp2(old - base));
+    for (const Part& other : others) {
+      const float weight = Exp2(other.maximum - base);
+      sum += weight * other.sum;
+      output.x += weight * other.output.x;
+      output.y += weight * other.output.y;
+      output.z += weight * other.output.z;
+      output.w += weight * other.output.w;
+    }
+  }
+
+  __device__ void Scale(float factor) {
+    sum *= factor;
+    output.x *= factor;
+    output.y *= factor;
+    output.z *= factor;
+    output.w *= factor;
+  }
+
+  __device__ void StoreAverage(__nv_bfloat16* to) {
+    Scale(1 / sum);
+    const uint2 packed = {PackBf16(output.x, output.y), PackBf16(output.z, output.w)};
+    *reinterpret_cast<uint2*>(to) = packed;
+  }
+};
 
 struct Params {
   const __nv_bfloat16* query;
@@ -34,12 +74,12 @@ struct Params {
   PageTable pages;
   __nv_bfloat16* output;
   unsigned* arrived;  ///< [row], zero between launches
-  float* partial;     ///< [row][split][group][head_dim]
-  float* maximum;     ///< [row][split][group], of scores in base 2
-  float* sum;         ///< [row][split][group]
-  int32_t rows_a_head;
+  Part* parts;        ///< [row][split][group][head_dim / 4]
+  int32_t share;      ///< tokens a split, whole steps
   int32_t group;
   float scale;  ///< with log2(e), for Exp2
+  Divider by_page, by_share;
+  Divider by_head, by_sequence;  ///< row -> KV head of all sequences' -> sequence
 };
 
 /// Two floats to bf16, then the warp's 8 x 8 matrix of them transposed.
@@ -47,31 +87,6 @@ __device__ uint32_t PackTransposed(float low, float high) {
   uint32_t result;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(PackBf16(low, high)));
   return result;
-}
-
-__device__ void Store4(__nv_bfloat16* to, float4 value, float factor) {
-  const __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(value.x * factor, value.y * factor),
-                                   __floats2bfloat162_rn(value.z * factor, value.w * factor)};
-  *reinterpret_cast<uint2*>(to) = reinterpret_cast<const uint2&>(pairs);
-}
-
-__device__ void AddScaled(float4& to, float factor, float4 value) {
-  to.x += factor * value.x;
-  to.y += factor * value.y;
-  to.z += factor * value.z;
-  to.w += factor * value.w;
-}
-
-__device__ float WarpMax(float value) {
-  for (int lanes = 16; lanes > 0; lanes /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, lanes));
-  }
-  return value;
-}
-
-__device__ float WarpSum(float value) {
-  for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kFullWarp, value, lanes);
-  return value;
 }
 
 /// Shared memory of a warp: a ring of steps, each 16 keys and then 16 values. The 16-byte pieces of
@@ -97,16 +112,17 @@ struct Spot {
 /// slot 0, not to be read.
 class PageCursor {
  public:
-  __device__ PageCursor(const int32_t* table, int page_tokens, int token, int stride, int end)
+  __device__ PageCursor(const int32_t* table, const PagedKv& cache, const Divider& by_page,
+                        int token, int stride, int end)
       : table_(table),
-        page_tokens_(page_tokens),
+        page_tokens_(cache.page_tokens),
         stride_(stride),
         end_(end),
         token_(token),
-        page_(token / page_tokens),
-        place_(token % page_tokens),
-        stride_pages_(stride / page_tokens),
-        stride_places_(stride % page_tokens) {}
+        page_(by_page.Quotient(token)),
+        place_(by_page.Remainder(token, page_)),
+        stride_pages_(by_page.Quotient(stride)),
+        stride_places_(by_page.Remainder(stride, stride_pages_)) {}
 
   __device__ Spot Next() {
     const Spot spot{token_ < end_ ? table_[page_] : 0, place_};
@@ -206,89 +222,69 @@ struct WarpState {
   }
 };
 
-/// Merges the partial results of a row's splits, a warp a head.
-template <int kHeadDim, int kWarps>
-__device__ void MergeSplits(const Params& p, int64_t row, int splits, int used) {
-  const int lane = threadIdx.x % 32;
-  const int64_t first = row * splits * p.group;
-  const bool has_piece = lane < kHeadDim / 4;
-  for (int head = threadIdx.x / 32; head < p.group; head += kWarps) {
-    float maximum = -INFINITY;
-    for (int split = lane; split < used; split += 32) {
-      maximum = fmaxf(maximum, __ldcg(p.maximum + first + int64_t{split} * p.group + head));
+/// Merges parts get(0) to get(count - 1), the loads of kBatch of them in flight together.
+template <int kBatch, class Get>
+__device__ Part Merged(int count, const Get& get) {
+  Part merged;
+  for (int first = 0; first < count; first += kBatch) {
+    Part some[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (first + i < count) some[i] = get(first + i);
     }
-    maximum = WarpMax(maximum);
-    float sum = 0;
-    float4 total{};
-    for (int begin = 0; begin < used; begin += 32) {
-      float weight = 0;
-      if (begin + lane < used) {
-        const int64_t at = first + int64_t{begin + lane} * p.group + head;
-        weight = Exp2(__ldcg(p.maximum + at) - maximum);
-        sum += weight * __ldcg(p.sum + at);
-      }
-      const int count = min(32, used - begin);
-#pragma unroll 8
-      for (int i = 0; i < count; ++i) {
-        const float factor = __shfl_sync(kFullWarp, weight, i);
-        const int64_t at = (first + int64_t{begin + i} * p.group + head) * kHeadDim + lane * 4;
-        if (has_piece) {
-          AddScaled(total, factor, __ldcg(reinterpret_cast<const float4*>(p.partial + at)));
-        }
-      }
-    }
-    sum = WarpSum(sum);
-    if (has_piece) {
-      Store4(p.output + (row * p.group + head) * kHeadDim + lane * 4, total, 1 / sum);
-    }
+    merged.Add(some);
   }
+  return merged;
 }
 
 template <int kHeadDim, int kTiles, int kWarps, bool kWholeSteps>
 __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Params p) {
   using Place = Ring<kHeadDim>;
   constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, in a token
+  constexpr int kQuads = kHeadDim / 4;   // of channels
   constexpr int kPadded = kHeadDim + 4;  // floats, to spread the heads over the banks
   constexpr int kThreads = kWarps * 32;
   static_assert(kTiles * 8 * kPadded * 4 <= Place::kBytes);
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float warp_maximum[kWarps][kTiles * 8];
   __shared__ float warp_sum[kWarps][kTiles * 8];
-  __shared__ bool last;
 
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
-  const int64_t row = blockIdx.x;
-  const int split = blockIdx.y;
-  const int splits = gridDim.y;
-
-  // Every used split has a token; the others leave.
-  const int tokens = p.pages.tokens[row];
-  const int share = ((tokens + splits - 1) / splits + kStepTokens - 1) / kStepTokens * kStepTokens;
-  const int used = tokens > 0 ? (tokens + share - 1) / share : 1;
-  if (split >= used) return;
-  const int first = split * share;
-  const int end = min(tokens, first + share);
-  __nv_bfloat16* const output = p.output + row * p.group * kHeadDim;
-  if (tokens <= 0) {
-    for (int i = threadIdx.x; i < p.group * kHeadDim; i += kThreads) output[i] = 0;
-    return;
-  }
+  const int row = static_cast<int>(blockIdx.x);
+  const int split = static_cast<int>(blockIdx.y);
+  const int splits = static_cast<int>(gridDim.y);
+  const int tokens = min(p.pages.tokens[row], p.pages.max_tokens);
 
   // The warp's step s holds the 16 tokens from TokenOf(s). Where pages hold whole steps, a lane
-  // needs only the slot of its step; elsewhere lane i looks token i % 16 up for all.
+  // needs only the slot of its step; elsewhere lane i looks token i % 16 up for all. The first look
+  // does not wait for the row's length: what it finds past that is not followed.
+  const int first = split * p.share;
   const auto token_of = [&](int step) { return first + (step * kWarps + warp) * kStepTokens; };
-  const int steps = max(0, (end - token_of(0) + kWarps * kStepTokens - 1) / (kWarps * kStepTokens));
-  PageCursor cursor(p.pages.table + row * p.pages.max_pages, p.cache.page_tokens,
+  PageCursor cursor(p.pages.table + int64_t{row} * p.pages.max_pages, p.cache, p.by_page,
                     token_of(0) + (kWholeSteps ? lane / kPieces : lane % kStepTokens),
-                    kWarps * kStepTokens, kWholeSteps ? end + lane / kPieces : end);
+                    kWarps * kStepTokens, p.pages.max_tokens);
+  Spot spots[kStages];
+#pragma unroll
+  for (int i = 0; i < kStages; ++i) spots[i] = cursor.Next();
+
+  const int end = min(tokens, first + p.share);
+  const int items = p.group * kQuads;
+  __nv_bfloat16* const output = p.output + int64_t{row} * p.group * kHeadDim;
+  if (first >= end) {  // every used split has a token; the others leave
+    for (int i = threadIdx.x; split == 0 && i < items * 4; i += kThreads) output[i] = 0;
+    return;
+  }
+  const int steps = max(0, (end - token_of(0) + kWarps * kStepTokens - 1) / (kWarps * kStepTokens));
   const uint32_t ring =
       static_cast<uint32_t>(__cvta_generic_to_shared(shared)) + warp * Place::kBytes;
+  const uint32_t kv_head = p.by_head.Quotient(row);
+  const uint32_t sequence = p.by_sequence.Quotient(kv_head);
   const __nv_bfloat16* const lane_data =
-      p.cache.data +
-      int64_t{row / (p.rows_a_head * p.cache.kv_heads)} * p.pages.slots_a_sequence *
-          p.cache.slot_stride +
-      row / p.rows_a_head % p.cache.kv_heads * p.cache.head_stride + lane % kPieces * 8;
+      p.cache.data + int64_t{sequence} * p.pages.slots_a_sequence * p.cache.slot_stride +
+      p.by_sequence.Remainder(kv_head, sequence) * p.cache.head_stride + lane % kPieces * 8;
+  // What is small and read again, tables and parts, stays in L2.
+  const uint64_t read_once = EvictFirst();
   const auto fetch = [&](int step, Spot spot) {
     const int64_t mine = spot.slot * p.cache.slot_stride + spot.place * p.cache.token_stride;
     const int present = end - token_of(step);
@@ -304,21 +300,18 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Param
       }
       const int bytes = token < present ? 16 : 0;
       const uint32_t place = to + Place::At(token, lane % kPieces);
-      CopyAsync(place, key, bytes);
-      CopyAsync(place + Place::kPlaneBytes, key + p.cache.kv_stride, bytes);
+      CopyAsync(place, key, bytes, read_once);
+      CopyAsync(place + Place::kPlaneBytes, key + p.cache.kv_stride, bytes, read_once);
     }
   };
 
-  Spot spots[kStages];
-#pragma unroll
-  for (int i = 0; i < kStages; ++i) spots[i] = cursor.Next();
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
     if (i < steps) fetch(i, spots[i]);
     CommitCopies();
   }
   Spot next = spots[kStages - 1];  // looked up a step ahead of its use
-  WarpState<kHeadDim, kTiles> state(p.query + row * p.group * kHeadDim, p.group, lane);
+  WarpState<kHeadDim, kTiles> state(p.query + int64_t{row} * p.group * kHeadDim, p.group, lane);
   for (int step = 0; step < steps; ++step) {
     WaitForCopies<kStages - 2>();
     __syncwarp();  // the step's copies of all lanes are in, and its predecessor's stage is free
@@ -353,42 +346,40 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Param
     }
   }
   __syncthreads();
-  const int64_t part = (row * splits + split) * p.group;
-  for (int i = threadIdx.x; i < p.group * (kHeadDim / 4); i += kThreads) {
-    const int head = i / (kHeadDim / 4);
-    const int channel = i % (kHeadDim / 4) * 4;
-    float maximum = -INFINITY;
-    for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, warp_maximum[w][head]);
-    float sum = 0;
-    float4 total{};
-    for (int w = 0; w < kWarps; ++w) {
-      const float weight = Exp2(warp_maximum[w][head] - maximum);
+  const int used = static_cast<int>(p.by_share.Quotient(tokens - 1)) + 1;
+  Part* const row_parts = p.parts + int64_t{row} * splits * items;
+  for (int item = threadIdx.x; item < items; item += kThreads) {
+    const int of_head = item / kQuads;
+    const int at = of_head * kPadded + item % kQuads * 4;
+    Part merged = Merged<kWarps>(kWarps, [&](int w) {
       const auto* from = reinterpret_cast<const float*>(shared + w * Place::kBytes);
-      sum += weight * warp_sum[w][head];
-      AddScaled(total, weight, *reinterpret_cast<const float4*>(from + head * kPadded + channel));
-    }
+      return Part{*reinterpret_cast<const float4*>(from + at), warp_maximum[w][of_head],
+                  warp_sum[w][of_head]};
+    });
     if (used == 1) {
-      Store4(output + head * kHeadDim + channel, total, 1 / sum);
+      merged.StoreAverage(output + item * 4);
     } else {
-      *reinterpret_cast<float4*>(p.partial + (part + head) * kHeadDim + channel) = total;
-      if (channel == 0) {
-        p.maximum[part + head] = maximum;
-        p.sum[part + head] = sum;
-      }
+      row_parts[split * items + item] = merged;
     }
   }
   if (used == 1) return;
 
-  __threadfence();
+  // The last to arrive sees what the others stored before they did.
   __syncthreads();
+  bool last = false;
   if (threadIdx.x == 0) {
-    last = atomicAdd(p.arrived + row, 1) == static_cast<unsigned>(used - 1);
-    if (last) p.arrived[row] = 0;
+    const cuda::atomic_ref<unsigned, cuda::thread_scope_device> arrived(p.arrived[row]);
+    last = arrived.fetch_add(1, cuda::memory_order_acq_rel) == static_cast<unsigned>(used - 1);
+    if (last) arrived.store(0, cuda::memory_order_relaxed);
   }
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
-  MergeSplits<kHeadDim, kWarps>(p, row, splits, used);
+  if (!__syncthreads_or(last)) return;
+  for (int item = threadIdx.x; item < items; item += kThreads) {
+    Part merged = Merged<kMergeBatch>(used, [&](int i) {
+      const Part* const from = row_parts + i * items + item;
+      return Part{__ldcg(&from->output), __ldcg(&from->maximum), __ldcg(&from->sum)};
+    });
+    merged.StoreAverage(output + item * 4);
+  }
 }
 
 /// One compiled shape of the kernel, and what the current device makes of it.
@@ -458,26 +449,26 @@ auto WithVariant(const DecodeAttentionArgs& args, int device, Use use) {
              : with_tiles.template operator()<128, kFewWarps>();
 }
 
-/// The number of splits with the least time: waves of CTAs, each as long as its tokens and a fixed
-/// cost, counted in tokens too.
-int ChooseSplits(int64_t rows, int max_tokens, int resident) {
+/// Tokens a split for the least time: waves of CTAs, each as long as its tokens and a fixed cost,
+/// counted in tokens too.
+int ChooseShare(int64_t rows, int max_tokens, int resident) {
   constexpr int64_t kFixedTokens = 512;
-  if (rows > kCounters) return 1;
   const int64_t steps = (max_tokens + kStepTokens - 1) / kStepTokens;
-  const int64_t most =
-      std::clamp<int64_t>(kMaxWaves * int64_t{resident} / rows, 1, std::max<int64_t>(steps, 1));
-  int best = 1;
+  const int64_t most = rows > kCounters ? 1
+                                        : std::clamp<int64_t>(kMaxWaves * int64_t{resident} / rows,
+                                                              1, std::max<int64_t>(steps, 1));
+  int64_t best = 0;
   int64_t best_cost = INT64_MAX;
   for (int64_t splits = 1; splits <= most; ++splits) {
     const int64_t waves = (rows * splits + resident - 1) / resident;
-    const int64_t share = (steps + splits - 1) / splits * kStepTokens;
+    const int64_t share = std::max<int64_t>((steps + splits - 1) / splits, 1) * kStepTokens;
     const int64_t cost = waves * (share + kFixedTokens);
     if (cost < best_cost) {
       best_cost = cost;
-      best = static_cast<int>(splits);
+      best = share;
     }
   }
-  return best;
+  return static_cast<int>(best);
 }
 
 void CheckArguments(const DecodeAttentionArgs& args) {
@@ -507,9 +498,9 @@ void CheckArguments(const DecodeAttentionArgs& args) {
   }
 }
 
-int64_t MaxPartials(const DecodeAttentionArgs& args, int device) {
+int64_t MaxParts(const DecodeAttentionArgs& args, int device) {
   return WithVariant(args, device, [&](auto variant) {
-    return int64_t{kMaxWaves} * variant.Resident(device) * args.group;
+    return int64_t{kMaxWaves} * variant.Resident(device) * args.group * (args.cache.head_dim / 4);
   });
 }
 
@@ -517,7 +508,8 @@ int64_t MaxPartials(const DecodeAttentionArgs& args, int device) {
 
 int64_t DecodeAttentionWorkspace(const DecodeAttentionArgs& args) {
   CheckArguments(args);
-  return kCounters + MaxPartials(args, CurrentDevice()) * (args.cache.head_dim + 2);
+  constexpr int64_t kPartFloats = sizeof(Part) / sizeof(float);
+  return kCounters + MaxParts(args, CurrentDevice()) * kPartFloats;
 }
 
 void DecodeAttention(const DecodeAttentionArgs& args, cudaStream_t stream) {
@@ -525,21 +517,26 @@ void DecodeAttention(const DecodeAttentionArgs& args, cudaStream_t stream) {
   const int64_t rows = int64_t{args.sequences} * args.cache.kv_heads * args.rows_a_head;
   if (rows == 0) return;
   const int device = CurrentDevice();
-  const int64_t partials = MaxPartials(args, device);
+  PageTable pages = args.pages;
+  pages.max_tokens = static_cast<int32_t>(
+      std::min<int64_t>(pages.max_tokens, int64_t{pages.max_pages} * args.cache.page_tokens));
   constexpr float kLog2E = 1.44269504088896341f;
-  Params params{.query = args.query,
-                .cache = args.cache,
-                .pages = args.pages,
-                .output = args.output,
-                .arrived = reinterpret_cast<unsigned*>(args.workspace),
-                .partial = args.workspace + kCounters,
-                .maximum = args.workspace + kCounters + partials * args.cache.head_dim,
-                .sum = args.workspace + kCounters + partials * (args.cache.head_dim + 1),
-                .rows_a_head = args.rows_a_head,
-                .group = args.group,
-                .scale = args.scale * kLog2E};
   WithVariant(args, device, [&](auto variant) {
-    const int splits = ChooseSplits(rows, args.pages.max_tokens, variant.Resident(device));
+    const int share = ChooseShare(rows, pages.max_tokens, variant.Resident(device));
+    const int splits = std::max(1, (pages.max_tokens + share - 1) / share);
+    const Params params{.query = args.query,
+                        .cache = args.cache,
+                        .pages = pages,
+                        .output = args.output,
+                        .arrived = reinterpret_cast<unsigned*>(args.workspace),
+                        .parts = reinterpret_cast<Part*>(args.workspace + kCounters),
+                        .share = share,
+                        .group = args.group,
+                        .scale = args.scale * kLog2E,
+                        .by_page = Divider(args.cache.page_tokens),
+                        .by_share = Divider(share),
+                        .by_head = Divider(args.rows_a_head),
+                        .by_sequence = Divider(args.cache.kv_heads)};
     variant.Launch(params, dim3(static_cast<unsigned>(rows), splits), stream);
   });
   CheckLaunch("DecodeAttention");

@@ -1,4 +1,4 @@
-// The small kernels of a decoder layer, and its matrix products through cuBLASLt.
+// The small kernels of a decoder layer, and its matrix products.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -42,7 +42,8 @@ void ArgMax(const __nv_bfloat16* logits, int64_t rows, int32_t vocabulary, int32
             cudaStream_t stream);
 
 /// C[m, n] = A[m, k] B[n, k]^T, row-major bf16, float accumulation: B is a weight as frameworks
-/// store it. Algorithms are chosen once a shape, by time, and kept.
+/// store it. Of cuBLASLt's algorithms and SkinnyProduct() one is chosen once a shape, by time, and
+/// kept.
 class Gemm {
  public:
   Gemm();

@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <compare>
 #include <map>
-#include <tuple>
 #include <vector>
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/decoder.h"
+#include "kernels/skinny_product.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -72,12 +73,16 @@ struct Product {
   Operation operation;
   Layout a, b, c;
   cublasLtMatmulAlgo_t algorithm = {};
+  bool skinny = false;  // SkinnyProduct() is faster
 };
 
 }  // namespace
 
 struct Gemm::Impl {
-  using Shape = std::tuple<int64_t, int64_t, int64_t>;
+  struct Shape {
+    int64_t m, n, k;
+    auto operator<=>(const Shape&) const = default;
+  };
   Library library;
   Buffer<char> workspace{kWorkspaceBytes};
   std::map<Shape, Product> products;
@@ -91,7 +96,7 @@ struct Gemm::Impl {
                 "cublasLtMatmul");
   }
 
-  void Describe(Product& product, int64_t m, int64_t n, int64_t k) {
+  void Describe(Product& product, const Shape& shape) {
     CheckCublas(cublasLtMatmulDescCreate(product.operation.Out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
                 "cublasLtMatmulDescCreate");
     const cublasOperation_t transpose = CUBLAS_OP_T;
@@ -103,9 +108,9 @@ struct Gemm::Impl {
                                              static_cast<uint64_t>(columns), rows),
                   "cublasLtMatrixLayoutCreate");
     };
-    layout(product.b, k, n);
-    layout(product.a, k, m);
-    layout(product.c, n, m);
+    layout(product.b, shape.k, shape.n);
+    layout(product.a, shape.k, shape.m);
+    layout(product.c, shape.n, shape.m);
   }
 
   std::vector<cublasLtMatmulAlgo_t> Candidates(const Product& product) {
@@ -137,8 +142,9 @@ struct Gemm::Impl {
     return algorithms;
   }
 
-  /// The fastest candidate from cold caches, since a decoder's weights never are in L2.
-  void Choose(Product& product, const void* a, const void* b, void* c, cudaStream_t stream) {
+  /// The fastest way from cold caches, since a decoder's weights never are in L2.
+  void Choose(Product& product, const Shape& shape, const __nv_bfloat16* a, const __nv_bfloat16* b,
+              __nv_bfloat16* c, cudaStream_t stream) {
     const std::vector<cublasLtMatmulAlgo_t> candidates = Candidates(product);
     if (candidates.empty()) {
       throw Error("cuBLASLt has no algorithm for this shape", "Gemm",
@@ -150,30 +156,37 @@ struct Gemm::Impl {
           "cudaDeviceGetAttribute");
     const Buffer<char> eviction(int64_t{2} * l2_bytes);
     const Event start, stop;
-    const auto time = [&](const cublasLtMatmulAlgo_t& candidate) {
-      Check(cudaMemsetAsync(eviction.get(), 0, static_cast<size_t>(eviction.bytes()), stream),
-            "cudaMemsetAsync");
-      Check(cudaEventRecord(start, stream), "cudaEventRecord");
-      Launch(product, candidate, a, b, c, stream);
-      Check(cudaEventRecord(stop, stream), "cudaEventRecord");
-      Check(cudaEventSynchronize(stop), "cudaEventSynchronize");
-      float milliseconds = 0;
-      Check(cudaEventElapsedTime(&milliseconds, start, stop), "cudaEventElapsedTime");
-      return milliseconds;
-    };
     float best = INFINITY;
-    for (const cublasLtMatmulAlgo_t& candidate : candidates) {
-      std::vector<float> trials{time(candidate)};
+    const auto is_faster = [&](const auto& launch) {
+      const auto time = [&] {
+        Check(cudaMemsetAsync(eviction.get(), 0, static_cast<size_t>(eviction.bytes()), stream),
+              "cudaMemsetAsync");
+        Check(cudaEventRecord(start, stream), "cudaEventRecord");
+        launch();
+        Check(cudaEventRecord(stop, stream), "cudaEventRecord");
+        Check(cudaEventSynchronize(stop), "cudaEventSynchronize");
+        float milliseconds = 0;
+        Check(cudaEventElapsedTime(&milliseconds, start, stop), "cudaEventElapsedTime");
+        return milliseconds;
+      };
+      std::vector<float> trials{time()};
       const bool is_long = trials[0] > kLongMilliseconds;
-      if (is_long && trials[0] > best * kClearlySlower) continue;
-      while (std::ssize(trials) < (is_long ? kLongTrials : kTrials)) trials.push_back(time(candidate));
+      if (is_long && trials[0] > best * kClearlySlower) return false;
+      while (std::ssize(trials) < (is_long ? kLongTrials : kTrials)) trials.push_back(time());
       const auto middle = trials.begin() + static_cast<std::ptrdiff_t>(trials.size() / 2);
       std::nth_element(trials.begin(), middle, trials.end());
-      if (*middle < best * kClearlyFaster) {
-        best = *middle;
+      if (*middle >= best * kClearlyFaster) return false;
+      best = *middle;
+      return true;
+    };
+    for (const cublasLtMatmulAlgo_t& candidate : candidates) {
+      if (is_faster([&] { Launch(product, candidate, a, b, c, stream); })) {
         product.algorithm = candidate;
       }
     }
+    const auto& [m, n, k] = shape;
+    product.skinny =
+        HasSkinnyProduct(m, n, k) && is_faster([&] { SkinnyProduct(a, b, c, m, n, k, stream); });
   }
 };
 
@@ -202,14 +215,18 @@ void Gemm::Run(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c,
     }
     found = impl_->products.try_emplace(shape).first;
     try {
-      impl_->Describe(found->second, m, n, k);
-      impl_->Choose(found->second, a, b, c, stream);
+      impl_->Describe(found->second, shape);
+      impl_->Choose(found->second, shape, a, b, c, stream);
     } catch (...) {
       impl_->products.erase(found);
       throw;
     }
   }
-  impl_->Launch(found->second, found->second.algorithm, a, b, c, stream);
+  if (found->second.skinny) {
+    SkinnyProduct(a, b, c, m, n, k, stream);
+  } else {
+    impl_->Launch(found->second, found->second.algorithm, a, b, c, stream);
+  }
 }
 
 }  // namespace stallcast::kernels

@@ -33,6 +33,50 @@ __global__ void __launch_bounds__(kThreads) ReadKernel(const int4* data, int64_t
   atomicXor(sink, __reduce_xor_sync(0xffffffff, mixed));
 }
 
+__device__ uint64_t Now() {
+  uint64_t now = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
+__global__ void StampKernel(uint64_t* at, uint64_t nanoseconds) {
+  const uint64_t begin = Now();
+  at[0] = begin;
+  while (Now() < begin + nanoseconds) {
+  }
+  at[1] = Now();
+}
+
+constexpr int kReadForThreads = 256;
+
+// Few registers and threads, so that four of its blocks leave half a multiprocessor to others.
+__global__ void __launch_bounds__(kReadForThreads, 8)
+    ReadForKernel(const int4* data, int64_t count, uint64_t nanoseconds, uint64_t* read,
+                  int* sink) {
+  const uint64_t end = Now() + nanoseconds;
+  const int64_t stride = int64_t{gridDim.x} * kReadForThreads;
+  int64_t i = int64_t{blockIdx.x} * kReadForThreads + threadIdx.x;
+  uint64_t bytes = 0;
+  int mixed = 0;
+  while (Now() < end) {
+#pragma unroll 1
+    for (int round = 0; round < 8; ++round) {
+      int4 value[4];
+#pragma unroll
+      for (int load = 0; load < 4; ++load) {
+        value[load] = __ldcs(data + i);
+        i += stride;
+        if (i >= count) i -= count;
+      }
+#pragma unroll
+      for (int load = 0; load < 4; ++load) mixed ^= value[load].x ^ value[load].w;
+    }
+    bytes += 8 * 4 * sizeof(int4);
+  }
+  atomicXor(sink, mixed);
+  atomicAdd(reinterpret_cast<unsigned long long*>(read), bytes);
+}
+
 }  // namespace
 
 void HoldUntil(const int* flag, cudaStream_t stream) {
@@ -53,6 +97,19 @@ void ReadOnce(const void* data, int64_t bytes, int* sink, cudaStream_t stream) {
   ReadKernel<<<processors * 4, kThreads, 0, stream>>>(static_cast<const int4*>(data), bytes / 16,
                                                       sink);
   CheckLaunch("ReadOnce");
+}
+
+void Stamp(uint64_t* at, int64_t nanoseconds, cudaStream_t stream) {
+  StampKernel<<<1, 1, 0, stream>>>(at, static_cast<uint64_t>(nanoseconds));
+  CheckLaunch("Stamp");
+}
+
+void ReadFor(const void* data, int64_t bytes, int32_t blocks, int64_t nanoseconds, uint64_t* read,
+             int* sink, cudaStream_t stream) {
+  ReadForKernel<<<blocks, kReadForThreads, 0, stream>>>(static_cast<const int4*>(data), bytes / 16,
+                                                        static_cast<uint64_t>(nanoseconds), read,
+                                                        sink);
+  CheckLaunch("ReadFor");
 }
 
 }  // namespace stallcast::kernels

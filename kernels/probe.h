@@ -14,4 +14,12 @@ void Nothing(cudaStream_t stream);
 /// Reads `bytes` (a multiple of 16) of device memory once, by all multiprocessors.
 void ReadOnce(const void* data, int64_t bytes, int* sink, cudaStream_t stream);
 
+/// Writes the device's clock (ns) to at[0], runs on for `nanoseconds`, writes it to at[1].
+void Stamp(uint64_t* at, int64_t nanoseconds, cudaStream_t stream);
+/// `blocks` blocks, at most four a multiprocessor, read over `bytes` (a multiple of 16, at least 16
+/// MiB) of device memory again and again for `nanoseconds`; adds the bytes read to *read. Small
+/// kernels find room beside them.
+void ReadFor(const void* data, int64_t bytes, int32_t blocks, int64_t nanoseconds, uint64_t* read,
+             int* sink, cudaStream_t stream);
+
 }  // namespace stallcast::kernels

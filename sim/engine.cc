@@ -8,7 +8,7 @@
 #include <random>
 #include <span>
 #include <stdexcept>
-#include <unordered_map>
+#include <utility>
 
 #include "models/plan/events.h"
 #include "sim/fair_share.h"
@@ -53,25 +53,12 @@ struct OpLists {
   }
 };
 
-struct WorkHash {
-  size_t operator()(const plan::Work& work) const {
-    const plan::WorkCounts counts = plan::Count(work);
-    size_t hash = work.index();
-    for (const Bytes bytes : {counts.device_read, counts.device_written, counts.link_h2d,
-                              counts.link_d2h, counts.host_memory}) {
-      hash = 31 * hash + std::hash<Bytes>()(bytes);
-    }
-    return hash;
-  }
-};
-
 }  // namespace
 
-// What every run of a plan needs, computed once. A plan repeats little distinct work: its cost is
-// found and held once, which leaves memory for the rest and the caches to the event loop.
+// What every run of a plan needs, computed once.
 struct Simulation::Compiled {
-  std::vector<OpCost> costs;
-  std::vector<uint32_t> cost_of;         // by op: index in costs
+  const plan::OpTable& ops;
+  std::vector<OpCost> costs;             // by distinct work
   std::vector<std::vector<OpId>> calls;  // by host lane: stream ops that it issues and its own work
   std::vector<std::vector<OpId>> queue;  // by stream lane
   std::vector<Gap> gap;                  // by op: between the lane's previous op and this one
@@ -80,22 +67,23 @@ struct Simulation::Compiled {
   OpLists dependents;
 
   Compiled(const plan::Plan& plan, const hardware::CostModel& model);
-  const OpCost& Cost(OpId id) const { return costs[cost_of[At(id)]]; }
+  const OpCost& Cost(OpId id) const { return costs[ops.WorkOf(At(id))]; }
 };
 
-Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel& model) {
-  const size_t ops = plan.ops.size();
+Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel& model)
+    : ops(plan.ops) {
+  const size_t count = ops.size();
+  costs.reserve(ops.works().size());
+  for (const plan::Work& work : ops.works()) costs.push_back(model.Cost(work));
   recorded = plan::FindEvents(plan).recorded;
-  std::unordered_map<plan::Work, uint32_t, WorkHash> index;
-  cost_of.reserve(ops);
-  gap.assign(ops, Gap::kNone);
-  previous_call.assign(ops, OpId::kNone);
+  gap.assign(count, Gap::kNone);
+  previous_call.assign(count, OpId::kNone);
   calls.resize(plan.lanes.size());
   queue.resize(plan.lanes.size());
-  dependents.begin.assign(ops + 1, 0);
+  dependents.begin.assign(count + 1, 0);
 
   std::vector<size_t> calls_of(plan.lanes.size()), queued_on(plan.lanes.size());
-  for (const plan::Op& op : plan.ops) {
+  for (const plan::Op& op : ops) {
     ++calls_of[At(op.issuer)];
     if (!IsHostWork(op)) ++queued_on[At(op.lane)];
   }
@@ -104,13 +92,9 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
     queue[lane].reserve(queued_on[lane]);
   }
 
-  for (size_t i = 0; i < ops; ++i) {
-    const plan::Op& op = plan.ops[i];
+  for (size_t i = 0; i < count; ++i) {
+    const plan::Op& op = ops[i];
     const OpId id{static_cast<int32_t>(i)};
-    const auto [at, fresh] = index.emplace(op.work, static_cast<uint32_t>(costs.size()));
-    if (fresh) costs.push_back(model.Cost(op.work));
-    cost_of.push_back(at->second);
-
     auto& issued = calls[At(op.issuer)];
     if (!issued.empty()) previous_call[i] = issued.back();
     issued.push_back(id);
@@ -129,11 +113,11 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
     }
     for (OpId wait : plan.Waits(op)) ++dependents.begin[At(wait) + 1];
   }
-  for (size_t i = 0; i < ops; ++i) dependents.begin[i + 1] += dependents.begin[i];
-  dependents.ids.resize(dependents.begin[ops]);
+  for (size_t i = 0; i < count; ++i) dependents.begin[i + 1] += dependents.begin[i];
+  dependents.ids.resize(dependents.begin[count]);
   std::vector<uint32_t> fill(dependents.begin.begin(), dependents.begin.end() - 1);
-  for (size_t i = 0; i < ops; ++i) {
-    for (OpId wait : plan.Waits(plan.ops[i])) {
+  for (size_t i = 0; i < count; ++i) {
+    for (OpId wait : plan.Waits(ops[i])) {
       dependents.ids[fill[At(wait)]++] = OpId{static_cast<int32_t>(i)};
     }
   }
@@ -152,35 +136,40 @@ class EventLoop {
         compiled_(compiled),
         latency_(model.latencies()),
         factors_(factors),
+        model_(model),
         share_(model.capacity()),
         lanes_(plan.lanes.size()),
         event_(plan.lanes.size(), kNever) {
+    for (const auto direction : {plan::Direction::kHostToDevice, plan::Direction::kDeviceToHost}) {
+      const auto background = model.BackgroundOf(direction);
+      if (background.period.count() > 0) AddBackground(background);
+    }
     const size_t ops = plan.ops.size();
     out_.start.resize(ops);
     out_.end.resize(ops);
-    out_.call_start.resize(ops);
     out_.call_end.resize(ops);
     out_.cause.resize(ops);
-    earliest_.assign(ops, 0);
     missing_.resize(ops);
     for (size_t i = 0; i < ops; ++i) {
       // A stream op also waits for its own call.
-      missing_[i] = plan.ops[i].waits_count + (IsHostWork(plan.ops[i]) ? 0 : 1);
+      const plan::Op& op = plan.ops[i];
+      missing_[i] = static_cast<uint16_t>(op.waits_count + (IsHostWork(op) ? 0 : 1));
     }
   }
 
   Execution Go() {
-    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+    for (size_t lane = 0; lane < plan_.lanes.size(); ++lane) {
       if (IsHost(lane)) MakeCalls(lane);
     }
-    while (true) {
+    while (done_ < plan_.ops.size()) {
       const auto next = std::min_element(event_.begin(), event_.end());
-      if (next == event_.end() || *next == kNever) break;
+      if (next == event_.end() || *next == kNever || OnlyBackground()) {
+        throw std::logic_error("an op of the plan waits for ever");
+      }
       now_ = *next;
       *next = kNever;
       OnEvent(static_cast<size_t>(next - event_.begin()));
     }
-    if (done_ != plan_.ops.size()) throw std::logic_error("an op of the plan waits for ever");
     return std::move(out_);
   }
 
@@ -196,35 +185,70 @@ class EventLoop {
   };
 
   struct Lane {
+    const OpCost* cost = nullptr;  // of what is under way
+    size_t issued = 0;  // calls made for a stream's ops
     size_t next = 0;             // position in its calls (host) or queue (stream)
     OpId current = OpId::kNone;  // under way
     OpId previous = OpId::kNone;
     Phase phase = Phase::kNone;
     int64_t free_at = 0;   // end of the previous op or call
     int64_t since = 0;     // `remaining` is of this time
-    double remaining = 0;  // units
-    double rate = 0;       // units/ps
+    double remaining = 0;  // units; of a fixed time that load stretches, ps
+    double rate = 0;       // of `remaining` a ps
+    double fixed = 0;      // the stretchable fixed time unloaded, ps; 0: it is not under way
+    bool queued_behind_background = false;
+    int cold_calls = 0;  // of a thread that has been woken
+  };
+
+  // Copies of others, `period` apart. Two lanes: `timer` has the next one's time as its event,
+  // `timer` + 1 is the copy under way.
+  struct Background {
+    OpCost copy;
+    int64_t period = 0;
+    size_t timer = 0;
+    int pending = 0;
   };
 
   struct Server {
-    OpId holder = OpId::kNone;
+    bool busy = false;
+    OpId holder = OpId::kNone;   // none: background traffic
     std::deque<size_t> waiting;  // lanes, by arrival
   };
 
-  bool IsHost(size_t lane) const { return plan_.lanes[lane].kind == traces::LaneKind::kHost; }
+  bool IsHost(size_t lane) const {
+    return lane < plan_.lanes.size() && plan_.lanes[lane].kind == traces::LaneKind::kHost;
+  }
+  bool IsBackground(size_t lane) const { return lane >= plan_.lanes.size(); }
+
+  void AddBackground(const hardware::CostModel::Background& of) {
+    background_.push_back({of.copy, of.period.count(), lanes_.size(), 0});
+    lanes_.resize(lanes_.size() + 2);
+    event_.resize(lanes_.size(), kNever);
+    event_[background_.back().timer] = background_.back().period;
+  }
+
+  /// Whether nothing of the plan is under way, so that nothing of it can ever happen.
+  bool OnlyBackground() const {
+    return !background_.empty() &&
+           std::all_of(lanes_.begin(),
+                       lanes_.begin() + static_cast<std::ptrdiff_t>(plan_.lanes.size()),
+                       [](const Lane& lane) { return lane.phase == Phase::kNone; });
+  }
 
   double Factor(OpId id) const {
-    return factors_.empty() ? 1.0 : factors_[plan_.ops[At(id)].work.index()];
+    return factors_.empty() || id == OpId::kNone ? 1.0 : factors_[plan_.ops[At(id)].work.index()];
   }
   int64_t Stretch(Picoseconds t, OpId id) const {
     return factors_.empty() ? t.count() : std::llround(static_cast<double>(t.count()) * Factor(id));
   }
   Server& ServerOf(const OpCost& cost) { return servers_[static_cast<size_t>(cost.engine)]; }
 
+  /// Until an op starts, its start says how long it has been held back.
+  int64_t Earliest(OpId id) const { return out_.start[At(id)].count(); }
   /// The op cannot start before `time`; remembers what holds it back longest.
   void HoldBack(OpId id, int64_t time, Cause cause) {
-    if (time < earliest_[At(id)]) return;
-    earliest_[At(id)] = time;
+    if (time < Earliest(id)) return;
+    out_.start[At(id)] = Picoseconds(time);
     out_.cause[At(id)] = cause;
   }
 
@@ -255,13 +279,21 @@ class EventLoop {
       first = waits + cost.first_call.count();
       all = waits + cost.host.count() +
             (compiled_.recorded[At(id)] ? latency_.event_record.count() : 0);
+      const int64_t switched = std::holds_alternative<plan::Copy>(op.work) &&
+                                       compiled_.gap[At(id)] == Gap::kCopy
+                                   ? latency_.copy_switch.count()
+                                   : 0;
+      const int cold = std::min(host.cold_calls, cost.calls);
+      host.cold_calls -= cold;
+      first += switched + (cold > 0 ? latency_.cold_call.count() : 0);
+      all += switched + cold * latency_.cold_call.count();
     }
-    out_.call_start[At(id)] = Picoseconds(host.free_at);
     out_.call_end[At(id)] = Picoseconds(host.free_at + all);
     const bool copy = std::holds_alternative<plan::Copy>(op.work);
     const Picoseconds latency = copy ? latency_.copy_launch : latency_.launch;
     HoldBack(id, host.free_at + first + latency.count(), {CauseKind::kIssue, id});
     host.free_at += all;
+    ++lanes_[At(op.lane)].issued;
     Satisfy(id);
   }
 
@@ -271,10 +303,11 @@ class EventLoop {
     const int64_t begin = host.free_at;
     const OpId previous = compiled_.previous_call[At(id)];
     HoldBack(id, begin, {previous == OpId::kNone ? CauseKind::kNone : CauseKind::kLane, previous});
-    out_.start[At(id)] = out_.call_start[At(id)] = Picoseconds(begin);
+    event_[lane] = Earliest(id) + cost.host.count() + Stretch(cost.fixed, id);
+    out_.start[At(id)] = Picoseconds(begin);
     host.current = id;
+    host.cost = &cost;
     host.phase = Phase::kFixed;
-    event_[lane] = earliest_[At(id)] + cost.host.count() + Stretch(cost.fixed, id);
   }
 
   /// One of the things that the op waits for is done or known.
@@ -303,8 +336,9 @@ class EventLoop {
           {CauseKind::kLane, stream.previous});
     }
     stream.current = id;
+    stream.cost = &compiled_.Cost(id);
     stream.phase = Phase::kArrival;
-    event_[lane] = earliest_[At(id)];
+    event_[lane] = Earliest(id);
   }
 
   /// What the waits of an op and the event behind the one before take of the stream. Inside a graph
@@ -318,48 +352,96 @@ class EventLoop {
 
   void OnEvent(size_t index) {
     Lane& lane = lanes_[index];
-    const OpId id = lane.current;
-    const OpCost& cost = compiled_.Cost(id);
     switch (lane.phase) {
       case Phase::kArrival:
-        if (cost.engine == hardware::Engine::kNone) return Start(index, cost.fixed);
-        if (Server& server = ServerOf(cost); server.holder == OpId::kNone) {
-          server.holder = id;
-          return Start(index, cost.fixed + cost.engine_start);
-        } else {
-          lane.phase = Phase::kQueued;
-          server.waiting.push_back(index);
-        }
-        return;
+        return Arrive(index);
       case Phase::kFixed:
-        if (cost.amount > 0) return BeginFlow(index, cost);
-        return EndFlow(index, cost);
+        lane.fixed = 0;
+        if (lane.cost->amount > 0) return BeginFlow(index);
+        return EndFlow(index);
       case Phase::kFlow:
         share_.Remove(static_cast<int>(index));
         UpdateRates();
-        return EndFlow(index, cost);
+        return EndFlow(index);
       case Phase::kTail:
-        return Finish(index, cost);
-      case Phase::kQueued:
+        return Finish(index);
       case Phase::kNone:
+        if (IsBackground(index)) return OnTimer(index);
+        [[fallthrough]];
+      case Phase::kQueued:
         throw std::logic_error("event on a lane that expects none");
     }
   }
 
-  void Start(size_t index, Picoseconds fixed) {
-    Lane& lane = lanes_[index];
-    out_.start[At(lane.current)] = Picoseconds(now_);
-    lane.phase = Phase::kFixed;
-    event_[index] = now_ + Stretch(fixed, lane.current);
+  void OnTimer(size_t timer) {
+    Background& of = BackgroundAt(timer);
+    event_[timer] = now_ + of.period;
+    if (of.pending == hardware::kBackgroundCopies) return;
+    if (++of.pending == 1) StartBackground(of);
   }
 
-  void BeginFlow(size_t index, const OpCost& cost) {
+  void StartBackground(const Background& of) {
+    lanes_[of.timer + 1].cost = &of.copy;
+    Arrive(of.timer + 1);
+  }
+
+  Background& BackgroundAt(size_t index) {
+    return background_[(index - plan_.lanes.size()) / 2];
+  }
+
+  void Arrive(size_t index) {
+    Lane& lane = lanes_[index];
+    const OpCost& cost = *lane.cost;
+    if (cost.engine == hardware::Engine::kNone) return Start(index, cost.fixed);
+    Server& server = ServerOf(cost);
+    if (!server.busy) {
+      server.busy = true;
+      server.holder = lane.current;
+      return Start(index, EngineTime(index));
+    }
+    lane.phase = Phase::kQueued;
+    server.waiting.push_back(index);
+    if (server.holder == OpId::kNone) WaitBehindBackground(lane);
+  }
+
+  /// Others' copies are no ops of the plan: the wait for them is part of the op that waits.
+  void WaitBehindBackground(Lane& lane) {
+    if (lane.current == OpId::kNone || lane.queued_behind_background) return;
+    lane.queued_behind_background = true;
+    out_.start[At(lane.current)] = Picoseconds(now_);
+  }
+
+  void Start(size_t index, Picoseconds fixed) {
+    Lane& lane = lanes_[index];
+    if (lane.current != OpId::kNone && !std::exchange(lane.queued_behind_background, false)) {
+      out_.start[At(lane.current)] = Picoseconds(now_);
+    }
+    lane.phase = Phase::kFixed;
+    const Picoseconds stretched(Stretch(fixed, lane.current));
+    if (!model_.has_load() || lane.cost->starts == 0) {
+      event_[index] = now_ + stretched.count();
+      return;
+    }
+    lane.fixed = lane.remaining = std::max(1.0, static_cast<double>(stretched.count()));
+    lane.since = now_;
+    lane.rate = StartSpeed(lane);
+    event_[index] = now_ + std::llround(lane.remaining / lane.rate);
+  }
+
+  /// Of a fixed time, how fast it passes at the load that others put on the device memory.
+  double StartSpeed(const Lane& lane) const {
+    const double longer =
+        lane.cost->starts * model_.LoadedStart(lane.cost->start, memory_share_) * 1e12;
+    return lane.fixed / (lane.fixed + longer);
+  }
+
+  void BeginFlow(size_t index) {
     Lane& lane = lanes_[index];
     lane.phase = Phase::kFlow;
-    lane.remaining = cost.amount * Factor(lane.current);
+    lane.remaining = lane.cost->amount * Factor(lane.current);
     lane.rate = 0;
     lane.since = now_;
-    share_.Add(static_cast<int>(index), cost);
+    share_.Add(static_cast<int>(index), *lane.cost);
     UpdateRates();
   }
 
@@ -368,37 +450,62 @@ class EventLoop {
     share_.Solve();
     for (const FairShare::Flow& flow : share_.flows()) {
       Lane& lane = lanes_[static_cast<size_t>(flow.id)];
-      const double rate = flow.rate * 1e-12;
-      if (rate == lane.rate) continue;
-      lane.remaining =
-          std::max(0.0, lane.remaining - lane.rate * static_cast<double>(now_ - lane.since));
-      lane.rate = rate;
-      lane.since = now_;
-      event_[static_cast<size_t>(flow.id)] = now_ + std::llround(lane.remaining / rate);
+      SetRate(static_cast<size_t>(flow.id), lane, flow.rate * 1e-12);
+    }
+    if (!model_.has_load()) return;
+    const double used = share_.Used(hardware::Resource::kDeviceMemory);
+    const double share =
+        used / model_.capacity()[static_cast<size_t>(hardware::Resource::kDeviceMemory)];
+    if (share == memory_share_) return;
+    memory_share_ = share;
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      if (lanes_[i].fixed > 0) SetRate(i, lanes_[i], StartSpeed(lanes_[i]));
     }
   }
 
-  void EndFlow(size_t index, const OpCost& cost) {
-    Lane& lane = lanes_[index];
-    const int64_t handed_over = out_.call_end[At(lane.current)].count() + cost.last_piece.count();
-    if (cost.last_piece.count() > 0 && handed_over > now_) {
-      lane.phase = Phase::kTail;
-      event_[index] = handed_over;
-    } else {
-      Finish(index, cost);
-    }
+  void SetRate(size_t index, Lane& lane, double rate) {
+    if (rate == lane.rate) return;
+    lane.remaining =
+        std::max(0.0, lane.remaining - lane.rate * static_cast<double>(now_ - lane.since));
+    lane.rate = rate;
+    lane.since = now_;
+    event_[index] = now_ + std::llround(lane.remaining / rate);
   }
 
-  void Finish(size_t index, const OpCost& cost) {
+  void EndFlow(size_t index) {
     Lane& lane = lanes_[index];
+    const Picoseconds last_piece = lane.cost->last_piece;
+    if (last_piece.count() > 0) {
+      const int64_t handed_over = (out_.call_end[At(lane.current)] + last_piece).count();
+      if (handed_over > now_) {
+        lane.phase = Phase::kTail;
+        event_[index] = handed_over;
+        return;
+      }
+    }
+    Finish(index);
+  }
+
+  void Finish(size_t index) {
+    Lane& lane = lanes_[index];
+    const OpCost& cost = *lane.cost;
     const OpId id = lane.current;
     lane.phase = Phase::kNone;
     lane.current = OpId::kNone;
     lane.previous = id;
     lane.free_at = now_;
     if (cost.engine != hardware::Engine::kNone) PassOn(ServerOf(cost), id);
+    if (IsBackground(index)) {
+      Background& of = BackgroundAt(index);
+      if (--of.pending > 0) StartBackground(of);
+      return;
+    }
     Complete(id, now_);
     if (IsHost(index)) {
+      const plan::Op& op = plan_.ops[At(id)];
+      if (op.waits_count > 0 && std::holds_alternative<plan::HostHandoff>(op.work)) {
+        lane.cold_calls = hardware::kColdCalls;
+      }
       out_.call_end[At(id)] = Picoseconds(now_);
       MakeCalls(index);
     } else {
@@ -408,15 +515,39 @@ class EventLoop {
 
   /// The copy engine's holder is done: the first in its queue goes on.
   void PassOn(Server& server, OpId holder) {
+    server.busy = false;
     server.holder = OpId::kNone;
     if (server.waiting.empty()) return;
     const size_t index = server.waiting.front();
     server.waiting.pop_front();
     const OpId id = lanes_[index].current;
+    server.busy = true;
     server.holder = id;
-    out_.cause[At(id)] = {CauseKind::kEngine, holder};
-    const OpCost& cost = compiled_.Cost(id);
-    Start(index, cost.fixed + cost.engine_start);
+    if (id == OpId::kNone) {
+      for (const size_t waiting : server.waiting) WaitBehindBackground(lanes_[waiting]);
+    } else if (holder != OpId::kNone) {
+      out_.cause[At(id)] = {CauseKind::kEngine, holder};
+    }
+    Start(index, EngineTime(index));
+  }
+
+  /// What an op that has the copy engine takes before its bytes flow.
+  Picoseconds EngineTime(size_t index) const {
+    const OpCost& cost = *lanes_[index].cost;
+    const Picoseconds time = cost.fixed + cost.engine_start;
+    return cost.crowded.count() > 0 && BusyStreamsBeside(index) >= 2 ? time + cost.crowded : time;
+  }
+
+  /// Streams that have been given work which is not done.
+  int BusyStreamsBeside(size_t index) const {
+    int busy = 0;
+    for (size_t i = 0; i < plan_.lanes.size(); ++i) {
+      const Lane& lane = lanes_[i];
+      if (i != index && !IsHost(i) && (lane.phase != Phase::kNone || lane.issued > lane.next)) {
+        ++busy;
+      }
+    }
+    return busy;
   }
 
   void Complete(OpId id, int64_t end) {
@@ -425,7 +556,7 @@ class EventLoop {
     ++done_;
     for (OpId next : compiled_.dependents[At(id)]) {
       const plan::Op& op = plan_.ops[At(next)];
-      const Picoseconds delay = !IsHostWork(op) ? latency_.event
+      const Picoseconds delay = !IsHostWork(op) ? EventLatency(id, next)
                                 : std::holds_alternative<plan::HostHandoff>(op.work)
                                     ? latency_.host_handoff
                                     : latency_.host_sync;
@@ -434,16 +565,27 @@ class EventLoop {
     }
   }
 
+  /// From the end of an op to the start of one on another lane that waits for it.
+  Picoseconds EventLatency(OpId from, OpId to) const {
+    const bool copied = std::holds_alternative<plan::Copy>(plan_.ops[At(from)].work);
+    const bool copies = std::holds_alternative<plan::Copy>(plan_.ops[At(to)].work);
+    return copied == copies ? latency_.event
+           : copies         ? latency_.event_to_copy
+                            : latency_.event_from_copy;
+  }
+
   const plan::Plan& plan_;
   const Simulation::Compiled& compiled_;
   const hardware::Latencies& latency_;
   std::span<const double> factors_;
+  const hardware::CostModel& model_;
   FairShare share_;
   std::vector<Lane> lanes_;
   std::vector<int64_t> event_;     // when each lane's phase ends; kNever: something else wakes it
   std::array<Server, 3> servers_;  // by hardware::Engine
-  std::vector<int64_t> earliest_;  // by op
-  std::vector<uint32_t> missing_;  // by op: waits and own call not yet done
+  std::vector<Background> background_;
+  double memory_share_ = 0;  // of the device memory that flows take
+  std::vector<uint16_t> missing_;  // by op: waits and own call not yet done
   int64_t now_ = 0;
   size_t done_ = 0;
   Execution out_;
@@ -481,5 +623,10 @@ Execution Simulation::Sample(uint64_t seed) const {
 const hardware::OpCost& Simulation::Cost(OpId id) const { return compiled_->Cost(id); }
 
 OpId Simulation::PreviousCall(OpId id) const { return compiled_->previous_call[At(id)]; }
+
+Picoseconds Simulation::CallStart(OpId id, const Execution& execution) const {
+  const OpId previous = PreviousCall(id);
+  return previous == OpId::kNone ? Picoseconds{0} : execution.call_end[At(previous)];
+}
 
 }  // namespace stallcast::sim

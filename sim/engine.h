@@ -28,8 +28,7 @@ struct Cause {
 /// When everything happened, by op id. Times count from the start of the plan.
 struct Execution {
   std::vector<Picoseconds> start, end;  ///< on the op's lane
-  std::vector<Picoseconds> call_start,
-      call_end;  ///< of the host call; equal to start, end for host work
+  std::vector<Picoseconds> call_end;    ///< of the host call; equal to end for host work
   std::vector<Cause> cause;
   Picoseconds end_of_all{0};
 };
@@ -41,7 +40,9 @@ struct Execution {
 /// returned (plus the launch latency); a copy then queues for the engine of its direction, first
 /// come first served, by lane among those that come in the same picosecond. It then takes its fixed
 /// time alone and shares what it uses after that: the flows that run share each resource max-min
-/// fairly in proportion to their weights, none above its own rate (progressive filling). Host
+/// fairly in proportion to their weights, none above its own rate (progressive filling). Fixed times
+/// pass slower while others load the device memory, where the profile says so. Background traffic
+/// queues for the copy engine as any copy; an op that waits for it has begun. Host
 /// threads make calls in program order, each taking its cost, and block only in host work. The same
 /// input gives the same result, bit for bit.
 class Simulation {
@@ -63,6 +64,8 @@ class Simulation {
   const hardware::OpCost& Cost(plan::OpId id) const;
   /// The call or host op that the issuing thread did before `id`'s, or kNone.
   plan::OpId PreviousCall(plan::OpId id) const;
+  /// When `id`'s call, or host work, began: as soon as the one before had ended.
+  Picoseconds CallStart(plan::OpId id, const Execution& execution) const;
 
   struct Compiled;
 

@@ -35,6 +35,17 @@ void FairShare::Solve() {
   }
 }
 
+double FairShare::Used(hardware::Resource resource) const {
+  double used = 0;
+  for (const Flow& flow : flows_) {
+    for (int i = 0; i < flow.cost->demands; ++i) {
+      const hardware::Demand& demand = flow.cost->demand[i];
+      if (demand.resource == resource) used += demand.per_unit * flow.rate;
+    }
+  }
+  return used;
+}
+
 void FairShare::Fill(const Loads& full_load) {
   // Only resources that would overflow can bind: the others never run out whatever the shares.
   std::array<double, hardware::kResources> left = capacity_;

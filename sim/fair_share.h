@@ -30,6 +30,8 @@ class FairShare {
   /// Recomputes all rates.
   void Solve();
   std::span<const Flow> flows() const { return flows_; }
+  /// What the flows take of a resource, in its units/s.
+  double Used(hardware::Resource resource) const;
 
  private:
   using Loads = std::array<double, hardware::kResources>;

@@ -92,8 +92,7 @@ uint64_t Fingerprint(const hardware::Profile& p) {
     text += ';';
   };
   for (const hardware::ProfileField& field : hardware::ProfileFields()) add({p.*field.member});
-  for (const hardware::Curve* curve :
-       {&p.batch_host_piece, &p.batch_engine_piece, &p.zero_copy_memory_loss}) {
+  for (const hardware::Curve* curve : hardware::Curves(p)) {
     add(curve->x());
     add(curve->y());
   }
@@ -103,7 +102,11 @@ uint64_t Fingerprint(const hardware::Profile& p) {
   for (const auto& [name, fit] : p.kernels) {
     text += name;
     add({fit.fixed_s, fit.bandwidth, fit.flops_rate, fit.serial_s, fit.spread, fit.min_bytes,
-         fit.max_bytes});
+         fit.max_bytes, fit.host_s});
+    for (const hardware::KernelPoint& point : fit.points) {
+      add({point.shape.begin(), point.shape.end()});
+      add({point.factor, point.host_factor});
+    }
   }
   return Fnv(text);
 }

@@ -77,7 +77,7 @@ class Blame {
           op = Through(cause.op);
           break;
         case CauseKind::kIssue:
-          Until(execution_.call_start[At(op)].count(), Role::kHost);
+          Until(simulation_.CallStart(op, execution_).count(), Role::kHost);
           op = ThroughCalls(op);
           break;
         case CauseKind::kNone:
@@ -92,13 +92,13 @@ class Blame {
   OpId ThroughCalls(OpId op) {
     OpId call = simulation_.PreviousCall(op);
     while (call != OpId::kNone && !IsHostWork(Get(call)) && at_ > from_) {
-      Until(execution_.call_start[At(call)].count(), Role::kHost);
+      Until(simulation_.CallStart(call, execution_).count(), Role::kHost);
       call = simulation_.PreviousCall(call);
     }
     return call == OpId::kNone ? call : Through(call);
   }
 
-  const Op& Get(OpId id) const { return simulation_.plan()[id]; }
+  Op Get(OpId id) const { return simulation_.plan()[id]; }
   int64_t End(OpId id) const { return execution_.end[At(id)].count(); }
 
   void Until(int64_t time, Role role) {
@@ -201,13 +201,17 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
   metrics.ceiling = Ceiling(simulation);
 
   // The compute lane: when it computes, and whom its other time is charged to.
+  const auto computes = [&](const Op& op) {
+    return plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute;
+  };
   std::vector<Interval> computing;
+  computing.reserve(static_cast<size_t>(std::ranges::count_if(plan.ops, computes)));
   RoleTimes exposed{};
   Blame blame(simulation, execution);
   int64_t free_at = 0;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    if (!plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute) continue;
+    if (!computes(op)) continue;
     const int64_t begin = execution.start[i].count(), end = execution.end[i].count();
     blame.BeforeStart(OpId{static_cast<int32_t>(i)}, free_at, begin, exposed);
     if (IsTransfer(op.work)) {
@@ -236,7 +240,7 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
     role.bytes += plan::MovedBytes(op.work);
     if (std::holds_alternative<plan::HostSync>(op.work)) continue;  // waiting is not work
     role.busy += Picoseconds(end - begin);
-    if (!plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute) {
+    if (!computes(op)) {
       role.overlapped += Picoseconds(Inside(computing, begin, end));
     }
     if (op.role == Role::kRecall && IsTransfer(op.work)) {

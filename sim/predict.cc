@@ -87,42 +87,99 @@ std::pair<Quantiles, std::vector<Quantiles>> SampleSteps(
 }  // namespace
 
 struct Predictor::Impl {
+  struct Replayed {
+    std::shared_ptr<const traces::AccessLog> log;
+    std::vector<std::string> problems;  // of the trace, found on the way
+  };
+
+  // Machines that were asked for: reading a file takes longer than a short prediction.
+  struct Machine {
+    std::filesystem::path path;
+    std::filesystem::file_time_type written;
+    hardware::Profile profile;
+  };
+  std::mutex machines_mutex;
+  std::map<std::string, Machine> machines;
+
+  hardware::Profile MachineOf(const std::string& name) {
+    const std::filesystem::path file = hardware::ProfilePath(name);
+    std::error_code unknown;
+    const auto written = std::filesystem::last_write_time(file, unknown);
+    const std::lock_guard lock(machines_mutex);
+    const auto known = machines.find(name);
+    const bool fresh = !unknown && known != machines.end() && known->second.path == file &&
+                       known->second.written == written;
+    if (fresh) return known->second.profile;
+    hardware::Profile profile = hardware::LoadProfile(file);
+    if (!unknown) machines.insert_or_assign(name, Machine{file, written, profile});
+    return profile;
+  }
+
   std::filesystem::path path;
   Options options;
   traces::ReadReport report;
   traces::proto::TraceInfo info;
   std::optional<LogCache> cache;
   std::mutex mutex;  // guards what follows
-  std::map<std::string, std::shared_ptr<const traces::AccessLog>> logs;
+  std::map<std::string, Replayed> logs;
 
-  std::shared_ptr<const traces::AccessLog> Log(const std::string& name,
-                                               const methods::Method& method,
-                                               const std::stop_token& stop) {
-    if (!method.NewPolicy()) return nullptr;
-    const auto params = method.Params(/*only_selection=*/true);
+  // Calls what uses the trace; an error then names the file, and what reading it found wrong.
+  template <class Use>
+  auto InTrace(const traces::ReadReport& found, Use use) const {
+    try {
+      return use();
+    } catch (const Error& error) {
+      if (error.usage()) throw;
+      std::string problem = error.problem();
+      if (!found.problems.empty()) problem += fmt::format(" ({})", found.problems.front());
+      throw Error(std::move(problem), fmt::format("{}, {}", path.string(), error.where()),
+                  error.remedy());
+    }
+  }
+
+  // Query heads a KV head of the trace; 0: it does not say.
+  int32_t TracedGroup() const {
+    const traces::proto::Model& model = info.model();
+    return model.kv_heads() > 0 ? model.query_heads() / model.kv_heads() : 0;
+  }
+
+  // `group`: query heads a KV head of the model; 0: the trace's.
+  Replayed Log(const std::string& name, const methods::Method& method, int32_t group,
+               const std::stop_token& stop) {
+    if (!method.NewPolicy()) return {nullptr, report.problems};
+    auto params = method.Params(/*only_selection=*/true);
+    if (group == TracedGroup() || TracedGroup() == 0) group = 0;
+    if (group > 0) params[methods::kGroupParam] = std::to_string(group);
     std::string key = name;
     for (const auto& [param, value] : params) key += fmt::format("\n{}={}", param, value);
     const std::lock_guard lock(mutex);
     StopIfAsked(stop);
-    auto& log = logs[key];
-    if (!log && cache) log = cache->Load(name, params);
-    if (!log) {
-      // Read anew for each replay, which takes far longer than that, and not held meanwhile.
-      traces::ReadOptions read;
-      read.strict = options.strict;
-      const traces::Trace tensors = traces::ReadTrace(path, read);
-      const auto progress = [this, &name, &stop](double share) {
-        StopIfAsked(stop);
-        if (options.progress) options.progress("replaying " + name, share);
-      };
-      // While this thread holds the lock it must not take up other work, which may want the lock.
-      tbb::this_task_arena::isolate([&] {
-        log = std::make_shared<const traces::AccessLog>(
-            methods::Replay(tensors, report.content_hash, name, method, progress));
-      });
-      if (cache) cache->Store(*log);
-    }
-    return log;
+    Replayed& known = logs[key];
+    if (known.log) return known;
+    known.problems = report.problems;
+    if (cache) known.log = cache->Load(name, params);
+    if (known.log) return known;
+
+    // Read anew for each replay, which takes far longer than that, and not held meanwhile.
+    traces::ReadOptions read;
+    read.strict = options.strict;
+    traces::ReadReport found;
+    const traces::Trace tensors = traces::ReadTrace(path, read, &found);
+    const auto progress = [this, &name, &stop](double share) {
+      StopIfAsked(stop);
+      if (options.progress) options.progress("replaying " + name, share);
+    };
+    // While this thread holds the lock it must not take up other work, which may want the lock.
+    tbb::this_task_arena::isolate([&] {
+      known.log = std::make_shared<const traces::AccessLog>(InTrace(found, [&] {
+        return methods::Replay(tensors, found.content_hash, name, method,
+                               {.group = group, .progress = progress});
+      }));
+    });
+    known.problems = found.problems;
+    // Damaged tensors have the hash of their own that a next run does not know before reading them.
+    if (cache && found.content_hash == report.content_hash) cache->Store(*known.log);
+    return known;
   }
 };
 
@@ -146,7 +203,8 @@ const traces::ReadReport& Predictor::report() const { return impl_->report; }
 std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& request,
                                                         const std::stop_token& stop) {
   const methods::NamedMethod named = methods::MakeMethod(request.method, request.params);
-  return impl_->Log(named.info->name, *named.method, stop);
+  const int32_t group = request.model.empty() ? 0 : llm::FindModel(request.model).group();
+  return impl_->Log(named.info->name, *named.method, group, stop).log;
 }
 
 PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop) {
@@ -155,14 +213,23 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   PreparedRun out;
   out.method = methods::MakeMethod(run.method, run.params);
   const methods::Method& method = *out.method.method;
-  out.whole = run.model.empty() ? llm::FromTrace(trace.model()) : llm::FindModel(run.model);
+  out.whole = run.model.empty()
+                  ? impl_->InTrace(report(), [&] { return llm::FromTrace(trace.model()); })
+                  : llm::FindModel(run.model);
   const llm::Model model = llm::Shard(out.whole, run.tensor_parallel);
   if (run.context == 0) run.context = trace.prompt_tokens();
   if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");
   if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
   method.Check(model, run.context);
 
-  out.log = impl_->Log(out.method.info->name, method, stop);
+  Impl::Replayed replayed = impl_->Log(out.method.info->name, method, model.group(), stop);
+  out.log = std::move(replayed.log);
+  out.problems = std::move(replayed.problems);
+  if (out.log && out.log->params.contains(methods::kGroupParam)) {
+    out.notes.push_back(fmt::format(
+        "projected: {} query heads share a KV head, from the trace's {} by index, repeated",
+        model.group(), impl_->TracedGroup()));
+  }
   const auto traced = static_cast<int32_t>(out.log ? out.log->steps : trace.decode_steps());
   if (run.steps == 0) run.steps = traced;
   if (run.steps < 1) {
@@ -189,7 +256,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   out.request = request;
   PredictRequest& run = out.request;
   const traces::proto::TraceInfo& trace = info();
-  hardware::Profile profile = hardware::FindProfile(run.machine);
+  hardware::Profile profile = impl_->MachineOf(run.machine);
   for (const auto& [path, value] : run.machine_overrides) hardware::Set(profile, path, value);
   const PreparedRun prepared = Prepare(run, stop);
   const methods::PlanInput& input = prepared.input;
@@ -282,7 +349,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   for (const std::string& changed : machine.overrides) {
     out.notes.push_back("overridden: " + changed);
   }
-  for (const std::string& problem : report().problems) out.notes.push_back(problem);
+  out.notes.insert(out.notes.end(), prepared.problems.begin(), prepared.problems.end());
   if (timeline) {
     timeline->title = fmt::format("{}, {}, {}, context {}, batch {}", run.method, out.model.title,
                                   machine.title, run.context, run.batch);

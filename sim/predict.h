@@ -38,6 +38,7 @@ struct PreparedRun {
   std::shared_ptr<const traces::AccessLog> log;
   methods::PlanInput input;  ///< points to `log`
   std::vector<std::string> notes;
+  std::vector<std::string> problems;  ///< what reading the trace found wrong
 };
 
 struct Prediction {

@@ -60,8 +60,9 @@ Timeline ToTimeline(const Simulation& simulation, const Execution& execution) {
     const Op& op = plan.ops[i];
     const std::string kind(plan::KindName(op.work));
     if (op.lane != op.issuer && !op.graph_node) {
-      add_row(op.issuer, i, traces::Role::kHost, "call " + kind, execution.call_start[i],
-              execution.call_end[i], 0);
+      const OpId id{static_cast<int32_t>(i)};
+      add_row(op.issuer, i, traces::Role::kHost, "call " + kind,
+              simulation.CallStart(id, execution), execution.call_end[i], 0);
     }
     add_row(op.lane, i, op.role, kind, execution.start[i], execution.end[i],
             plan::MovedBytes(op.work));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "capture/calibrate/measure_device.h"
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
@@ -51,7 +52,11 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   MeasureCopies(watch, profile);
   progress("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, profile);
-  // A first look at the gaps for the kernels' times; it comes last, as recording slows calls.
+  progress("between ops", 0.18);
+  MeasureHandovers(watch, profile);
+  MeasureCrowding(watch, profile);
+  MeasureLoad(watch, profile);
+  // Of kernels a gap is assumed; it is measured last, as recording slows calls.
   const double assumed_gap = profile.device_gap;
   MeasureKernels(watch, profile, [&](const std::string& kind, double share) {
     progress("kernels: " + kind, 0.2 + 0.75 * share);
@@ -67,16 +72,20 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
                                          1e-8);
   const std::string source = fmt::format("measured, {}", info.created());
   for (const hardware::ProfileField& field : hardware::ProfileFields()) {
+    if (!field.in_file) continue;
     profile.sources[std::string(field.path)] = source;
   }
   profile.sources["host.bytes"] = "0.8 of the host's memory";
   profile.sources["host.spread"] = "assumed: calls vary from run to run";
   for (const char* curve : {"batch.host_piece", "batch.engine_piece", "zero_copy.rate",
-                            "zero_copy.memory_loss", "copy.h2d_piece", "copy.d2h_piece"}) {
+                            "zero_copy.memory_loss", "copy.h2d_piece", "copy.d2h_piece",
+                            "load.kernel", "load.h2d_piece", "load.d2h_piece"}) {
     profile.sources[curve] = source;
   }
-  // The gap that the kernels' times were taken without is the one that belongs to them.
+  // The gap that other times were taken without is the one that belongs to them.
   const double shift = assumed_gap - profile.device_gap;
+  profile.device_event_latency = std::max(profile.device_event_latency - shift, 1e-8);
+  profile.device_copy_gap = std::max(profile.device_copy_gap - shift / 2, 1e-8);
   for (auto& [kind, fit] : profile.kernels) {
     if (fit.points.empty()) continue;
     fit.fixed_s = std::max(fit.fixed_s + shift, 1e-7);

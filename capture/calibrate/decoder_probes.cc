@@ -69,7 +69,9 @@ KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int
 
 KernelProbe SwiGluProbe(int64_t rows, int64_t width) {
   return {plan::SwiGlu{rows, width}, [=] {
-            auto data = Zeroed<Bf16>(3 * rows * width);
+            // Random: a division of zero takes the long way.
+            auto data = std::make_shared<Buffer<Bf16>>(3 * rows * width);
+            kernels::FillRandom(data->get(), data->size(), 1, 7, nullptr);
             return [=](int, cudaStream_t stream) {
               kernels::SwiGlu(data->get(), rows, static_cast<int32_t>(width),
                               data->get() + 2 * rows * width, stream);
@@ -79,7 +81,8 @@ KernelProbe SwiGluProbe(int64_t rows, int64_t width) {
 
 KernelProbe SampleProbe(int64_t rows, int64_t vocabulary) {
   return {plan::Sample{rows, vocabulary}, [=] {
-            auto logits = Zeroed<Bf16>(rows * vocabulary);
+            auto logits = std::make_shared<Buffer<Bf16>>(rows * vocabulary);
+            kernels::FillRandom(logits->get(), logits->size(), 1, 8, nullptr);
             auto token = Zeroed<int32_t>(rows);
             return [=](int, cudaStream_t stream) {
               kernels::ArgMax(logits->get(), rows, static_cast<int32_t>(vocabulary), token->get(),

@@ -88,6 +88,62 @@ void MeasureHandoff(hardware::Profile& profile) {
   profile.host_handoff = std::max(median(latency) - profile.host_notify, 1e-7);
 }
 
+// What calls take longer right after a thread has been woken, beside its later ones.
+void MeasureColdCalls(Stopwatch& watch, hardware::Profile& profile) {
+  constexpr int kRounds = 60, kCalls = 40;
+  const Buffer<std::byte> host(16384, Memory::kPinned), device(16384);
+  std::mutex mutex;
+  std::condition_variable wake;
+  int turn = 0, gpu = 0;
+  Check(cudaGetDevice(&gpu), "cudaGetDevice");
+  std::vector<std::vector<double>> seconds(kCalls);
+  std::thread worker([&] {
+    cudaSetDevice(gpu);
+    for (int round = 0; round < kRounds; ++round) {
+      std::unique_lock lock(mutex);
+      wake.wait(lock, [&] { return turn == 2 * round + 1; });
+      for (int i = 0; i < kCalls; ++i) {
+        const auto begin = SteadyClock::now();
+        if (i % 2 == 0) {
+          kernels::Nothing(watch.other());
+        } else {
+          Check(cudaMemcpyAsync(device.get(), host.get(), 16384, cudaMemcpyHostToDevice,
+                                watch.other()),
+                "cudaMemcpyAsync");
+        }
+        if (round > 0) seconds[static_cast<size_t>(i)].push_back(SecondsSince(begin));
+      }
+      ++turn;
+      lock.unlock();
+      wake.notify_all();
+    }
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    // Meanwhile this thread calls, as one does that hands work over.
+    for (int i = 0; i < 20; ++i) kernels::Nothing(watch.stream());
+    watch.Finish();
+    std::unique_lock lock(mutex);
+    turn = 2 * round + 1;
+    wake.notify_all();
+    wake.wait(lock, [&] { return turn == 2 * round + 2; });
+  }
+  worker.join();
+  watch.Finish();
+  std::vector<double> medians;
+  for (std::vector<double>& of : seconds) {
+    std::nth_element(of.begin(), of.begin() + kRounds / 2, of.end());
+    medians.push_back(of[kRounds / 2]);
+  }
+  // Launches against later launches, copies against later copies.
+  double longer = 0;
+  for (int i = 0; i < hardware::kColdCalls; ++i) {
+    double later = 0;
+    for (int j = kCalls / 2 + i % 2; j < kCalls; j += 2) later += medians[static_cast<size_t>(j)];
+    longer += medians[static_cast<size_t>(i)] - later / (kCalls / 4);
+  }
+  profile.host_cold_call = std::max(longer / hardware::kColdCalls, 0.0);
+}
+
 void MeasureGather(hardware::Profile& profile) {
   constexpr int64_t kPool = int64_t{4} << 30, kPage = 16384, kRow = 256, kPieces = 4096;
   const Buffer<std::byte> pool(kPool, Memory::kPinned), out(kPieces * kPage, Memory::kPinned);
@@ -119,6 +175,18 @@ void MeasureGather(hardware::Profile& profile) {
 
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   profile.host_launch = watch.HostTime(200, [&](int) { kernels::Nothing(watch.stream()); });
+  const Buffer<std::byte> page_on_host(16384, Memory::kPinned), page(16384);
+  const auto copy = [&] {
+    Check(cudaMemcpyAsync(page.get(), page_on_host.get(), 16384, cudaMemcpyHostToDevice,
+                          watch.stream()),
+          "cudaMemcpyAsync");
+  };
+  const double copies = watch.HostTime(200, [&](int) { copy(); });
+  const double pairs = watch.HostTime(100, [&](int) {
+    kernels::Nothing(watch.stream());
+    copy();
+  });
+  profile.host_copy_switch = std::max(pairs - copies - profile.host_launch, 0.0);
   const cudaEvent_t event = NewEvent();
   profile.host_event_record = watch.HostTime(
       200, [&](int) { Check(cudaEventRecord(event, watch.stream()), "cudaEventRecord"); });
@@ -179,17 +247,16 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
       },
       201);
   MeasureHandoff(profile);
+  MeasureColdCalls(watch, profile);
   MeasureGather(profile);
   profile.host_spread = 0.1;
 }
 
 bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   constexpr int kTrain = 100;
-  enum Train : int32_t { kKernels, kCopies, kStreams, kRoundTrips, kGraph };
+  enum Train : int32_t { kKernels, kRoundTrips, kGraph };
   const std::filesystem::path path = std::filesystem::temp_directory_path() /
                                      ("stallcast-calibrate-" + std::to_string(getpid()) + ".kvt");
-  const Buffer<int> host(1, Memory::kPinned), device(1);
-  const cudaEvent_t event = NewEvent();
   std::unique_ptr<GpuRecorder> recorder;
   try {
     GpuRecorderOptions options;
@@ -197,7 +264,6 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
     options.nvtx = false;
     recorder = std::make_unique<GpuRecorder>(path, RunInfo(), std::move(options));
   } catch (const Error&) {
-    cudaEventDestroy(event);
     return false;
   }
   const auto train = [&](Train kind, const auto& work) {
@@ -210,20 +276,7 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
     watch.Release();
     watch.Finish();
   };
-  const auto copy = [&] {
-    Check(cudaMemcpyAsync(host.get(), device.get(), sizeof(int), cudaMemcpyDeviceToHost,
-                          watch.stream()),
-          "cudaMemcpyAsync");
-  };
   train(kKernels, [&](int) { kernels::Nothing(watch.stream()); });
-  train(kCopies, [&](int i) { i % 2 == 0 ? kernels::Nothing(watch.stream()) : copy(); });
-  train(kStreams, [&](int i) {
-    const cudaStream_t mine = i % 2 == 0 ? watch.stream() : watch.other();
-    const cudaStream_t next = i % 2 == 0 ? watch.other() : watch.stream();
-    kernels::Nothing(mine);
-    Check(cudaEventRecord(event, mine), "cudaEventRecord");
-    Check(cudaStreamWaitEvent(next, event, 0), "cudaStreamWaitEvent");
-  });
   for (int i = 0; i < kTrain; ++i) {
     recorder->PushOp(kRoundTrips, i);
     kernels::Nothing(watch.stream());
@@ -239,7 +292,6 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   watch.Finish();
   recorder->Stop();
   cudaGraphExecDestroy(graph);
-  cudaEventDestroy(event);
   const traces::Trace trace = traces::ReadTrace(path);
   std::filesystem::remove(path);
 
@@ -247,7 +299,7 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   struct Row {
     double start, end;
   };
-  std::vector<std::vector<Row>> gpu(5), calls(5);
+  std::vector<std::vector<Row>> gpu(3), calls(3);
   for (const traces::Timeline& timeline : trace.timelines) {
     for (int64_t i = 0; i < timeline.rows(); ++i) {
       const auto at = static_cast<size_t>(i);
@@ -273,8 +325,6 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   };
   if (gpu[kKernels].size() < kTrain / 2) return false;
   profile.device_gap = gap(kKernels);
-  profile.device_copy_gap = gap(kCopies);
-  profile.device_event_latency = gap(kStreams);
   if (const double in_graph = gap(kGraph); in_graph > 0) profile.device_graph_gap = in_graph;
 
   // Of a round trip: from the launch call's end to the kernel, and from its end to the host.

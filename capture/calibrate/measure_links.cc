@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/fit.h"
 #include "kernels/movement.h"
 #include "kernels/upload.h"
@@ -14,33 +15,19 @@ using kernels::Buffer;
 using kernels::Check;
 using kernels::Memory;
 
-constexpr int64_t kPool = int64_t{1} << 30;   // of pinned memory
+constexpr int64_t kPool = CopyEnds::kPool;
 constexpr int64_t kLarge = int64_t{1} << 28;  // a copy that runs at the link's rate
 constexpr int64_t kRead = int64_t{2} << 30;   // a read that runs at the memory's rate
-
-// Memory on both sides of the link.
-struct Ends {
-  Buffer<std::byte> host{kPool, Memory::kPinned};
-  Buffer<std::byte> device{kPool};
-};
 
 void Copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), "cudaMemcpyAsync");
 }
 
 // Time of one copy among many of its size.
-double CopyTime(Stopwatch& watch, Ends& ends, int64_t bytes, bool down) {
+double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {
   const int count =
       static_cast<int>(std::clamp<int64_t>(kPool / std::max<int64_t>(bytes, 1) / 2, 2, 200));
-  return watch.Period(count, [&](int i) {
-    // Scattered over the pool, as the pages of a recall are.
-    const int64_t places = std::max<int64_t>(1, kPool / bytes);
-    const int64_t at = int64_t{i} * 7919 % places * bytes;
-    std::byte* host = ends.host.get() + at;
-    std::byte* device = ends.device.get() + at;
-    Copy(down ? device : host, down ? host : device, bytes,
-         down ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, watch.stream());
-  });
+  return watch.Period(count, [&](int i) { ends.CopyPage(i, bytes, down, watch.stream()); });
 }
 
 struct Copies {
@@ -48,9 +35,9 @@ struct Copies {
   hardware::Curve piece;  // beyond bytes over the rate of a large copy
 };
 
-Copies FitCopies(Stopwatch& watch, Ends& ends, bool down) {
+Copies FitCopies(Stopwatch& watch, const CopyEnds& ends, bool down) {
   std::vector<double> sizes, times;
-  for (int64_t bytes = 1024; bytes <= kLarge; bytes *= 4) {
+  for (int64_t bytes = 256; bytes <= kLarge; bytes *= 4) {
     sizes.push_back(static_cast<double>(bytes));
     times.push_back(CopyTime(watch, ends, bytes, down));
   }
@@ -65,7 +52,7 @@ Copies FitCopies(Stopwatch& watch, Ends& ends, bool down) {
 }
 
 // Rates of both directions at once, of equal amounts.
-double BothWays(Stopwatch& watch, Ends& ends) {
+double BothWays(Stopwatch& watch, const CopyEnds& ends) {
   constexpr int kCopies = 4;
   const double seconds = Stopwatch::Median(5, [&] {
     watch.Finish();
@@ -124,7 +111,7 @@ std::pair<double, double> ReadsBeside(Stopwatch& watch, const Buffer<std::byte>&
 class Gather {
  public:
   // Pieces of 512 bytes a token of a page: 512 B x tokens. With `rows`, 256 B each.
-  Gather(Ends& ends, int32_t page_tokens, bool rows, int64_t bytes)
+  Gather(const CopyEnds& ends, int32_t page_tokens, bool rows, int64_t bytes)
       : ends_(ends), rows_(rows), page_tokens_(page_tokens) {
     const int64_t piece = int64_t{512} * page_tokens;
     pieces_ = static_cast<int32_t>(bytes / piece);
@@ -152,7 +139,7 @@ class Gather {
 
  private:
   static constexpr int32_t kHeads = 8;
-  Ends& ends_;
+  const CopyEnds& ends_;
   bool rows_;
   int32_t page_tokens_, pieces_ = 0;
   Buffer<int64_t> source_;
@@ -174,7 +161,7 @@ void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
 }
 
 void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
-  Ends ends;
+  const CopyEnds ends;
   const Copies h2d = FitCopies(watch, ends, true), d2h = FitCopies(watch, ends, false);
   const Line& down = h2d.line;
   const Line& up = d2h.line;
@@ -202,7 +189,10 @@ void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
     Copy(ends.device.get(), ends.host.get(), 16384, cudaMemcpyHostToDevice, watch.stream());
   });
 
-  // Batches: the host's time a piece, and what the engine adds to each.
+  // Batches: the host's time a piece, and what the engine adds to each. Sources are new ones each
+  // time, as those of a recall are: the same again come out a third faster.
+  constexpr int64_t kFew = 16, kMany = 160;
+  std::mt19937_64 random(3);
   std::vector<double> sizes, host, engine;
   double call = 0;
   bool inlined = false;
@@ -213,7 +203,8 @@ void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
       const std::vector<size_t> each(static_cast<size_t>(pieces), static_cast<size_t>(bytes));
       for (int64_t i = 0; i < pieces; ++i) {
         to.push_back(ends.device.get() + i * bytes);
-        from.push_back(ends.host.get() + i * 7919 % (kPool / bytes) * bytes);
+        const auto place = static_cast<int64_t>(random() % static_cast<uint64_t>(kPool / bytes));
+        from.push_back(ends.host.get() + place * bytes);
       }
       cudaMemcpyAttributes attributes{};
       attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
@@ -229,10 +220,10 @@ void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
         watch.Finish();
       });
     };
-    const double few = call_time(16), many = call_time(512);
-    const double piece = std::max((many - few) / 496, 1e-9);
-    const double all = (total_time(512) - total_time(16)) / 496;
-    if (call == 0) call = std::max(few - 16 * piece, 1e-7);
+    const double few = call_time(kFew), many = call_time(kMany);
+    const double piece = std::max((many - few) / (kMany - kFew), 1e-9);
+    const double all = (total_time(kMany) - total_time(kFew)) / (kMany - kFew);
+    if (call == 0) call = std::max(few - kFew * piece, 1e-7);
     // Pieces that move inside the call leave it nothing to wait for.
     if (all < 1.3 * piece) {
       profile.copy_inline_below = static_cast<double>(bytes) + 1;
@@ -257,7 +248,7 @@ void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
 }
 
 void MeasureZeroCopy(Stopwatch& watch, hardware::Profile& profile) {
-  Ends ends;
+  const CopyEnds ends;
   const std::vector<double> blocks = {1, 2, 4, 8, 16, 32, 64};
   std::vector<double> pieces, rates;
   double start = 0, spread = 0;

@@ -38,8 +38,7 @@ void Stopwatch::Record(cudaEvent_t event) {
   Check(cudaEventRecord(event, stream_), "cudaEventRecord");
 }
 
-double Stopwatch::Elapsed() {
-  Finish();
+double Stopwatch::ElapsedSeconds() const {
   float milliseconds = 0;
   Check(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime");
   return milliseconds * 1e-3;

@@ -34,8 +34,21 @@ class Stopwatch {
       for (int i = 0; i < count; ++i) work(i);
       Record(stop_);
       Release();
-      return Elapsed() / count;
+      Finish();
+      return ElapsedSeconds() / count;
     });
+  }
+
+  /// Period() of one trial while the other stream is busy, which it leaves so.
+  template <class Work>
+  double PeriodBeside(int count, const Work& work) {
+    Hold();
+    Record(start_);
+    for (int i = 0; i < count; ++i) work(i);
+    Record(stop_);
+    Release();
+    kernels::Check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    return ElapsedSeconds() / count;
   }
 
   /// Seconds that the host takes for one work(i) among `count` while the stream is held back.
@@ -83,7 +96,7 @@ class Stopwatch {
  private:
   using Clock = std::chrono::steady_clock;
   void Record(cudaEvent_t event);
-  double Elapsed();
+  double ElapsedSeconds() const;
 
   cudaStream_t stream_ = nullptr, other_ = nullptr;
   cudaEvent_t start_ = nullptr, stop_ = nullptr;

@@ -46,6 +46,7 @@ struct Case {
   std::string trace;
   sim::PredictRequest request;
   std::optional<sim::Prediction> prediction;
+  hardware::Profile machine;  // with what the request overrides
   capture::StepTimes times;
   Picoseconds prefill{0};
   kernels::SelectionCheck check;
@@ -111,6 +112,7 @@ capture::RunRequest RequestOf(const Case& of, const sim::PreparedRun& prepared,
   request.method = prepared.method.method.get();
   request.input = prepared.input;
   request.trace = &loaded.trace;
+  request.machine = &of.machine;
   request.title =
       fmt::format("{}, {}, measured, context {}, batch {}", of.request.method, prepared.whole.title,
                   prepared.input.prompt_tokens, prepared.input.batch);
@@ -213,6 +215,10 @@ void RunCommand::Run() const {
                     static_cast<double>(i) / static_cast<double>(cases.size()));
     try {
       load(of.trace);
+      of.machine = hardware::FindProfile(of.request.machine);
+      for (const auto& [path, value] : of.request.machine_overrides) {
+        hardware::Set(of.machine, path, value);
+      }
       of.prediction = loaded.predictor->Predict(of.request);
       const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
       const capture::RunRequest request = RequestOf(of, prepared, loaded);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "capture/gpu/background_copies.h"
 #include "kernels/cuda_error.h"
 #include "kernels/executor/cache_binder.h"
 #include "kernels/executor/decoder_binder.h"
@@ -80,9 +81,11 @@ class BoundRun {
   /// The prefill plan, bound when it is first needed.
   const plan::Plan& PrefillPlan() { return BoundPrefill().plan; }
   Picoseconds Prefill(const kernels::RunOptions& options = {}) {
-    Prefilling& prefill = BoundPrefill();
+    return BoundPrefill().executor.Run(options).front();
+  }
+  Picoseconds PrefillAnew() {
     cache_->Clear();
-    return prefill.executor.Run(options).front();
+    return Prefill();
   }
   /// Steps from what the prefill has left.
   void RunOn(const kernels::RunOptions& options) {
@@ -156,6 +159,11 @@ class BoundRun {
   std::unique_ptr<Prefilling> prefill_;
 };
 
+std::unique_ptr<BackgroundCopies> Background(const RunRequest& request) {
+  if (request.machine == nullptr) return nullptr;
+  return std::make_unique<BackgroundCopies>(*request.machine);
+}
+
 // What `work` runs of `plan`, as a measured timeline.
 GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
                           const std::filesystem::path& path, traces::proto::TraceInfo info,
@@ -218,6 +226,7 @@ GpuRunner::~GpuRunner() = default;
 
 StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   BoundRun run = impl_->Bind(request);
+  const std::unique_ptr<BackgroundCopies> background = Background(request);
   run.RunAnew();
   std::vector<std::vector<Picoseconds>> all;
   for (int i = 0; i < repetitions; ++i) all.push_back(run.RunAnew());
@@ -227,6 +236,7 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
     for (const auto& repetition : all) of_step.push_back(repetition[step]);
     times.steps.push_back(MedianOf(of_step));
   }
+  if (background) times.notes = background->notes();
   if (!run.trace().has_values()) {
     times.notes.emplace_back("the trace holds no values: random ones were attended");
   }
@@ -235,9 +245,9 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
 
 Picoseconds GpuRunner::TimePrefill(const RunRequest& request, int repetitions) {
   BoundRun run = impl_->Bind(request);
-  run.Prefill();
+  run.PrefillAnew();
   std::vector<Picoseconds> times;
-  for (int i = 0; i < repetitions; ++i) times.push_back(run.Prefill());
+  for (int i = 0; i < repetitions; ++i) times.push_back(run.PrefillAnew());
   return MedianOf(times);
 }
 
@@ -247,7 +257,7 @@ kernels::SelectionCheck GpuRunner::CheckSelection(const RunRequest& request, boo
   kernels::RunOptions options;
   options.after_step = [&](int step) { run.cache().CheckStep(step, check); };
   if (after_prefill && run.StartsBehindPrompt()) {
-    run.Prefill();
+    run.PrefillAnew();
     run.RunOn(options);
   } else {
     run.RunAnew(options);
@@ -270,7 +280,8 @@ GpuRecorderStats GpuRunner::RecordPrefill(const RunRequest& request,
                                           const std::filesystem::path& path,
                                           traces::proto::TraceInfo info) {
   BoundRun run = impl_->Bind(request);
-  run.Prefill();
+  run.PrefillAnew();
+  run.cache().Clear();
   return Recorded(request, run.PrefillPlan(), path, std::move(info), [&](RecordedOps& observer) {
     run.Prefill({.observer = &observer, .after_step = {}});
   });

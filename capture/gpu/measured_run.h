@@ -9,6 +9,7 @@
 
 #include "capture/gpu_recorder.h"
 #include "kernels/executor/selection_check.h"
+#include "models/hardware/profile.h"
 #include "models/methods/method.h"
 #include "traces/common/units.h"
 #include "traces/format/trace_file.h"
@@ -23,6 +24,8 @@ struct RunRequest {
   const traces::Trace* trace = nullptr;
   std::string title;               ///< of the timeline
   std::vector<std::string> notes;  ///< what qualifies the run
+  /// Whose background traffic is made beside the run; null: none.
+  const hardware::Profile* machine = nullptr;
 };
 
 /// Step times from CUDA events, tracing off.

@@ -10,6 +10,7 @@
 #include <QLineEdit>
 #include <QProgressBar>
 #include <QPushButton>
+#include <QScrollArea>
 #include <QSignalBlocker>
 #include <QSpinBox>
 #include <QVBoxLayout>
@@ -130,13 +131,19 @@ ChartsPanel::ChartsPanel(QWidget* parent) : QWidget(parent) {
   note_->setWordWrap(true);
   note_->setMargin(4);
   note_->hide();
-  view_ = new ChartView(this);
+  // Charts of many methods or op kinds scroll where the window is low.
+  auto* scroll = new QScrollArea(this);
+  scroll->setWidgetResizable(true);
+  scroll->setFrameShape(QFrame::NoFrame);
+  scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+  view_ = new ChartView(scroll);
+  scroll->setWidget(view_);
   auto* column = new QVBoxLayout(this);
   column->setContentsMargins(0, 0, 0, 0);
   column->setSpacing(0);
   column->addWidget(controls);
   column->addWidget(note_);
-  column->addWidget(view_, 1);
+  column->addWidget(scroll, 1);
 
   connect(kind_, &QComboBox::currentIndexChanged, this, [this] {
     ShowNote({});
@@ -214,7 +221,11 @@ void ChartsPanel::FillAxes() {
   axis_->clear();
   if (!predictor_) return;
   for (Control& control : Controls(request_, predictor_->info())) {
-    if (control.kind != Control::Kind::kNumber || control.path == "steps") continue;
+    // The kernels' values are too many to choose from a list.
+    if (control.kind != Control::Kind::kNumber || control.path == "steps" ||
+        !control.section.isEmpty()) {
+      continue;
+    }
     axis_->addItem(control.label);
     axes_.push_back(std::move(control));
   }

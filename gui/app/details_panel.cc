@@ -4,7 +4,7 @@
 #include <QLabel>
 #include <algorithm>
 
-#include "traces/common/quantity.h"
+#include "gui/timeline/words.h"
 
 namespace stallcast::gui {
 namespace {
@@ -13,10 +13,13 @@ QString From(std::string_view text) {
   return QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
 }
 
-QString Time(Picoseconds t) {
-  QString size = From(FormatQuantity(std::abs(Seconds(t)), Dimension::kTime));
-  if (size.endsWith(QStringLiteral(" us"))) size.replace(size.size() - 2, 1, QChar(0xb5));
-  return t.count() < 0 ? QStringLiteral("-") + size : size;
+// A name may be a signature of any length: lines may break inside it.
+QString Breakable(const QString& name) {
+  QString text = name.toHtmlEscaped();
+  for (const char* mark : {"_", "::", ",", "("}) {
+    text.replace(QLatin1String(mark), QLatin1String(mark) + QChar(0x200b));
+  }
+  return text;
 }
 
 // Rows of a table: what, then a column a side.
@@ -24,8 +27,10 @@ class Table {
  public:
   void Add(const QString& what, const QStringList& cells) {
     rows_ += QStringLiteral("<tr><td>%1&nbsp;&nbsp;</td>").arg(what);
-    for (const QString& cell : cells) {
-      rows_ += QStringLiteral("<td align='right'>&nbsp;%1</td>").arg(cell);
+    for (QString cell : cells) {
+      // A number stays with its unit.
+      rows_ +=
+          QStringLiteral("<td align='right'>&nbsp;%1</td>").arg(cell.replace(' ', QChar::Nbsp));
     }
     rows_ += QStringLiteral("</tr>");
   }
@@ -54,16 +59,14 @@ QString OpHtml(const OpDetails& details) {
   };
   Table table;
   table.Add({}, cells([](const OpFacts& f) { return "<b>" + SideName(f.ref.side) + "</b>"; }));
-  table.Add("duration", cells([](const OpFacts& f) { return Time(f.duration); }));
-  table.Add("start in step", cells([](const OpFacts& f) { return Time(f.start_in_step); }));
-  table.Add("wait before", cells([](const OpFacts& f) { return Time(f.idle_before); }));
+  table.Add("duration", cells([](const OpFacts& f) { return TimeText(f.duration); }));
+  table.Add("start in step", cells([](const OpFacts& f) { return TimeText(f.start_in_step); }));
+  table.Add("wait before", cells([](const OpFacts& f) { return TimeText(f.idle_before); }));
   if (op.bytes > 0 || (details.twin && details.twin->bytes > 0)) {
-    table.Add("moved", cells([](const OpFacts& f) {
-                return From(FormatQuantity(static_cast<double>(f.bytes), Dimension::kBytes));
+    table.Add("bytes", cells([](const OpFacts& f) {
+                return f.planned_bytes ? QStringLiteral("as planned") : BytesText(f.bytes);
               }));
-    table.Add("rate", cells([](const OpFacts& f) {
-                return From(FormatQuantity(f.rate(), Dimension::kRate));
-              }));
+    table.Add("rate", cells([](const OpFacts& f) { return RateText(f.rate()); }));
   }
   table.Add("lane", cells([](const OpFacts& f) { return From(f.lane).toHtmlEscaped(); }));
   QStringList facts{From(traces::Name(op.role))};
@@ -73,38 +76,46 @@ QString OpHtml(const OpDetails& details) {
   if (op.rows > 1) facts << QStringLiteral("%1 rows").arg(op.rows);
   QString html =
       QStringLiteral("<p><b>%1</b><br>%2</p>%3")
-          .arg(From(op.name).toHtmlEscaped(), facts.join(QStringLiteral(" · ")), table.Html());
+          .arg(Breakable(ShortName(op.name)), facts.join(QStringLiteral(" · ")), table.Html());
   if (details.residual) {
-    html += QStringLiteral("<p>residual <b>%1</b> (%2%3 % of measured)</p>")
-                .arg(Time(*details.residual),
-                     details.relative_residual > 0 ? QStringLiteral("+") : QString())
-                .arg(details.relative_residual * 100, 0, 'f', 1);
+    html += QStringLiteral("<p>residual <b>%1</b>, %2 of measured</p>")
+                .arg(SignedTimeText(*details.residual), SignedShareText(details.relative_residual));
   }
   for (const OpFacts* side : sides) {
     if (side->waits.empty()) continue;
     QStringList waits;
-    for (const std::string& wait : side->waits) waits << From(wait).toHtmlEscaped();
+    for (const std::string& wait : side->waits) waits << Breakable(ShortName(wait));
     html += QStringLiteral("<p>waited (%1) for %2</p>")
                 .arg(SideName(side->ref.side), waits.join(QStringLiteral(", ")));
+  }
+  for (const OpFacts* side : sides) {
+    if (ShortName(side->name) == From(side->name)) continue;
+    html +=
+        QStringLiteral("<p>%1: %2</p>").arg(SideName(side->ref.side), Breakable(From(side->name)));
   }
   return html;
 }
 
+// Zeros would hide what is there.
+template <class Quantity, class Words>
+QString OrNothing(Quantity quantity, Words&& words) {
+  return quantity == Quantity{} ? QString() : words(quantity);
+}
+
 QString AreaHtml(const AreaSums& area) {
-  QString html = QStringLiteral("<p><b>Area</b> of %1</p>").arg(Time(area.range.length()));
+  QString html = QStringLiteral("<p><b>Area</b> of %1</p>").arg(TimeText(area.range.length()));
   const auto add = [&](const char* name, const std::optional<AreaSums::Roles>& roles) {
     if (!roles) return;
     Table table;
     table.Add(QStringLiteral("<b>%1</b>").arg(QLatin1String(name)),
-              {QStringLiteral("busy"), QStringLiteral("exposed"), QStringLiteral("moved"),
+              {QStringLiteral("busy"), QStringLiteral("exposed"), QStringLiteral("bytes"),
                QStringLiteral("ops")});
     for (int r = 0; r < traces::kRoles; ++r) {
       const AreaSums::Role& role = (*roles)[static_cast<size_t>(r)];
       if (role.ops == 0 && role.exposed.count() == 0) continue;
       table.Add(From(traces::Name(static_cast<traces::Role>(r))),
-                {Time(role.busy), Time(role.exposed),
-                 From(FormatQuantity(static_cast<double>(role.bytes), Dimension::kBytes)),
-                 QString::number(role.ops)});
+                {OrNothing(role.busy, TimeText), OrNothing(role.exposed, TimeText),
+                 OrNothing(role.bytes, BytesText), CountText(role.ops)});
     }
     html += table.Html() + QStringLiteral("<br>");
   };

@@ -19,6 +19,7 @@
 #include "gui/app/details_panel.h"
 #include "gui/app/message_bar.h"
 #include "gui/app/truth_banner.h"
+#include "gui/app/wrapping_delegate.h"
 #include "gui/timeline/timeline_view.h"
 #include "gui/whatif/summary_card.h"
 #include "gui/whatif/whatif_panel.h"
@@ -41,8 +42,6 @@ SharedResult Refine(const PredictionResult& quick, const PredictionResult& refin
   whole->took = quick.took;
   return whole;
 }
-
-Picoseconds Span(const TimelineModel::Step& step) { return step.end - step.begin; }
 
 }  // namespace
 
@@ -117,10 +116,8 @@ void MainWindow::BuildDocks() {
   files_view_ = new QTreeView(this);
   files_view_->setModel(files_);
   files_view_->setHeaderHidden(true);
-  files_view_->setUniformRowHeights(true);
-  files_view_->setTextElideMode(Qt::ElideNone);
-  files_view_->header()->setSectionResizeMode(QHeaderView::ResizeToContents);
-  files_view_->header()->setStretchLastSection(false);
+  files_view_->setItemDelegate(new WrappingDelegate(files_view_));
+  files_view_->setIndentation(fontMetrics().height());
   files_dock_ = dock("files", QStringLiteral("Files"), files_view_, Qt::RightDockWidgetArea);
 
   setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
@@ -331,141 +328,6 @@ void MainWindow::OnPinned(Pin pin, const SharedResult& result) {
   ShowGhost();
   ShowSummary();
   ShowRuns();
-}
-
-void MainWindow::ShowSides() {
-  // A file that was read again may hold fewer.
-  for (auto* item : {&predicted_, &measured_}) {
-    if (*item && !files_->Timeline(**item)) item->reset();
-  }
-  const Model predicted = predicted_ ? files_->Timeline(*predicted_)
-                          : result_  ? result_->model
-                                     : nullptr;
-  const Model measured = measured_ ? files_->Timeline(*measured_) : nullptr;
-  Match(predicted, measured);
-  charts_->SetSides(predicted, measured);
-  if (!log_) charts_->SetLog(result_ ? result_->log : nullptr);
-  std::vector<QModelIndex> shown;
-  for (const auto& item : {predicted_, measured_, log_}) {
-    if (item) shown.push_back(files_->IndexOf(*item));
-  }
-  if (!predicted_ && trace_) {
-    for (size_t i = 0; i < files_->files().size(); ++i) {
-      if (files_->files()[i] == trace_) {
-        shown.push_back(files_->IndexOf({FilesModel::Kind::kTensors, i, 0}));
-      }
-    }
-  }
-  files_->SetShown(std::move(shown));
-  ShowGhost();
-  ShowRuns();
-  ShowTruth();
-  ShowTitle();
-}
-
-void MainWindow::Match(const Model& predicted, const Model& measured) {
-  if (matched_ == std::array{predicted, measured}) return;
-  matched_ = {predicted, measured};
-  matching_ = true;
-  match_job_.Run([this, ticket = ++match_ticket_, predicted, measured](const std::stop_token&) {
-    const auto pair = TimelinePair::Make({predicted}, {measured});
-    QMetaObject::invokeMethod(
-        this,
-        [this, ticket, pair] {
-          if (ticket != match_ticket_) return;
-          matching_ = false;
-          timeline_->SetPair(pair);
-          ShowGhost();
-          if (predicted_ || !trace_ || result_) RestoreView();
-        },
-        Qt::QueuedConnection);
-  });
-}
-
-void MainWindow::ShowGhost() {
-  SharedResult ghost;
-  switch (ghost_) {
-    case Ghost::kNone:
-      break;
-    case Ghost::kFormer:
-      ghost = former_;
-      break;
-    case Ghost::kPinA:
-      ghost = comparison_->pinned(Pin::kA);
-      break;
-    case Ghost::kPinB:
-      ghost = comparison_->pinned(Pin::kB);
-      break;
-  }
-  timeline_->SetGhost(!predicted_ && ghost && ghost != result_ ? ghost->model : nullptr);
-}
-
-void MainWindow::ShowSummary() {
-  if (!result_) return summary_->ShowNothing();
-  const SharedResult& a = comparison_->pinned(Pin::kA);
-  const SharedResult& reference = a ? a : former_;
-  summary_->Show(result_->prediction, reference ? &reference->prediction : nullptr,
-                 a ? QStringLiteral("pin A") : QStringLiteral("before"));
-}
-
-void MainWindow::ShowTruth() {
-  Truths truths;
-  if (predicted_) {
-    truths.AddNotes(files_->Timeline(*predicted_)->timeline().notes);
-  } else if (result_) {
-    truths.AddNotes(result_->prediction.notes);
-  }
-  if (measured_) {
-    truths.AddNotes(files_->Timeline(*measured_)->timeline().notes);
-  }
-  // Of the files that the picture comes from.
-  for (size_t i = 0; i < files_->files().size(); ++i) {
-    const SharedFile& file = files_->files()[i];
-    const auto from = [&](const std::optional<FilesModel::Item>& item) {
-      return item && item->file == i;
-    };
-    if (from(predicted_) || from(measured_) || from(log_) || (!predicted_ && file == trace_)) {
-      truths.AddReport(file->report, QFileInfo(file->path).fileName());
-      if (file->info.synthetic()) {
-        truths.AddNotes({"synthetic: the trace was not captured from a model"});
-      }
-    }
-  }
-  truth_->Show(truths.List());
-}
-
-void MainWindow::ShowRuns() {
-  std::vector<ChartsPanel::Run> runs;
-  if (result_ && !predicted_) runs.push_back({QStringLiteral("now"), result_});
-  for (const Pin pin : {Pin::kA, Pin::kB}) {
-    if (const SharedResult& pinned = comparison_->pinned(pin)) {
-      runs.push_back({QStringLiteral("pin %1").arg(Name(pin)), pinned});
-    }
-  }
-  std::vector<StepTimes> from_files;
-  const auto add = [&](const char* name, const std::optional<FilesModel::Item>& item) {
-    if (!item) return;
-    const Model model = files_->Timeline(*item);
-    StepTimes times{.name = QLatin1String(name), .times = {}};
-    for (const TimelineModel::Step& step : model->steps()) times.times.push_back(Span(step));
-    if (!model->steps().empty()) times.first_step = model->steps().front().step;
-    from_files.push_back(std::move(times));
-  };
-  add("predicted", predicted_);
-  add("measured", measured_);
-  charts_->SetRuns(std::move(runs), std::move(from_files));
-}
-
-void MainWindow::ShowTitle() {
-  QStringList parts;
-  if (predicted_ || (!trace_ && measured_)) {
-    parts
-        << QFileInfo(files_->files()[(predicted_ ? predicted_ : measured_)->file]->path).fileName();
-  } else if (trace_) {
-    parts << QFileInfo(trace_->path).fileName() << Describe(whatif_->request());
-  }
-  parts << QStringLiteral("Stallcast");
-  setWindowTitle(parts.join(QStringLiteral(" - ")));
 }
 
 void MainWindow::PinNow(Pin pin) {

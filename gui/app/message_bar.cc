@@ -8,7 +8,7 @@
 namespace stallcast::gui {
 namespace {
 
-constexpr qsizetype kMostShown = 4;
+constexpr qsizetype kMostShown = 8;
 
 }  // namespace
 

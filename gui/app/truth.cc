@@ -46,6 +46,21 @@ void Truths::AddNotes(const std::vector<std::string>& notes) {
   }
 }
 
+void Truths::AddMatching(const TimelinePair& pair) {
+  if (pair.unlike() > 0) {
+    Add(QStringLiteral("different plans"), Weight::kLimit,
+        QStringLiteral("%1 of %2 ops with the same number are for something else: the two sides do "
+                       "not run one plan. Choose the method and values of the recording")
+            .arg(pair.unlike())
+            .arg(pair.matched()));
+  }
+  if (pair.lent_waits()) {
+    Add(QStringLiteral("waits of the plan"), Weight::kLimit,
+        QStringLiteral(
+            "the recording holds no waits: its arrows and causes are those of the plan"));
+  }
+}
+
 void Truths::AddReport(const traces::ReadReport& report, const QString& file) {
   const auto say = [&](const char* name, const QString& what) {
     Add(QLatin1String(name), Weight::kLoss, QStringLiteral("%1: %2").arg(file, what));

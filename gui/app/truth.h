@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gui/timeline/timeline_pair.h"
 #include "traces/format/trace_file.h"
 
 namespace stallcast::gui {
@@ -28,6 +29,8 @@ struct Truth {
 class Truths {
  public:
   void AddNotes(const std::vector<std::string>& notes);
+  /// What must be known of how the two sides were brought together.
+  void AddMatching(const TimelinePair& pair);
   /// What a file's reader found.
   void AddReport(const traces::ReadReport& report, const QString& file);
   /// The heaviest first.

@@ -18,6 +18,8 @@ constexpr double kBarShare = 0.76;        // of a category's place
 constexpr double kBoxShare = 0.5;         // likewise
 constexpr double kMostLabelShare = 0.34;  // of the width, for names of categories on the left
 constexpr double kLeastPlotHeight = 90;   // under which the legend and the note give way
+constexpr double kLegendGap = 14;
+constexpr double kCategoryLines = 1.15;  // least room of a category, in lines
 constexpr double kHitDistance = 16;
 
 bool Horizontal(const Chart& chart) { return !chart.y.categories.isEmpty(); }
@@ -74,33 +76,62 @@ class Frame {
     return top + metrics.height();
   }
 
-  // A swatch and a name for each named series, wrapped; left out when it takes more than `most`.
+  // A swatch and a name for each named series, wrapped. Where that takes more than `most`: in the
+  // title's line, behind it, when there is room for all.
   double Legend(double top, double most) {
-    const double right = out_.size.width() - kMargin;
     const double row = text_.height() + 2;
-    double x = kMargin, y = top;
+    Swatches below = PlaceLegend(kMargin, top);
+    if (below.names.empty()) return top;
+    if (const double bottom = below.bottom; bottom - top <= most) {
+      Take(std::move(below));
+      return bottom;
+    }
+    ChartText& title = out_.texts.front();
+    const double end = title.rect.left() + strong_.horizontalAdvance(title.text) + 1;
+    Swatches behind = PlaceLegend(end + 2 * kLegendGap, kMargin + (strong_.height() - row) / 2);
+    if (behind.rows == 1 && behind.right <= out_.size.width() - kMargin) {
+      title.rect.setRight(end);
+      Take(std::move(behind));
+    }
+    return top;
+  }
+
+  struct Swatches {
     std::vector<ChartRect> swatches;
     std::vector<ChartText> names;
+    double right = 0, bottom = 0;
+    int rows = 1;
+  };
+
+  Swatches PlaceLegend(double left, double top) const {
+    const double end = out_.size.width() - kMargin;
+    const double row = text_.height() + 2;
+    Swatches placed;
+    double x = left, y = top;
     for (size_t s = 0; s < chart_.series.size(); ++s) {
       const QString& name = chart_.series[s].name;
       if (name.isEmpty()) continue;
-      const double width =
-          std::min(kSwatch + 4 + text_.horizontalAdvance(name) + 1, right - kMargin);
-      if (x > kMargin && x + width > right) {
-        x = kMargin;
+      const double width = std::min(kSwatch + 4 + text_.horizontalAdvance(name) + 1, end - kMargin);
+      if (x > left && x + width > end) {
+        x = left;
         y += row;
+        ++placed.rows;
       }
-      swatches.push_back({s, 0, QRectF(x, y + (row - kSwatch) / 2, kSwatch, kSwatch)});
+      placed.swatches.push_back({s, 0, QRectF(x, y + (row - kSwatch) / 2, kSwatch, kSwatch)});
       const double room = width - kSwatch - 4;
-      names.push_back({QRectF(x + kSwatch + 4, y, room, row),
-                       text_.elidedText(name, Qt::ElideRight, room),
-                       Qt::AlignLeft | Qt::AlignVCenter, ChartText::Tone::kPlain});
-      x += width + 14;
+      placed.names.push_back({QRectF(x + kSwatch + 4, y, room, row),
+                              text_.elidedText(name, Qt::ElideRight, room),
+                              Qt::AlignLeft | Qt::AlignVCenter, ChartText::Tone::kPlain});
+      placed.right = std::max(placed.right, x + width);
+      x += width + kLegendGap;
     }
-    if (names.empty() || y + row - top > most) return top;
-    out_.swatches = std::move(swatches);
-    std::move(names.begin(), names.end(), std::back_inserter(out_.texts));
-    return y + row;
+    placed.bottom = y + row;
+    return placed;
+  }
+
+  void Take(Swatches&& placed) {
+    out_.swatches = std::move(placed.swatches);
+    std::move(placed.names.begin(), placed.names.end(), std::back_inserter(out_.texts));
   }
 
   struct Label {
@@ -427,6 +458,16 @@ struct Teller {
 };
 
 }  // namespace
+
+int LeastHeight(const Chart& chart, const QFont& font) {
+  if (chart.y.categories.isEmpty()) return 0;
+  const QFontMetricsF text(font);
+  // Title, note, two lines of legend, both axes' titles, tick labels.
+  constexpr double kOtherLines = 8;
+  const auto names = static_cast<double>(chart.y.categories.size());
+  return static_cast<int>(
+      std::ceil((kOtherLines + names * kCategoryLines) * text.height() + 2 * kMargin + 4 * kGap));
+}
 
 ChartGeometry LayOut(const Chart& chart, QSizeF size, const QFont& font) {
   ChartGeometry out = Frame(chart, size, font).Build();

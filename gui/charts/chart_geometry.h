@@ -65,6 +65,8 @@ struct ChartGeometry {
 /// and the legend go first. Long lines are thinned to what pixels can show: the extremes of each
 /// pixel column stay.
 ChartGeometry LayOut(const Chart& chart, QSizeF size, const QFont& font);
+/// The height from which on every category has its name; 0 without categories on the left.
+int LeastHeight(const Chart& chart, const QFont& font);
 
 /// What is under the cursor, or close to it.
 struct ChartHit {

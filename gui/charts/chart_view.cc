@@ -5,6 +5,7 @@
 #include <QMouseEvent>
 #include <QPainter>
 #include <QToolTip>
+#include <algorithm>
 
 #include "gui/charts/chart_export.h"
 #include "gui/charts/chart_painter.h"
@@ -21,6 +22,7 @@ void ChartView::SetChart(Chart chart) {
   chart_ = std::move(chart);
   setAccessibleName(chart_.title);
   setAccessibleDescription(chart_.note);
+  setMinimumHeight(std::max(minimumSizeHint().height(), LeastHeight(chart_, font())));
   Relayout();
 }
 

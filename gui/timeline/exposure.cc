@@ -34,7 +34,13 @@ struct Cause {
 
 class Walk {
  public:
-  Walk(const TimelineModel& model, int32_t lane) : model_(model), lane_(lane) {}
+  Walk(const TimelineModel& model, int32_t lane) : model_(model), lane_(lane) {
+    for (size_t k = 0; k < model.tracks().size(); ++k) {
+      const auto track = static_cast<int32_t>(k);
+      const auto roles = model.Ops(track).roles();
+      if (std::any_of(roles.begin(), roles.end(), IsTransfer)) transfers_.push_back(track);
+    }
+  }
 
   // Appends, latest first.
   void Charge(const Gap& gap, std::vector<Exposure>& found) const {
@@ -162,11 +168,10 @@ class Walk {
   // copy engine.
   int64_t TransferBefore(int64_t row) const {
     if (!IsTransfer(RoleOf(row)) || model_.IsCall(row)) return -1;
-    for (size_t k = 0; k < model_.tracks().size(); ++k) {
-      const ModelTrack& at = model_.tracks()[k];
+    for (int32_t k : transfers_) {
+      const ModelTrack& at = model_.tracks()[static_cast<size_t>(k)];
       if (at.lane == model_.timeline().lane[static_cast<size_t>(row)]) continue;
-      const int64_t other =
-          at.first_row + model_.Ops(static_cast<int32_t>(k)).Before(model_.Start(row)) - 1;
+      const int64_t other = at.first_row + model_.Ops(k).Before(model_.Start(row)) - 1;
       if (other < at.first_row || !IsTransfer(RoleOf(other)) || model_.IsCall(other)) continue;
       if (model_.End(other) == model_.Start(row)) return other;
     }
@@ -194,6 +199,7 @@ class Walk {
 
   const TimelineModel& model_;
   int32_t lane_;
+  std::vector<int32_t> transfers_;  // tracks on which some row moves data
 };
 
 // Gaps between the lane's rows, over all its tracks, from the first row of any lane on; transfers.

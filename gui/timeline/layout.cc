@@ -12,10 +12,10 @@ using traces::LaneKind;
 
 // Logical pixels.
 constexpr int kMinimapRow = 13, kMinimapMargin = 4;
-constexpr int kRuler = 40, kLegend = 24, kCaption = 22, kLaneGap = 7, kMargin = 8;
-constexpr int kLeastRow = 18, kMostRow = 36;
+constexpr int kRuler = 40, kCaption = 22, kLaneGap = 7, kMargin = 8;
+constexpr int kLeastRow = 18, kMostRow = 36, kRowSeam = 1;
 // Heights of rows, as shares of that of a lane's first track.
-constexpr double kOtherTrack = 0.8, kExposedRow = 0.8, kGhostRow = 0.45;
+constexpr double kOtherTrack = 0.8, kExposedRow = 0.8, kGhostRow = 0.45, kFoldedRow = 0.8;
 
 int Rank(LaneKind kind, bool compute) {
   if (compute) return 0;
@@ -63,17 +63,24 @@ std::vector<Wanted> WantedOf(const LayoutInput& input, Side side) {
     w.lane.side = side;
     w.lane.lane = static_cast<int32_t>(l);
     w.lane.pinned = input.pins.contains({side, names[l].name});
+    w.lane.folded = input.folded.contains({side, names[l].name});
     w.rank = Rank(names[l].kind, names[l].compute);
-    if (lane.exposures > 0) w.lane.rows.push_back({LaneRow::Kind::kExposed, -1, {}, {}});
+    if (w.lane.folded) {
+      w.lane.rows.push_back({LaneRow::Kind::kOps, lane.first_track, lane.tracks, {}, {}});
+      w.units = kFoldedRow;
+      wanted.push_back(std::move(w));
+      continue;
+    }
+    if (lane.exposures > 0) w.lane.rows.push_back({LaneRow::Kind::kExposed, -1, 1, {}, {}});
     for (int32_t k = 0; k < lane.tracks; ++k) {
-      w.lane.rows.push_back({LaneRow::Kind::kOps, lane.first_track + k, {}, {}});
+      w.lane.rows.push_back({LaneRow::Kind::kOps, lane.first_track + k, 1, {}, {}});
     }
     if (side == Side::kPredicted && input.ghost != nullptr) {
       const auto& ghosts = input.ghost->timeline().lanes;
       for (size_t g = 0; g < ghosts.size(); ++g) {
         const ModelLane& ghost = input.ghost->lanes()[g];
         if (ghosts[g].name != names[l].name || ghost.rows == 0) continue;
-        w.lane.rows.push_back({LaneRow::Kind::kGhost, ghost.first_track, {}, {}});
+        w.lane.rows.push_back({LaneRow::Kind::kGhost, ghost.first_track, 1, {}, {}});
         break;
       }
     }
@@ -88,7 +95,7 @@ std::vector<Wanted> WantedOf(const LayoutInput& input, Side side) {
 
 // Places a side's lanes from the axis outwards; `direction` is -1 upwards, 1 downwards.
 void Place(std::vector<Wanted>& wanted, const LayoutInput& input, Layout& layout, Side side,
-           int axis, int direction, int gap) {
+           int axis, int direction, int gap, int seam) {
   const Box& region = layout.region[static_cast<size_t>(side)];
   const int row_height = layout.row_height;
   const int scroll = input.scroll[static_cast<size_t>(side)];
@@ -105,8 +112,9 @@ void Place(std::vector<Wanted>& wanted, const LayoutInput& input, Layout& layout
         w.lane.pinned ? region : Intersection(region, between(fixed, 1 << 24, 0, input.width));
     for (LaneRow& row : w.lane.rows) {
       const bool ops = row.kind == LaneRow::Kind::kOps;
-      const int height =
-          std::max(4, static_cast<int>(std::lround(Units(row, ops && first_ops) * row_height)));
+      const double units = w.lane.folded ? kFoldedRow : Units(row, ops && first_ops);
+      const int height = std::max(4, static_cast<int>(std::lround(units * row_height)));
+      if (&row != &w.lane.rows.front()) distance += seam;
       first_ops = first_ops && !ops;
       row.box =
           between(distance - shift, distance - shift + height, layout.chart_x0, layout.chart_x1);
@@ -115,6 +123,13 @@ void Place(std::vector<Wanted>& wanted, const LayoutInput& input, Layout& layout
     }
     w.lane.header = between(begin - shift, distance - shift, 0, layout.chart_x0);
     w.lane.shown_header = Intersection(w.lane.header, window);
+    for (const LaneRow& row : w.lane.rows) {
+      if (row.kind != LaneRow::Kind::kOps) continue;
+      const int width =
+          std::min(layout.chart_x0, static_cast<int>(std::lround(kFoldMark * input.scale)));
+      if (row.shown == row.box) w.lane.fold_mark = {0, row.box.y0, width, row.box.y1};
+      break;
+    }
     distance += gap;
     if (w.lane.pinned) fixed = distance;
     layout.lanes.push_back(std::move(w.lane));
@@ -143,13 +158,19 @@ Layout Arrange(const LayoutInput& input) {
     wanted[s] = WantedOf(input, side);
     sides += !wanted[s].empty();
     for (const Wanted& w : wanted[s]) units[s] += w.units;
-    gaps[s] = wanted[s].empty() ? 0 : px(kLaneGap) * (static_cast<int>(wanted[s].size()) + 1);
+    if (wanted[s].empty()) continue;
+    gaps[s] = px(kLaneGap) * (static_cast<int>(wanted[s].size()) + 1);
+    for (const Wanted& w : wanted[s]) {
+      // Rows round to whole pixels, each by half a pixel at most.
+      const auto rows = static_cast<int>(w.lane.rows.size());
+      gaps[s] += rows + (rows - 1) * px(kRowSeam);
+    }
   }
 
   const int minimap = px(2 * kMinimapMargin + kMinimapRow * std::max(1, sides));
   layout.minimap = {layout.chart_x0, input.top, layout.chart_x1,
                     std::min(height, input.top + minimap)};
-  layout.legend = {0, std::max(0, height - px(kLegend)), width, height};
+  layout.legend = {0, std::max(0, height - input.legend_height), width, height};
   const int top = layout.minimap.y1, bottom = std::max(top, layout.legend.y0);
   const int room = bottom - top - px(kRuler) - sides * px(kCaption);
 
@@ -162,10 +183,7 @@ Layout Arrange(const LayoutInput& input) {
   }
   std::array<int, 2> need{};
   for (size_t s = 0; s < 2; ++s) {
-    // Rows round to whole pixels, each by half a pixel at most.
-    int rows = 0;
-    for (const Wanted& w : wanted[s]) rows += static_cast<int>(w.lane.rows.size());
-    need[s] = static_cast<int>(std::ceil(units[s] * layout.row_height)) + gaps[s] + rows;
+    need[s] = static_cast<int>(std::ceil(units[s] * layout.row_height)) + gaps[s];
   }
   std::array<int, 2> share = need;
   const int spare = room - need[0] - need[1];
@@ -197,15 +215,17 @@ Layout Arrange(const LayoutInput& input) {
     layout.ruler = take(px(kRuler), false);
     layout.region[1] = take(share[1], false);
     layout.caption[1] = take(px(kCaption), false);
-    Place(wanted[0], input, layout, Side::kPredicted, layout.region[0].y1, -1, px(kLaneGap));
-    Place(wanted[1], input, layout, Side::kMeasured, layout.region[1].y0, 1, px(kLaneGap));
+    Place(wanted[0], input, layout, Side::kPredicted, layout.region[0].y1, -1, px(kLaneGap),
+          px(kRowSeam));
+    Place(wanted[1], input, layout, Side::kMeasured, layout.region[1].y0, 1, px(kLaneGap),
+          px(kRowSeam));
   } else if (sides == 1) {
     const Side side = wanted[0].empty() ? Side::kMeasured : Side::kPredicted;
     const auto s = static_cast<size_t>(side);
     layout.caption[s] = take(px(kCaption), false);
     layout.ruler = take(px(kRuler), false);
     layout.region[s] = take(share[s], false);
-    Place(wanted[s], input, layout, side, layout.region[s].y0, 1, px(kLaneGap));
+    Place(wanted[s], input, layout, side, layout.region[s].y0, 1, px(kLaneGap), px(kRowSeam));
   } else {
     layout.ruler = take(px(kRuler), false);
   }
@@ -234,7 +254,8 @@ const LaneRow* Layout::RowOf(Side side, int32_t track) const {
   for (const LaneBox& lane : lanes) {
     if (lane.side != side) continue;
     for (const LaneRow& row : lane.rows) {
-      if (row.kind == LaneRow::Kind::kOps && row.track == track) return &row;
+      const bool ops = row.kind == LaneRow::Kind::kOps;
+      if (ops && track >= row.track && track < row.track + row.tracks) return &row;
     }
   }
   return nullptr;

@@ -25,21 +25,26 @@ struct LaneKey {
   }
 };
 
+/// Width of the triangle before a lane's name, in logical pixels.
+inline constexpr int kFoldMark = 18;
+
 struct LayoutInput {
   const TimelinePair* pair = nullptr;
   const TimelineModel* ghost = nullptr;
-  std::set<LaneKey> pins;
+  std::set<LaneKey> pins, folded;
   std::array<int, 2> scroll{};  ///< of each side, away from the axis
   int width = 0, height = 0;    ///< device pixels
   double scale = 1;             ///< device pixels a logical one
   int header_width = 0;         ///< column of lane names
-  int top = 0;                  ///< kept free above all, for a search line
+  int legend_height = 0;
+  int top = 0;  ///< kept free above all, for a search line
 };
 
 struct LaneRow {
   enum class Kind : uint8_t { kOps, kExposed, kGhost };
   Kind kind = Kind::kOps;
   int32_t track = -1;  ///< kOps: of the model; kGhost: of the ghost
+  int32_t tracks = 1;  ///< kOps of a folded lane: all of them, one over the other
   Box box;             ///< whole, over the chart's width
   Box shown;           ///< what scrolling leaves of it; may be empty
 };
@@ -47,8 +52,9 @@ struct LaneRow {
 struct LaneBox {
   Side side = Side::kPredicted;
   int32_t lane = 0;
-  bool pinned = false;
+  bool pinned = false, folded = false;
   Box header, shown_header;
+  Box fold_mark;              ///< the triangle to click; empty when it is scrolled away
   std::vector<LaneRow> rows;  ///< from the axis outwards
 };
 
@@ -69,7 +75,8 @@ struct Layout {
 };
 
 /// Lanes nearest the axis first: pinned ones (which do not scroll), compute lanes, other streams,
-/// copy engines, host threads, others. Where all fits, rows grow up to a comfortable height.
+/// copy engines, host threads, others. Where all fits, rows grow up to a comfortable height. A
+/// folded lane is one low row.
 Layout Arrange(const LayoutInput& input);
 
 }  // namespace stallcast::gui

@@ -9,15 +9,6 @@
 namespace stallcast::gui {
 namespace {
 
-// Step of the timeline in which a row is, or null.
-const TimelineModel::Step* StepOf(const TimelineModel& model, int32_t step) {
-  const auto& steps = model.steps();
-  const auto at = std::lower_bound(
-      steps.begin(), steps.end(), step,
-      [](const TimelineModel::Step& s, int32_t number) { return s.step < number; });
-  return at != steps.end() && at->step == step ? &*at : nullptr;
-}
-
 // The row that stands for an op when something waits for it, or it waits: its run that ends last
 // (starts first), in this step if it has one there; its call where it never runs.
 int64_t Standing(const TimelineModel& model, int64_t op, int32_t step, bool last_end) {
@@ -47,7 +38,7 @@ OpFacts FactsOf(const TimelineModel& model, OpRef ref) {
   facts.step = t.step[row];
   facts.layer = t.layer[row];
   facts.start = span.start;
-  const TimelineModel::Step* step = StepOf(model, facts.step);
+  const TimelineModel::Step* step = model.FindStep(facts.step);
   facts.start_in_step = span.start - (step ? step->begin : model.begin());
   facts.duration = span.end - span.start;
   facts.idle_before = model.IdleBefore(span.first_row);
@@ -97,6 +88,11 @@ OpDetails Describe(const TimelinePair& pair, OpRef op) {
   if (!twin) return details;
   details.twin = FactsOf(*pair.model(twin->side), *twin);
   const bool predicted = op.side == Side::kPredicted;
+  OpFacts& measured = predicted ? *details.twin : details.op;
+  if (measured.bytes == 0 && pair.unlike() == 0) {
+    measured.bytes = (predicted ? details.op : *details.twin).bytes;
+    measured.planned_bytes = measured.bytes > 0;
+  }
   const sim::TimePair pair_of{{predicted ? details.op.duration : details.twin->duration},
                               {predicted ? details.twin->duration : details.op.duration}};
   details.residual = pair_of.residual();

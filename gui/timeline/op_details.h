@@ -28,7 +28,8 @@ struct OpFacts {
   Picoseconds duration{0};       ///< first start to last end
   Picoseconds idle_before{0};    ///< of its lane: a wait or a gap
   int64_t bytes = 0;
-  double rate() const {  ///< bytes per second; 0 where nothing moves
+  bool planned_bytes = false;  ///< the recording has none: they are those of the predicted twin
+  double rate() const {        ///< bytes per second; 0 where nothing moves
     return duration.count() > 0 ? static_cast<double>(bytes) / Seconds(duration) : 0;
   }
   std::vector<std::string> waits;  ///< what it waited for, by name; the last to end comes first

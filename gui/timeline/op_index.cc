@@ -96,6 +96,15 @@ std::span<const uint32_t> OpIndex::RowsOf(int64_t op) const { return rows_[SlotO
 std::span<const uint32_t> OpIndex::WaitsOf(int64_t op) const { return waits_[SlotOf(op)]; }
 std::span<const uint32_t> OpIndex::WaitersOf(int64_t op) const { return waiters_[SlotOf(op)]; }
 
+std::vector<TimelineFlow> OpIndex::Flows() const {
+  std::vector<TimelineFlow> flows;
+  flows.reserve(waits_.values.size());
+  for (size_t to = 0; to + 1 < waits_.offset.size(); ++to) {
+    for (uint32_t from : waits_[static_cast<int64_t>(to)]) flows.push_back({OpOf(from), OpOf(to)});
+  }
+  return flows;
+}
+
 int64_t OpIndex::MemoryBytes() const {
   return static_cast<int64_t>(ids_.capacity() * sizeof(ids_[0])) + rows_.MemoryBytes() +
          waits_.MemoryBytes() + waiters_.MemoryBytes();

@@ -33,6 +33,8 @@ class OpIndex {
   /// What a slot given by WaitsOf or WaitersOf stands for.
   int64_t OpOf(size_t slot) const { return dense_ ? static_cast<int64_t>(slot) : ids_[slot]; }
   int64_t flows() const { return static_cast<int64_t>(waits_.values.size()); }
+  /// The flows kept, by the op that waits.
+  std::vector<traces::TimelineFlow> Flows() const;
   int64_t MemoryBytes() const;
 
  private:

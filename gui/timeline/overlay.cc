@@ -261,7 +261,7 @@ class Overlay {
   Card OpCard(OpRef ref) const {
     const OpDetails details = Describe(*scene_.pair, ref);
     Card card;
-    card.Add(Text(details.op.name), TextStyle::kBold);
+    card.Add(ShortName(details.op.name), TextStyle::kBold);
     card.Add(Facts(details.op), TextStyle::kSmall, {Kind::kMuted});
     const bool predicted = ref.side == Side::kPredicted;
     const OpFacts* p = predicted ? &details.op : (details.twin ? &*details.twin : nullptr);
@@ -296,14 +296,18 @@ class Overlay {
         (p && p->idle_before.count() > 0) || (m && m->idle_before.count() > 0));
     const bool moves = (p && p->bytes > 0) || (m && m->bytes > 0);
     row(
-        QStringLiteral("bytes"), [](const OpFacts& f) { return BytesText(f.bytes); }, moves);
+        QStringLiteral("bytes"),
+        [](const OpFacts& f) {
+          return f.planned_bytes ? QStringLiteral("as planned") : BytesText(f.bytes);
+        },
+        moves);
     row(
         QStringLiteral("rate"), [](const OpFacts& f) { return RateText(f.rate()); }, moves);
     if (!details.op.waits.empty()) {
       constexpr size_t kMost = 3;
       QStringList names;
       for (size_t i = 0; i < std::min(kMost, details.op.waits.size()); ++i) {
-        names.push_back(Text(details.op.waits[i]));
+        names.push_back(ShortName(details.op.waits[i]));
       }
       if (details.op.waits.size() > kMost) {
         names.push_back(QStringLiteral("%1 more").arg(details.op.waits.size() - kMost));
@@ -361,7 +365,7 @@ class Overlay {
     card.Add(QStringLiteral("exposed"), {TimeText(exposure.duration)});
     if (exposure.cause >= 0) {
       const traces::Timeline& t = model.timeline();
-      card.Add(QStringLiteral("cause"), {Text(model.NameOf(exposure.cause))});
+      card.Add(QStringLiteral("cause"), {ShortName(model.NameOf(exposure.cause))});
       card.Add(QStringLiteral("on"),
                {Text(t.lanes[t.lane[static_cast<size_t>(exposure.cause)]].name)});
     } else {
@@ -448,7 +452,9 @@ class Overlay {
 }  // namespace
 
 Hit HitAt(const Frame& frame, int x, int y) {
-  for (const BarShape& bar : frame.bars) {
+  // In a folded lane what is drawn last lies above.
+  for (auto it = frame.bars.rbegin(); it != frame.bars.rend(); ++it) {
+    const BarShape& bar = *it;
     if (!bar.box.Contains(x, y) || bar.last <= bar.first) continue;
     if (bar.kind == BarShape::Kind::kExposed) {
       return {Hit::Kind::kExposed, bar.side, bar.first, bar.last};

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "gui/timeline/columns.h"
+#include "gui/timeline/legend.h"
 #include "gui/timeline/words.h"
 #include "traces/common/parallel.h"
 
@@ -29,7 +30,7 @@ class Drawing {
     Steps();
     Lanes();
     Ruler();
-    Legend();
+    DrawLegend();
     return std::move(scene_);
   }
 
@@ -137,6 +138,7 @@ class Drawing {
   struct Job {
     const LaneBox* lane;
     const LaneRow* row;
+    int32_t track = -1;
     std::vector<Bar> bars;
   };
 
@@ -149,7 +151,9 @@ class Drawing {
     std::vector<Job> jobs;
     for (const LaneBox& lane : layout_.lanes) {
       for (const LaneRow& row : lane.rows) {
-        if (!row.shown.empty()) jobs.push_back({&lane, &row, {}});
+        for (int32_t k = 0; k < row.tracks && !row.shown.empty(); ++k) {
+          jobs.push_back({&lane, &row, row.track + k, {}});
+        }
       }
     }
     ParallelFor(std::ssize(jobs), [&](int, int64_t i) {
@@ -157,13 +161,13 @@ class Drawing {
       const TimelineModel& model = *in_.pair->model(job.lane->side);
       switch (job.row->kind) {
         case LaneRow::Kind::kOps:
-          job.bars = BarsOf(model.Ops(job.row->track), columns[Index(job.lane->side)]);
+          job.bars = BarsOf(model.Ops(job.track), columns[Index(job.lane->side)]);
           break;
         case LaneRow::Kind::kExposed:
           job.bars = BarsOf(model.ExposureTrack(job.lane->lane), columns[Index(job.lane->side)]);
           break;
         case LaneRow::Kind::kGhost:
-          job.bars = BarsOf(in_.ghost->Ops(job.row->track), columns[2]);
+          job.bars = BarsOf(in_.ghost->Ops(job.track), columns[2]);
           break;
       }
     });
@@ -203,7 +207,7 @@ class Drawing {
     for (const LaneRow& row : lane.rows) {
       // A row cut by scrolling has no room for a text.
       if (row.shown != row.box) continue;
-      const Box box{Px(8), row.box.y0, layout_.chart_x0 - Px(6), row.box.y1};
+      const Box box{Px(kFoldMark), row.box.y0, layout_.chart_x0 - Px(6), row.box.y1};
       if (row.kind == LaneRow::Kind::kGhost) {
         if (box.height() >= in_.measure->Height(TextStyle::kSmall)) {
           AddLabel(box, QStringLiteral("before"), TextStyle::kSmall, {Kind::kMuted},
@@ -213,7 +217,13 @@ class Drawing {
         AddLabel(box, QStringLiteral("waits for"), TextStyle::kSmall, {Kind::kMuted},
                  Label::Align::kRight);
       } else if (row.kind == LaneRow::Kind::kOps && !named) {
-        AddLabel(box, Text(of.name), TextStyle::kNormal, {Kind::kText});
+        out().labels.push_back({{Px(5), box.y0, box.x0, box.y1},
+                                lane.folded ? QStringLiteral("▸") : QStringLiteral("▾"),
+                                TextStyle::kSmall,
+                                {Kind::kMuted},
+                                Label::Align::kLeft});
+        AddLabel(box, Text(of.name), lane.folded ? TextStyle::kSmall : TextStyle::kNormal,
+                 {Kind::kText});
         named = true;
       }
     }
@@ -236,15 +246,18 @@ class Drawing {
     const Side side = job.lane->side;
     const LaneRow& row = *job.row;
     const bool ghost = row.kind == LaneRow::Kind::kGhost;
-    if (row.kind == LaneRow::Kind::kOps) out().fills.push_back({row.shown, {Kind::kLane}});
-    if (!ghost) Slack(side, row.shown);
+    const bool first = job.track == row.track;
+    if (row.kind == LaneRow::Kind::kOps && first) {
+      out().fills.push_back({row.shown, {Kind::kLane}});
+    }
+    if (!ghost && first) Slack(side, row.shown);
     int64_t offset = 0;
     BarShape::Kind kind = BarShape::Kind::kOp;
     const TimelineModel& model = *in_.pair->model(side);
     if (row.kind == LaneRow::Kind::kOps) {
-      offset = model.Ops(row.track).first_row();
+      offset = model.Ops(job.track).first_row();
     } else if (ghost) {
-      offset = in_.ghost->Ops(row.track).first_row();
+      offset = in_.ghost->Ops(job.track).first_row();
       kind = BarShape::Kind::kGhost;
     } else {
       offset = model.ExposureTrack(job.lane->lane).first_row();
@@ -267,7 +280,9 @@ class Drawing {
       shape.ink = ops ? InkOf(side, bar.role, shape.first, shape.last) : Ink::Role(bar.role);
       shape.dimmed = ops && Dimmed(side, shape.first, shape.last);
       out().bars.push_back(shape);
-      if (!shape.merged && !ghost && row.shown == row.box && shape.box.width() >= Px(kLeastLabel)) {
+      const bool room =
+          row.tracks == 1 && row.shown == row.box && shape.box.width() >= Px(kLeastLabel);
+      if (!shape.merged && !ghost && room) {
         BarLabel(shape, model);
       }
     }
@@ -287,7 +302,7 @@ class Drawing {
             : shape.ink.kind == Kind::kResidual ? Ink{Kind::kOnResidual, shape.ink.value}
                                                 : Ink{Kind::kText};
       if (shape.dimmed) ink = {Kind::kMuted};
-      name = Text(model.NameOf(shape.first));
+      name = ShortName(model.NameOf(shape.first));
       time = TimeText(model.timeline().duration[static_cast<size_t>(shape.first)]);
     } else {
       const Exposure exposure = model.exposure(shape.first);
@@ -299,6 +314,16 @@ class Drawing {
     AddLabel(box, fits ? both : name, style, ink);
   }
 
+  // How long a side takes for a stretch: slack and what follows the last one do not count.
+  Picoseconds TimeOf(Side side, const Alignment::Stretch& stretch) const {
+    const TimelineModel& model = *in_.pair->model(side);
+    if (in_.alignment->by == Alignment::By::kStep) {
+      if (const auto* step = model.FindStep(stretch.step)) return step->end - step->begin;
+    }
+    const AxisMap& map = in_.map(side);
+    return std::min(map.FromAxis(stretch.axis.end), model.end()) - map.FromAxis(stretch.axis.begin);
+  }
+
   QString StepText(const Alignment::Stretch& stretch, int level) const {
     const bool range = in_.alignment->by == Alignment::By::kRange;
     QString number = QString::number(stretch.step);
@@ -308,8 +333,7 @@ class Drawing {
     std::array<Picoseconds, 2> time{};
     for (Side side : kSides) {
       if (!in_.pair->model(side)) continue;
-      const AxisMap& map = in_.map(side);
-      time[Index(side)] = map.FromAxis(stretch.axis.end) - map.FromAxis(stretch.axis.begin);
+      time[Index(side)] = TimeOf(side, stretch);
     }
     if (!in_.pair->both()) {
       return text + QStringLiteral("   ") +
@@ -402,70 +426,31 @@ class Drawing {
     }
   }
 
-  // With words where there is room for them.
-  template <class Item>
-  void ResidualLegend(const Box& box, Item&& item) {
-    for (const bool words : {true, false}) {
-      std::vector<std::pair<QString, Ink>> entries;
-      for (uint8_t s = 0; s < kShades; ++s) {
-        const int distance = std::abs(s - kShades / 2);
-        const double limit = 100 * ShadeLimit(kShades / 2 + std::max(0, distance - 1));
-        QString text =
-            (s < kShades / 2 ? QStringLiteral("−%1 %") : QStringLiteral("+%1 %")).arg(limit);
-        if (distance == 0) text = QStringLiteral("within %1 %").arg(limit);
-        if (words && s == 0) text = QStringLiteral("predicted too short: ") + text;
-        if (words && s == kShades - 1) text += QStringLiteral(" and more: too long");
-        entries.push_back({text, {Kind::kResidual, s}});
-      }
-      entries.push_back({QStringLiteral("no twin"), {Kind::kNoTwin}});
-      int width = 0;
-      for (const auto& [text, ink] : entries) {
-        width += in_.measure->Width(text, TextStyle::kSmall) + Px(29);
-      }
-      if (words && width > box.width()) continue;
-      for (const auto& [text, ink] : entries) item(text, ink);
-      return;
-    }
-  }
-
-  void Legend() {
+  void DrawLegend() {
     const Box& box = layout_.legend;
-    out().fills.push_back({{box.x0, box.y0, layout_.legend.x1, box.y1}, {Kind::kPanel}});
-    const int swatch = Px(12);
-    const int y = box.y0 + (box.height() - swatch) / 2;
-    int x = box.x0 + Px(8);
-    const auto item = [&](const QString& text, auto&& sample) {
-      const int width = in_.measure->Width(text, TextStyle::kSmall);
-      const Box whole{x, box.y0, x + swatch + Px(4) + width + 1, box.y1};
-      if (whole.x1 > box.x1 - Px(4)) return Box{};
-      sample(Box{x, y, x + swatch, y + swatch});
-      out().labels.push_back({{x + swatch + Px(4), box.y0, whole.x1, box.y1},
-                              text,
+    out().fills.push_back({box, {Kind::kPanel}});
+    const int swatch = Px(Legend::kSwatch);
+    const Legend legend = MakeLegend(*in_.pair, in_.color, in_.pair->both() || in_.ghost != nullptr,
+                                     box.width(), in_.scale, *in_.measure);
+    for (const LegendEntry& entry : legend.entries) {
+      const Box whole{entry.box.x0, box.y0 + entry.box.y0, entry.box.x1, box.y0 + entry.box.y1};
+      if (whole.y1 > box.y1) break;  // the window is too low for it
+      const int y = whole.y0 + (whole.height() - swatch) / 2;
+      const Box sample{whole.x0, y, whole.x0 + swatch, y + swatch};
+      if (entry.ink.kind == Kind::kSlack) {
+        out().fills.push_back({sample, entry.ink, true});
+      } else {
+        out().bars.push_back({sample, entry.ink, BarShape::Kind::kSample, Side::kPredicted, 4,
+                              entry.merged, false, 0, 0});
+      }
+      out().labels.push_back({{sample.x1 + Px(kPadding), whole.y0, whole.x1, whole.y1},
+                              entry.text,
                               TextStyle::kSmall,
                               {Kind::kText},
                               Label::Align::kLeft});
-      x = whole.x1 + Px(12);
-      return whole;
-    };
-    const auto bar = [&](Ink ink, bool merged) {
-      return [this, ink, merged](Box b) {
-        out().bars.push_back(
-            {b, ink, BarShape::Kind::kSample, Side::kPredicted, 4, merged, false, 0, 0});
-      };
-    };
-    if (in_.color == ColorBy::kResidual && in_.pair->both()) {
-      ResidualLegend(box, [&](const QString& text, Ink ink) { item(text, bar(ink, false)); });
-    } else {
-      for (Role role : RolesOf(*in_.pair)) {
-        const Box whole = item(Text(std::string(Name(role))), bar(Ink::Role(role), false));
-        if (!whole.empty()) scene_.legend.push_back({whole, role});
+      if (entry.ink.kind == Kind::kRole) {
+        scene_.legend.push_back({whole, static_cast<Role>(entry.ink.value)});
       }
-    }
-    item(QStringLiteral("several ops"), bar({Kind::kNoTwin}, true));
-    if (slack_from_ < slack_to_ && in_.pair->both()) {
-      item(QStringLiteral("step over on this side"), [&](Box b) {
-        out().fills.push_back({b, {Kind::kSlack}, true});
-      });
     }
   }
 
@@ -479,24 +464,6 @@ class Drawing {
 }  // namespace
 
 int SceneInput::Px(double logical) const { return static_cast<int>(std::lround(logical * scale)); }
-
-std::vector<Role> RolesOf(const TimelinePair& pair) {
-  RoleSums rows{};
-  for (Side side : kSides) {
-    const TimelineModel* model = pair.model(side).get();
-    if (model == nullptr) continue;
-    for (size_t k = 0; k < model->tracks().size(); ++k) {
-      for (Role role : model->Ops(static_cast<int32_t>(k)).roles()) {
-        ++rows[static_cast<size_t>(role)];
-      }
-    }
-  }
-  std::vector<Role> roles;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    if (rows[r] > 0) roles.push_back(static_cast<Role>(r));
-  }
-  return roles;
-}
 
 std::array<std::vector<Bar>, 2> MinimapBars(const TimelinePair& pair, const Alignment& alignment,
                                             int width) {

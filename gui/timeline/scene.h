@@ -43,8 +43,6 @@ struct Scene {
   std::vector<LegendItem> legend;
 };
 
-/// Roles that occur on any side, in their order.
-std::vector<traces::Role> RolesOf(const TimelinePair& pair);
 /// Bars of the whole compute lane of each side (of the longest lane, where none computes), for a
 /// chart of this width. They depend on nothing else: kept while these stay the same.
 std::array<std::vector<Bar>, 2> MinimapBars(const TimelinePair& pair, const Alignment& alignment,

@@ -134,12 +134,12 @@ int64_t BytesOf(const std::vector<T>& column) {
 
 }  // namespace
 
-std::shared_ptr<const TimelineModel> TimelineModel::Build(
-    Timeline timeline, std::span<const traces::TimelineFlow> waits) {
+std::shared_ptr<const TimelineModel> TimelineModel::Build(Timeline timeline) {
   Check(timeline);
   std::shared_ptr<TimelineModel> model(new TimelineModel);
-  Timeline& t = model->timeline_;
-  t = std::move(timeline);
+  const auto owned = std::make_shared<Timeline>(std::move(timeline));
+  model->timeline_ = owned;
+  Timeline& t = *owned;
   model->lanes_.resize(t.lanes.size());
 
   std::vector<uint32_t> order = OrderByLane(t, model->lanes_);
@@ -179,38 +179,51 @@ std::shared_ptr<const TimelineModel> TimelineModel::Build(
     }
   }
 
-  model->ops_ =
-      OpIndex(t, t.flows.empty() ? waits : std::span<const traces::TimelineFlow>(t.flows));
+  model->ops_ = OpIndex(t, t.flows);
   t.flows = {};
   model->FindSteps();
-
-  auto& exposures = model->exposures_;
-  for (size_t l = 0; l < t.lanes.size(); ++l) {
-    ModelLane& lane = model->lanes_[l];
-    lane.first_exposure = std::ssize(exposures.start);
-    if (!t.lanes[l].compute || lane.rows == 0) continue;
-    for (const Exposure& e : FindExposures(*model, static_cast<int32_t>(l))) {
-      exposures.start.push_back(e.start);
-      exposures.duration.push_back(e.duration);
-      exposures.role.push_back(e.role);
-      exposures.cause.push_back(static_cast<int32_t>(e.cause));
-    }
-    lane.exposures = std::ssize(exposures.start) - lane.first_exposure;
-  }
-  exposures.start.shrink_to_fit();
-  exposures.duration.shrink_to_fit();
-  exposures.role.shrink_to_fit();
-  exposures.cause.shrink_to_fit();
-  for (const ModelLane& lane : model->lanes_) {
-    exposures.indices.emplace_back(Part(exposures.start, lane.first_exposure, lane.exposures),
-                                   Part(exposures.duration, lane.first_exposure, lane.exposures),
-                                   Part(exposures.role, lane.first_exposure, lane.exposures));
-  }
+  model->FindAllExposures();
   return model;
 }
 
+std::shared_ptr<const TimelineModel> TimelineModel::WithWaits(
+    const TimelineModel& model, std::span<const traces::TimelineFlow> waits) {
+  std::shared_ptr<TimelineModel> changed(new TimelineModel(model));
+  changed->ops_ = OpIndex(*model.timeline_, waits);
+  changed->FindAllExposures();
+  return changed;
+}
+
+void TimelineModel::FindAllExposures() {
+  const Timeline& t = *timeline_;
+  Exposures found;
+  for (size_t l = 0; l < t.lanes.size(); ++l) {
+    ModelLane& lane = lanes_[l];
+    lane.first_exposure = std::ssize(found.start);
+    if (t.lanes[l].compute && lane.rows > 0) {
+      for (const Exposure& e : FindExposures(*this, static_cast<int32_t>(l))) {
+        found.start.push_back(e.start);
+        found.duration.push_back(e.duration);
+        found.role.push_back(e.role);
+        found.cause.push_back(static_cast<int32_t>(e.cause));
+      }
+    }
+    lane.exposures = std::ssize(found.start) - lane.first_exposure;
+  }
+  found.start.shrink_to_fit();
+  found.duration.shrink_to_fit();
+  found.role.shrink_to_fit();
+  found.cause.shrink_to_fit();
+  for (const ModelLane& lane : lanes_) {
+    found.indices.emplace_back(Part(found.start, lane.first_exposure, lane.exposures),
+                               Part(found.duration, lane.first_exposure, lane.exposures),
+                               Part(found.role, lane.first_exposure, lane.exposures));
+  }
+  exposures_ = std::move(found);
+}
+
 void TimelineModel::FindSteps() {
-  const Timeline& t = timeline_;
+  const Timeline& t = *timeline_;
   const bool computes =
       std::any_of(t.lanes.begin(), t.lanes.end(), [](const auto& lane) { return lane.compute; });
   struct Ends {
@@ -234,6 +247,12 @@ void TimelineModel::FindSteps() {
   }
 }
 
+const TimelineModel::Step* TimelineModel::FindStep(int32_t number) const {
+  const auto at = std::lower_bound(steps_.begin(), steps_.end(), number,
+                                   [](const Step& s, int32_t n) { return s.step < n; });
+  return at != steps_.end() && at->step == number ? &*at : nullptr;
+}
+
 int32_t TimelineModel::TrackOf(int64_t row) const {
   const auto after =
       std::upper_bound(tracks_.begin(), tracks_.end(), row,
@@ -243,9 +262,9 @@ int32_t TimelineModel::TrackOf(int64_t row) const {
 
 Track TimelineModel::Ops(int32_t track) const {
   const ModelTrack& at = tracks_[static_cast<size_t>(track)];
-  return Track(Part(timeline_.start, at.first_row, at.rows),
-               Part(timeline_.duration, at.first_row, at.rows),
-               Part(timeline_.role, at.first_row, at.rows), &indices_[static_cast<size_t>(track)],
+  return Track(Part(timeline_->start, at.first_row, at.rows),
+               Part(timeline_->duration, at.first_row, at.rows),
+               Part(timeline_->role, at.first_row, at.rows), &indices_[static_cast<size_t>(track)],
                at.first_row);
 }
 
@@ -264,10 +283,10 @@ Exposure TimelineModel::exposure(int64_t index) const {
 
 std::span<const uint32_t> TimelineModel::RowsLike(int64_t row) const {
   const auto i = static_cast<size_t>(row);
-  if (timeline_.op[i] < 0) return {};
-  const std::span<const uint32_t> rows = ops_.RowsOf(timeline_.op[i]);
+  if (timeline_->op[i] < 0) return {};
+  const std::span<const uint32_t> rows = ops_.RowsOf(timeline_->op[i]);
   const auto key = [this](int64_t r) {
-    return std::pair(timeline_.step[static_cast<size_t>(r)], IsCall(r));
+    return std::pair(timeline_->step[static_cast<size_t>(r)], IsCall(r));
   };
   const auto first =
       std::partition_point(rows.begin(), rows.end(), [&](uint32_t r) { return key(r) < key(row); });
@@ -289,7 +308,7 @@ TimelineModel::Span TimelineModel::SpanOf(int64_t row) const {
 
 Picoseconds TimelineModel::IdleBefore(int64_t row) const {
   const Picoseconds start = Start(row);
-  const ModelLane& lane = lanes_[timeline_.lane[static_cast<size_t>(row)]];
+  const ModelLane& lane = lanes_[timeline_->lane[static_cast<size_t>(row)]];
   Picoseconds last{-kLongest};
   for (int32_t k = lane.first_track; k < lane.first_track + lane.tracks; ++k) {
     // In its own track the row before it; in another, any row that began before it.
@@ -303,7 +322,7 @@ Picoseconds TimelineModel::IdleBefore(int64_t row) const {
 }
 
 int64_t TimelineModel::MemoryBytes() const {
-  const Timeline& t = timeline_;
+  const Timeline& t = *timeline_;
   int64_t bytes = BytesOf(t.lane) + BytesOf(t.op) + BytesOf(t.step) + BytesOf(t.layer) +
                   BytesOf(t.role) + BytesOf(t.name) + BytesOf(t.start) + BytesOf(t.duration) +
                   BytesOf(t.bytes) + BytesOf(lanes_) + BytesOf(tracks_) + ops_.MemoryBytes() +

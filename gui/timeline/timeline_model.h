@@ -30,27 +30,29 @@ struct ModelTrack {
 
 class TimelineModel {
  public:
-  /// Takes the timeline over. `waits` are used where it has no flows of its own (a recording of a
-  /// plan whose prediction has them). Throws Error when columns are faulty (traces::FirstFault), or
-  /// beyond what can be drawn: 2^31 rows, 13 days.
-  static std::shared_ptr<const TimelineModel> Build(
-      traces::Timeline timeline, std::span<const traces::TimelineFlow> waits = {});
+  /// Takes the timeline over. Throws Error when columns are faulty (traces::FirstFault), or beyond
+  /// what can be drawn: 2^31 rows, 13 days.
+  static std::shared_ptr<const TimelineModel> Build(traces::Timeline timeline);
+  /// The same rows with these waits instead of their own, and what the compute lanes were exposed
+  /// to by them (for a recording of a plan whose prediction has them). Columns are shared.
+  static std::shared_ptr<const TimelineModel> WithWaits(
+      const TimelineModel& model, std::span<const traces::TimelineFlow> waits);
 
   /// Rows are ordered by lane, track and start; the flows have moved to ops().
-  const traces::Timeline& timeline() const { return timeline_; }
-  int64_t rows() const { return timeline_.rows(); }
+  const traces::Timeline& timeline() const { return *timeline_; }
+  int64_t rows() const { return timeline_->rows(); }
   Picoseconds begin() const { return begin_; }  ///< first start; 0 without rows
   Picoseconds end() const { return end_; }      ///< last end
-  Picoseconds Start(int64_t row) const { return timeline_.start[static_cast<size_t>(row)]; }
+  Picoseconds Start(int64_t row) const { return timeline_->start[static_cast<size_t>(row)]; }
   Picoseconds End(int64_t row) const {
-    return Start(row) + timeline_.duration[static_cast<size_t>(row)];
+    return Start(row) + timeline_->duration[static_cast<size_t>(row)];
   }
   const std::string& NameOf(int64_t row) const {
-    return timeline_.names[timeline_.name[static_cast<size_t>(row)]];
+    return timeline_->names[timeline_->name[static_cast<size_t>(row)]];
   }
   /// A row of a host lane: the call of an op, or the host's own work.
   bool IsCall(int64_t row) const {
-    return timeline_.lanes[timeline_.lane[static_cast<size_t>(row)]].kind ==
+    return timeline_->lanes[timeline_->lane[static_cast<size_t>(row)]].kind ==
            traces::LaneKind::kHost;
   }
 
@@ -84,6 +86,7 @@ class TimelineModel {
     Picoseconds begin{0}, end{0};
   };
   const std::vector<Step>& steps() const { return steps_; }
+  const Step* FindStep(int32_t number) const;  ///< null: there is none
 
   /// Of everything that the model holds.
   int64_t MemoryBytes() const;
@@ -91,14 +94,15 @@ class TimelineModel {
  private:
   TimelineModel() = default;
   void FindSteps();
+  void FindAllExposures();
 
-  traces::Timeline timeline_;
+  std::shared_ptr<const traces::Timeline> timeline_;
   Picoseconds begin_{0}, end_{0};
   std::vector<ModelLane> lanes_;
   std::vector<ModelTrack> tracks_;
   std::vector<Track::Index> indices_;  // by track
   OpIndex ops_;
-  struct {
+  struct Exposures {
     std::vector<Picoseconds> start, duration;
     std::vector<traces::Role> role;
     std::vector<int32_t> cause;

@@ -34,6 +34,15 @@ void ForEachCommon(const TimelineModel& p, std::span<const uint32_t> p_rows, con
   }
 }
 
+// A bit a role. Calls are the host's whatever they are for.
+uint32_t RolesIn(const TimelineModel& model, std::span<const uint32_t> rows) {
+  uint32_t roles = 0;
+  for (uint32_t row : rows) {
+    if (!model.IsCall(row)) roles |= 1U << static_cast<int>(model.timeline().role[row]);
+  }
+  return roles;
+}
+
 template <class T>
 int64_t BytesOf(const std::vector<T>& column) {
   return static_cast<int64_t>(column.capacity() * sizeof(T));
@@ -42,12 +51,28 @@ int64_t BytesOf(const std::vector<T>& column) {
 }  // namespace
 
 std::shared_ptr<const TimelinePair> TimelinePair::Make(sim::Predicted<Model> predicted,
-                                                       sim::Measured<Model> measured) {
+                                                       sim::Measured<Model> measured,
+                                                       const TimelinePair* before) {
   std::shared_ptr<TimelinePair> pair(new TimelinePair);
   pair->sides_[0].model = std::move(predicted.value);
   pair->sides_[1].model = std::move(measured.value);
-  if (pair->both()) pair->Match();
+  if (pair->both()) {
+    pair->Match();
+    pair->LendWaits(before);
+  }
   return pair;
+}
+
+void TimelinePair::LendWaits(const TimelinePair* before) {
+  const Model& predicted = model(Side::kPredicted);
+  Model& measured = sides_[static_cast<size_t>(Side::kMeasured)].model;
+  if (matched_ == 0 || unlike_ > 0 || measured->ops().flows() > 0) return;
+  const std::vector<traces::TimelineFlow> waits = predicted->ops().Flows();
+  if (waits.empty()) return;
+  lent_from_ = measured;
+  const bool again = before != nullptr && before->lent_from_ == measured &&
+                     before->model(Side::kPredicted)->ops().Flows() == waits;
+  measured = again ? before->model(Side::kMeasured) : TimelineModel::WithWaits(*measured, waits);
 }
 
 void TimelinePair::Match() {
@@ -61,6 +86,7 @@ void TimelinePair::Match() {
   p.ops().ForEachOp([&](int64_t op) {
     ForEachCommon(p, p.ops().RowsOf(op), m, m.ops().RowsOf(op), [&](auto p_rows, auto m_rows) {
       ++matched_;
+      if (RolesIn(p, p_rows) != 0 && (RolesIn(p, p_rows) & RolesIn(m, m_rows)) == 0) ++unlike_;
       const auto p_span = p.SpanOf(p_rows[0]);
       const auto m_span = m.SpanOf(m_rows[0]);
       const sim::TimePair durations{{p_span.end - p_span.start}, {m_span.end - m_span.start}};

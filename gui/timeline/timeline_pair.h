@@ -32,9 +32,12 @@ class TimelinePair {
  public:
   using Model = std::shared_ptr<const TimelineModel>;
 
-  /// Either side may be null.
+  /// Either side may be null. A measured side that has no waits gets those of the predicted one
+  /// when both are of one plan: then it, too, names what the compute lane waited for. `before` is a
+  /// pair made earlier, of which is taken what is still right.
   static std::shared_ptr<const TimelinePair> Make(sim::Predicted<Model> predicted,
-                                                  sim::Measured<Model> measured);
+                                                  sim::Measured<Model> measured,
+                                                  const TimelinePair* before = nullptr);
 
   const Model& model(Side side) const { return sides_[static_cast<size_t>(side)].model; }
   bool both() const { return model(Side::kPredicted) && model(Side::kMeasured); }
@@ -42,6 +45,10 @@ class TimelinePair {
   /// The first row of the same op on the other side.
   std::optional<OpRef> Twin(OpRef op) const;
   int64_t matched() const { return matched_; }  ///< ops on both sides
+  /// Of them, those whose two sides share no role: the sides are not of one plan.
+  int64_t unlike() const { return unlike_; }
+  /// The measured side's waits are the predicted side's.
+  bool lent_waits() const { return lent_from_ != nullptr; }
 
   /// Predicted minus measured duration of the row's op, as a share of the measured one; NaN without
   /// twin, infinite where the measured one took no time.
@@ -66,10 +73,12 @@ class TimelinePair {
     std::vector<double> weighted, weight;
   };
   void Match();
+  void LendWaits(const TimelinePair* before);
   static void Add(const SideData& side, int64_t row, double sign, double& weighted, double& weight);
 
   std::array<SideData, 2> sides_;
-  int64_t matched_ = 0;
+  int64_t matched_ = 0, unlike_ = 0;
+  Model lent_from_;  // the measured side as it was given, when its waits are lent
 };
 
 }  // namespace stallcast::gui

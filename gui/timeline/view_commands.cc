@@ -5,7 +5,7 @@
 #include <QUndoStack>
 #include <algorithm>
 #include <cmath>
-#include <tuple>
+#include <map>
 
 #include "gui/timeline/view_impl.h"
 #include "gui/timeline/words.h"
@@ -58,10 +58,19 @@ void TimelineView::Impl::MakeCommands() {
   add("pin_lane", tr("&Pin Lane"), {Qt::Key_P},
       tr("Keeps the lane under the cursor (or of the selected op) beside the axis"),
       &Impl::PinLane);
+  add("fold_lane", tr("Fold Lan&e"), {Qt::Key_C},
+      tr("Folds the lane under the cursor (or of the selected op) into one row, or unfolds it"),
+      &Impl::FoldLane);
+  add("unfold_all", tr("&Unfold All Lanes"), {QKeySequence(Qt::SHIFT | Qt::Key_C)},
+      tr("Shows every lane whole"), &Impl::UnfoldAll);
   separate();
-  stack_action(undo_.createUndoAction(view_, tr("&Undo View Change:")), "undo_view",
+  add("align_by_range", tr("Align by Ra&nge…"), {Qt::Key_L},
+      tr("Lays both sides out by the ranges of a name (NVTX, say) instead of by step"),
+      &Impl::AskForRange);
+  separate();
+  stack_action(undo_.createUndoAction(view_, tr("Un&do")), "undo_view",
                QKeySequence(Qt::CTRL | Qt::Key_Z), tr("Goes back to what was shown before"));
-  stack_action(undo_.createRedoAction(view_, tr("Red&o View Change:")), "redo_view",
+  stack_action(undo_.createRedoAction(view_, tr("Redo")), "redo_view",
                QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_Z), tr("Takes back the last undo"));
 
   menus_.append({tr("Go"), {}});
@@ -73,7 +82,7 @@ void TimelineView::Impl::MakeCommands() {
       &Impl::GoToTwin);
   add("go_cause", tr("What It &Waited For"), {Qt::Key_B},
       tr("Selects the op whose end let the selected one start"), &Impl::GoToCause);
-  add("worst_residual", tr("Next &Worst Residual"), {Qt::Key_E},
+  add("worst_residual", tr("Next Wo&rst Residual"), {Qt::Key_E},
       tr("Selects the visible op whose prediction is off by most; again: the next"),
       &Impl::WorstResidual);
   separate();
@@ -175,119 +184,86 @@ void TimelineView::Impl::ClearFilter() {
   Invalidate();
 }
 
+// Under the cursor, or else of the selected op.
+std::optional<LaneKey> TimelineView::Impl::LaneAtHand() const {
+  if (const LaneBox* lane = layout_.LaneAt(cursor_.x(), cursor_.y())) {
+    return KeyOf(lane->side, lane->lane);
+  }
+  if (!selected_) return std::nullopt;
+  const traces::Timeline& t = pair_->model(selected_->side)->timeline();
+  return KeyOf(selected_->side, t.lane[static_cast<size_t>(selected_->row)]);
+}
+
 void TimelineView::Impl::PinLane() {
-  const LaneBox* lane = layout_.LaneAt(cursor_.x(), cursor_.y());
-  if (lane != nullptr) {
-    const auto& of = pair_->model(lane->side)->timeline().lanes[static_cast<size_t>(lane->lane)];
-    TogglePin({lane->side, of.name});
-  } else if (selected_) {
-    const traces::Timeline& t = pair_->model(selected_->side)->timeline();
-    TogglePin({selected_->side, t.lanes[t.lane[static_cast<size_t>(selected_->row)]].name});
+  if (const auto lane = LaneAtHand()) {
+    TogglePin(*lane);
   } else {
     Say(tr("Point at a lane, or select an op on it"));
   }
 }
 
-void TimelineView::Impl::NextOp() { OpOnTrack(1); }
-void TimelineView::Impl::PreviousOp() { OpOnTrack(-1); }
-
-// Along the track, skipping what the filter does not choose. Without a selection, the first op on
-// the screen.
-void TimelineView::Impl::OpOnTrack(int direction) {
-  if (!pair_) return;
-  if (!selected_) {
-    EnsureScene();
-    for (const BarShape& bar : scene_.frame.bars) {
-      if (bar.kind == BarShape::Kind::kOp && bar.last > bar.first && !bar.dimmed) {
-        Select(OpRef{bar.side, bar.first}, true);
-        return;
-      }
-    }
-    Say(tr("No op is on the screen"));
-    return;
-  }
-  const TimelineModel& model = *pair_->model(selected_->side);
-  const ModelTrack& track = model.tracks()[static_cast<size_t>(model.TrackOf(selected_->row))];
-  const FilterMask& mask = masks_[static_cast<size_t>(selected_->side)];
-  int64_t row = selected_->row + direction;
-  const auto within = [&] { return row >= track.first_row && row < track.first_row + track.rows; };
-  while (within() && !mask.Matches(row)) row += direction;
-  if (!within()) {
-    Say(direction > 0 ? tr("This is the last op of the track")
-                      : tr("This is the first op of the track"));
-    return;
-  }
-  Select(OpRef{selected_->side, row}, true);
-}
-
-void TimelineView::Impl::GoToTwin() {
-  if (!selected_) {
-    Say(tr("Select an op first"));
-    return;
-  }
-  const auto twin = pair_->Twin(*selected_);
-  if (twin) {
-    Select(twin, true);
+void TimelineView::Impl::FoldLane() {
+  if (const auto lane = LaneAtHand()) {
+    ToggleFold(*lane);
   } else {
-    Say(pair_->both() ? tr("This op has no twin on the other side") : tr("There is one side only"));
+    Say(tr("Point at a lane, or select an op on it"));
   }
 }
 
-void TimelineView::Impl::GoToCause() {
-  if (!selected_) {
-    Say(tr("Select an op first"));
-    return;
-  }
-  const TimelineModel& model = *pair_->model(selected_->side);
-  const std::vector<Wait> waits = WaitsInto(model, selected_->row);
-  if (waits.empty()) {
-    Say(tr("This op waited for no other"));
-    return;
-  }
-  const auto last = std::max_element(waits.begin(), waits.end(), [&](const Wait& a, const Wait& b) {
-    return model.End(a.from) < model.End(b.from);
-  });
-  Select(OpRef{selected_->side, last->from}, true);
+void TimelineView::Impl::UnfoldAll() {
+  ViewState next = state_;
+  next.folded.clear();
+  ChangeTo(next, tr("unfold all lanes"));
 }
 
-// Ordered by how much time a row's residual is worth; after the selected one, if it is one of them.
-void TimelineView::Impl::WorstResidual() {
-  if (!pair_ || !pair_->both()) {
-    Say(tr("Residuals need a predicted and a measured side"));
-    return;
+void TimelineView::Impl::AlignByRange(const QString& name) {
+  ViewState next = state_;
+  next.align_by = name;
+  ChangeTo(next, name.isEmpty() ? tr("align by step") : tr("align by range"));
+  if (!name.isEmpty() && alignment_.by != Alignment::By::kRange) {
+    Say(tr("Not every side has a row called %1").arg(name));
   }
-  const TimelineModel& model = *pair_->model(Side::kMeasured);
-  const AxisMap& map = alignment_.measured;
-  const Picoseconds begin = map.FromAxis(state_.visible.begin);
-  const Picoseconds end = map.FromAxis(state_.visible.end);
-  const auto key = [&](int64_t row) {
-    const double residual = pair_->Residual({Side::kMeasured, row});
-    const double duration =
-        static_cast<double>(model.timeline().duration[static_cast<size_t>(row)].count());
-    return std::pair(std::isfinite(residual) ? std::abs(residual) * duration : -1.0, -row);
-  };
-  std::optional<std::pair<double, int64_t>> below;
-  if (selected_) {
-    const auto here = selected_->side == Side::kMeasured ? selected_ : pair_->Twin(*selected_);
-    if (here) below = key(here->row);
-  }
-  const FilterMask& mask = masks_[static_cast<size_t>(Side::kMeasured)];
-  std::optional<std::pair<double, int64_t>> best;
-  for (size_t k = 0; k < model.tracks().size(); ++k) {
-    const Track track = model.Ops(static_cast<int32_t>(k));
-    const int64_t last = track.Before(end);
-    for (int64_t i = track.Before(begin); i < last; ++i) {
-      const auto candidate = key(track.first_row() + i);
-      if (candidate.first <= 0 || (below && candidate >= *below)) continue;
-      if (best && candidate <= *best) continue;
-      if (mask.Matches(track.first_row() + i)) best = candidate;
+}
+
+// Names that every side has, those of few rows first: what marks steps or phases is rare.
+QStringList TimelineView::Impl::RangeNames() const {
+  std::map<std::string, int64_t> rows;  // the least of a side
+  bool first = true;
+  for (Side side : kSides) {
+    if (!pair_ || !pair_->model(side)) continue;
+    const traces::Timeline& t = pair_->model(side)->timeline();
+    std::vector<int64_t> count(t.names.size());
+    for (uint32_t name : t.name) ++count[name];
+    std::map<std::string, int64_t> here;
+    for (size_t n = 0; n < count.size(); ++n) {
+      if (count[n] > 0) here[t.names[n]] += count[n];
     }
+    if (!first) {
+      std::erase_if(here, [&](const auto& name) { return !rows.contains(name.first); });
+      for (auto& [name, n] : here) n = std::min(n, rows[name]);
+    }
+    rows = std::move(here);
+    first = false;
   }
-  if (!best) {
-    Say(below ? tr("No visible op has a smaller residual") : tr("No visible op has a residual"));
-    return;
-  }
-  Select(OpRef{Side::kMeasured, -best->second}, true);
+  std::vector<std::pair<int64_t, std::string>> ordered;
+  for (const auto& [name, n] : rows) ordered.emplace_back(n, name);
+  std::sort(ordered.begin(), ordered.end());
+  QStringList names;
+  for (const auto& [n, name] : ordered) names << Text(name);
+  return names;
+}
+
+void TimelineView::Impl::AskForRange() {
+  constexpr qsizetype kMost = 500;
+  const QString by_step = tr("(by step)");
+  QStringList names = RangeNames().mid(0, kMost);
+  names.prepend(by_step);
+  bool ok = false;
+  const auto at = static_cast<int>(std::max<qsizetype>(0, names.indexOf(state_.align_by)));
+  const QString name =
+      QInputDialog::getItem(view_, tr("Align by Range"),
+                            tr("Ranges that begin together on all sides:"), names, at, true, &ok);
+  if (ok) AlignByRange(name == by_step ? QString() : name);
 }
 
 void TimelineView::Impl::NextStep() { GoStep(1); }
@@ -306,54 +282,6 @@ void TimelineView::Impl::JumpToStep() {
       std::max(CurrentStep(), stretches.front().step), stretches.front().step,
       stretches.back().step, 1, &ok);
   if (ok) ShowStep(step);
-}
-
-void TimelineView::Impl::NextMatch() { Match(1); }
-void TimelineView::Impl::PreviousMatch() { Match(-1); }
-
-// Ops that the filter chooses on either side, by their start on the axis. From the selected one, or
-// from the middle of the view.
-void TimelineView::Impl::Match(int direction) {
-  if (!pair_) return;
-  if (masks_[0].all() && masks_[1].all()) {
-    Say(tr("Nothing is searched for: %1 opens the search").arg(QStringLiteral("Ctrl+F")));
-    return;
-  }
-  const SceneInput input = Input();
-  using Key = std::tuple<Picoseconds, int, int64_t>;
-  const auto key = [&](OpRef op) {
-    return Key(input.map(op.side).ToAxis(pair_->model(op.side)->Start(op.row)),
-               static_cast<int>(op.side), op.row);
-  };
-  const Picoseconds middle = state_.visible.begin + state_.visible.length() / 2;
-  const Key from = selected_ ? key(*selected_) : Key(middle, -1, -1);
-  std::optional<OpRef> found;
-  for (Side side : kSides) {
-    const TimelineModel* model = pair_->model(side).get();
-    if (model == nullptr) continue;
-    const FilterMask& mask = masks_[static_cast<size_t>(side)];
-    for (size_t k = 0; k < model->tracks().size(); ++k) {
-      const Track track = model->Ops(static_cast<int32_t>(k));
-      int64_t i = track.Before(input.map(side).FromAxis(std::get<0>(from)));
-      // Rows that start together may be on either side of `from`.
-      while (direction < 0 && i < track.size() && key({side, track.first_row() + i}) < from) ++i;
-      if (direction < 0) --i;
-      for (; i >= 0 && i < track.size(); i += direction) {
-        const OpRef op{side, track.first_row() + i};
-        if (direction > 0 ? key(op) <= from : key(op) >= from) continue;
-        if (!mask.Matches(op.row)) continue;
-        const bool nearer =
-            !found || (direction > 0 ? key(op) < key(*found) : key(op) > key(*found));
-        if (nearer) found = op;
-        break;
-      }
-    }
-  }
-  if (found) {
-    Select(found, true);
-  } else {
-    Say(direction > 0 ? tr("No further op is found") : tr("No op is found before it"));
-  }
 }
 
 void TimelineView::Impl::ToggleMeasure() {

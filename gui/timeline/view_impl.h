@@ -37,6 +37,8 @@ class TimelineView::Impl {
   void Pan(double share);
   bool SetFilter(const QString& words);
   void TogglePin(const LaneKey& key);
+  void ToggleFold(const LaneKey& key);
+  void AlignByRange(const QString& name);
 
   // Commands.
   void MakeCommands();
@@ -51,6 +53,9 @@ class TimelineView::Impl {
   void OpenSearch();
   void ClearFilter();
   void PinLane();
+  void FoldLane();
+  void UnfoldAll();
+  void AskForRange();
   void NextOp();
   void PreviousOp();
   void GoToTwin();
@@ -106,6 +111,9 @@ class TimelineView::Impl {
   SceneInput Input() const;
   Picoseconds SnappedAxis(QPoint at) const;
   void UpdateArea();
+  LaneKey KeyOf(Side side, int32_t lane) const;
+  std::optional<LaneKey> LaneAtHand() const;
+  QStringList RangeNames() const;
   void UpdateHover(QPoint at);
   void Match(int direction);
   void OpOnTrack(int direction);

@@ -18,21 +18,39 @@ Picoseconds TimeFromJson(const QJsonValue& value, Picoseconds otherwise) {
   return ok ? Picoseconds(time) : otherwise;
 }
 
+QJsonArray LanesToJson(const std::set<LaneKey>& lanes) {
+  QJsonArray array;
+  for (const LaneKey& lane : lanes) {
+    array.append(QJsonObject{{"side", lane.side == Side::kPredicted ? "predicted" : "measured"},
+                             {"lane", QString::fromStdString(lane.name)}});
+  }
+  return array;
+}
+
+void LanesFromJson(const QJsonValue& value, std::set<LaneKey>& lanes) {
+  if (!value.isArray()) return;
+  lanes.clear();
+  const QJsonArray array = value.toArray();
+  for (const auto& item : array) {
+    const QJsonObject lane = item.toObject();
+    const QString name = lane["lane"].toString();
+    if (name.isEmpty()) continue;
+    lanes.insert({lane["side"].toString() == "measured" ? Side::kMeasured : Side::kPredicted,
+                  name.toStdString()});
+  }
+}
+
 }  // namespace
 
 QJsonObject ToJson(const ViewState& state) {
-  QJsonArray pins;
-  for (const LaneKey& pin : state.pins) {
-    pins.append(QJsonObject{{"side", pin.side == Side::kPredicted ? "predicted" : "measured"},
-                            {"lane", QString::fromStdString(pin.name)}});
-  }
   return {{"begin_ps", TimeToJson(state.visible.begin)},
           {"end_ps", TimeToJson(state.visible.end)},
           {"filter", state.filter},
           {"align_by", state.align_by},
           {"color_by", state.color == ColorBy::kRole ? "role" : "residual"},
           {"all_waits", state.all_waits},
-          {"pins", pins}};
+          {"pins", LanesToJson(state.pins)},
+          {"folded", LanesToJson(state.folded)}};
 }
 
 ViewState FromJson(const QJsonObject& json, ViewState state) {
@@ -44,17 +62,8 @@ ViewState FromJson(const QJsonObject& json, ViewState state) {
   if (color == "role") state.color = ColorBy::kRole;
   if (color == "residual") state.color = ColorBy::kResidual;
   state.all_waits = json["all_waits"].toBool(state.all_waits);
-  if (json["pins"].isArray()) {
-    state.pins.clear();
-    const QJsonArray pins = json["pins"].toArray();
-    for (const auto& item : pins) {
-      const QJsonObject pin = item.toObject();
-      const QString lane = pin["lane"].toString();
-      if (lane.isEmpty()) continue;
-      state.pins.insert({pin["side"].toString() == "measured" ? Side::kMeasured : Side::kPredicted,
-                         lane.toStdString()});
-    }
-  }
+  LanesFromJson(json["pins"], state.pins);
+  LanesFromJson(json["folded"], state.folded);
   return state;
 }
 

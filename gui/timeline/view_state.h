@@ -19,7 +19,7 @@ struct ViewState {
   AxisRange visible;
   QString filter;
   QString align_by;  ///< name of a range; empty: by step
-  std::set<LaneKey> pins;
+  std::set<LaneKey> pins, folded;
   ColorBy color = ColorBy::kRole;
   bool all_waits = false;
   bool operator==(const ViewState&) const = default;

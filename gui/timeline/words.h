@@ -10,6 +10,9 @@
 namespace stallcast::gui {
 
 QString Text(const std::string& text);
+/// Of a C++ function's signature (as recorders name kernels) the function's name; others as they
+/// are.
+QString ShortName(const std::string& name);
 QString TimeText(Picoseconds time);         ///< "4.9 µs", "-1.2 ms"
 QString SignedTimeText(Picoseconds time);   ///< "+4.9 µs"
 QString BytesText(int64_t bytes);           ///< "16 KiB"

@@ -6,6 +6,7 @@
 #include <QRegularExpression>
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "models/hardware/profile.h"
 #include "models/llm/model.h"
@@ -161,26 +162,41 @@ Control Parameter(const methods::ParamSpec& spec, const std::string& method, con
   return control;
 }
 
-Control MachineValue(const hardware::ProfileField& field, const hardware::Profile& profile) {
-  const std::string path(field.path);
-  const double fallback = profile.*field.member;
-  Control control{
-      .path = "machine." + path,
-      .group = QStringLiteral("Machine: ") + From(path.substr(0, path.find('.'))).replace('_', ' '),
-      .label = From(path),
-      .help = From(field.help),
-      .default_value = From(FormatQuantity(fallback, field.dimension))};
-  if (const auto source = profile.sources.find(path); source != profile.sources.end()) {
+// How far a slider reaches whose value is 0 in the profile.
+double ReachFromZero(Dimension dimension) {
+  switch (dimension) {
+    case Dimension::kTime:
+      return 100e-6;
+    case Dimension::kBytes:
+      return 1 << 30;
+    case Dimension::kRate:
+      return 100e9;
+    case Dimension::kFlops:
+      return 1e15;
+    case Dimension::kNumber:
+      break;
+  }
+  return 1;
+}
+
+using SharedProfile = std::shared_ptr<const hardware::Profile>;
+
+// A value of the profile by its path, where it stands among the controls left to the caller.
+Control MachineValue(const std::string& path, Dimension dimension, std::string_view help,
+                     double fallback, const SharedProfile& profile) {
+  Control control{.path = "machine." + path,
+                  .label = From(path),
+                  .help = From(help),
+                  .default_value = From(FormatQuantity(fallback, dimension))};
+  if (const auto source = profile->sources.find(path); source != profile->sources.end()) {
     control.source = From(source->second);
   }
-  control.parse = [dimension = field.dimension, path](const std::string& text) {
+  control.parse = [dimension, path](const std::string& text) {
     return ParseQuantity(text, dimension, path);
   };
-  control.format = [dimension = field.dimension](double value) {
-    return FormatQuantity(value, dimension);
-  };
+  control.format = [dimension](double value) { return FormatQuantity(value, dimension); };
   control.low = fallback / kReach;
-  control.high = fallback > 0 ? fallback * kReach : 1;
+  control.high = fallback > 0 ? fallback * kReach : ReachFromZero(dimension);
   control.logarithmic = fallback > 0;
   control.read = [path](const PredictRequest& request) -> Text {
     for (const auto& [name, value] : request.machine_overrides) {
@@ -188,9 +204,9 @@ Control MachineValue(const hardware::ProfileField& field, const hardware::Profil
     }
     return std::nullopt;
   };
-  control.write = [path, machine = profile](PredictRequest& request, const Text& text) {
+  control.write = [path, profile](PredictRequest& request, const Text& text) {
     if (text) {
-      hardware::Profile changed = machine;
+      hardware::Profile changed = *profile;
       hardware::Set(changed, path, *text);
     }
     auto& overrides = request.machine_overrides;
@@ -204,6 +220,26 @@ Control MachineValue(const hardware::ProfileField& field, const hardware::Profil
       overrides.emplace_back(path, *text);
     }
   };
+  return control;
+}
+
+Control FieldControl(const hardware::ProfileField& field, const SharedProfile& profile) {
+  const std::string path(field.path);
+  Control control =
+      MachineValue(path, field.dimension, field.help, (*profile).*field.member, profile);
+  control.group =
+      QStringLiteral("Machine: ") + From(path.substr(0, path.find('.'))).replace('_', ' ');
+  return control;
+}
+
+Control KernelControl(std::string_view kind, const hardware::KernelField& field,
+                      const SharedProfile& profile) {
+  const hardware::KernelFit& fit = profile->kernels.find(kind)->second;
+  Control control = MachineValue(fmt::format("kernel.{}.{}", kind, field.path), field.dimension,
+                                 field.help, fit.*field.member, profile);
+  control.section = QStringLiteral("Machine: kernels");
+  control.group = From(kind).replace('_', ' ');
+  if (control.source.isEmpty()) control.source = From(fit.source);
   return control;
 }
 
@@ -239,7 +275,8 @@ double Control::ShareOf(double value) const {
 std::vector<Control> Controls(const PredictRequest& request,
                               const traces::proto::TraceInfo& trace) {
   const methods::NamedMethod named = methods::MakeMethod(request.method, {});
-  const hardware::Profile profile = hardware::FindProfile(request.machine);
+  const auto profile =
+      std::make_shared<const hardware::Profile>(hardware::FindProfile(request.machine));
   const PredictRequest defaults;
 
   std::vector<Control> controls;
@@ -255,7 +292,7 @@ std::vector<Control> Controls(const PredictRequest& request,
   controls.back().choice_names = models;
   controls.back().choice_names[0] =
       QStringLiteral("the trace's (%1)").arg(From(trace.model().name()));
-  controls.push_back(Choice("machine", QStringLiteral("machine"), From(profile.title),
+  controls.push_back(Choice("machine", QStringLiteral("machine"), From(profile->title),
                             Names(hardware::ProfileNames()), &PredictRequest::machine,
                             defaults.machine));
   controls.push_back(Count<int32_t>("batch", QStringLiteral("batch"), QStringLiteral("sequences"),
@@ -284,7 +321,12 @@ std::vector<Control> Controls(const PredictRequest& request,
     controls.push_back(Parameter(spec, request.method, From(named.info->title), fallback));
   }
   for (const hardware::ProfileField& field : hardware::ProfileFields()) {
-    controls.push_back(MachineValue(field, profile));
+    controls.push_back(FieldControl(field, profile));
+  }
+  for (const std::string_view kind : hardware::KernelKinds()) {
+    for (const hardware::KernelField& field : hardware::KernelFields()) {
+      controls.push_back(KernelControl(kind, field, profile));
+    }
   }
   return controls;
 }

@@ -17,8 +17,9 @@ namespace stallcast::gui {
 /// One value of a request. All texts are as on the command line.
 struct Control {
   enum class Kind : uint8_t { kNumber, kChoice, kFlag, kText };
-  std::string path = {};  ///< "method", "batch", "param.budget", "machine.link.h2d"
+  std::string path = {};  ///< "method", "batch", "param.budget", "machine.kernel.gemm.fixed"
   QString group = {};     ///< heading that it stands under
+  QString section = {};   ///< heading that this heading stands under; empty: none
   QString label = {};
   QString unit = {};  ///< empty where the value carries its own
   QString help = {}, source = {};

@@ -22,9 +22,9 @@ ControlGroup::ControlGroup(const QString& title, bool open, QWidget* parent)
   bold.setBold(true);
   heading_->setFont(bold);
   body_ = new QWidget(this);
-  auto* rows = new QVBoxLayout(body_);
-  rows->setContentsMargins(10, 2, 2, 6);
-  rows->setSpacing(5);
+  column_ = new QVBoxLayout(body_);
+  column_->setContentsMargins(10, 2, 2, 6);
+  column_->setSpacing(5);
   auto* column = new QVBoxLayout(this);
   column->setContentsMargins(0, 0, 0, 0);
   column->setSpacing(0);
@@ -34,35 +34,106 @@ ControlGroup::ControlGroup(const QString& title, bool open, QWidget* parent)
   Update();
 }
 
-void ControlGroup::Add(ControlRow* row) {
-  body_->layout()->addWidget(row);
-  rows_.push_back(row);
+void ControlGroup::Add(Control control) {
+  items_.push_back({std::move(control)});
+  Update();
+}
+
+void ControlGroup::Add(ControlGroup* group) {
+  groups_.push_back(group);
+  column_->addWidget(group);
+  connect(group, &ControlGroup::Changed, this, &ControlGroup::Changed);
 }
 
 bool ControlGroup::open() const { return heading_->isChecked(); }
 
 void ControlGroup::SetOpen(bool open) { heading_->setChecked(open); }
 
+ControlRow* ControlGroup::Make(Item& item) {
+  if (item.row != nullptr) return item.row;
+  item.row = new ControlRow(item.control, body_);
+  // In the order of the controls, above the inner groups.
+  int at = 0;
+  for (const Item& before : items_) {
+    if (&before == &item) break;
+    if (before.row != nullptr) ++at;
+  }
+  column_->insertWidget(at, item.row);
+  connect(item.row, &ControlRow::Changed, this, &ControlGroup::Changed);
+  item.row->Show(request_);
+  item.row->setVisible(item.fits);
+  return item.row;
+}
+
+ControlRow* ControlGroup::Row(const std::string& path) {
+  for (Item& item : items_) {
+    if (item.control.path == path) return Make(item);
+  }
+  for (ControlGroup* group : groups_) {
+    if (ControlRow* row = group->Row(path)) return row;
+  }
+  return nullptr;
+}
+
+bool ControlGroup::Holds(const std::string& path) const {
+  bool holds = false;
+  ForEachControl([&](const Control& control) { holds |= control.path == path; });
+  return holds;
+}
+
+void ControlGroup::Reveal(const std::string& path) {
+  if (!Holds(path)) return;
+  SetOpen(true);
+  for (ControlGroup* group : groups_) group->Reveal(path);
+}
+
+void ControlGroup::Show(const sim::PredictRequest& request) {
+  request_ = request;
+  for (const Item& item : items_) {
+    if (item.row != nullptr) item.row->Show(request);
+  }
+  for (ControlGroup* group : groups_) group->Show(request);
+  ShowHeading();
+}
+
+// Folded or not, a heading says that something below it was changed.
+void ControlGroup::ShowHeading() {
+  bool changed = false;
+  ForEachControl([&](const Control& control) { changed |= control.read(request_).has_value(); });
+  heading_->setText(changed ? title_ + QStringLiteral(" *") : title_);
+}
+
+void ControlGroup::ClearErrors() {
+  for (const Item& item : items_) {
+    if (item.row != nullptr) item.row->SetError({});
+  }
+  for (ControlGroup* group : groups_) group->ClearErrors();
+}
+
 void ControlGroup::Update() {
   const bool shown = searching_ || heading_->isChecked();
   heading_->setArrowType(shown ? Qt::DownArrow : Qt::RightArrow);
+  for (Item& item : items_) {
+    if (shown && item.fits) Make(item);
+  }
   body_->setVisible(shown);
 }
 
-void ControlGroup::Filter(const QStringList& words) {
+bool ControlGroup::Filter(const QStringList& words) {
   searching_ = !words.isEmpty();
   bool any = false;
-  for (ControlRow* row : rows_) {
-    const Control& control = row->control();
-    const QString text = control.label + ' ' + control.help + ' ' + title_;
-    const bool found = std::all_of(words.begin(), words.end(), [&](const QString& word) {
+  for (Item& item : items_) {
+    const QString text = item.control.label + ' ' + item.control.help + ' ' + title_;
+    item.fits = std::all_of(words.begin(), words.end(), [&](const QString& word) {
       return text.contains(word, Qt::CaseInsensitive);
     });
-    row->setVisible(found);
-    any |= found;
+    if (item.row != nullptr) item.row->setVisible(item.fits);
+    any |= item.fits;
   }
+  for (ControlGroup* group : groups_) any |= group->Filter(words);
   setVisible(any);
   Update();
+  return any;
 }
 
 }  // namespace stallcast::gui

@@ -7,6 +7,7 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QLineEdit>
+#include <QMouseEvent>
 #include <QSignalBlocker>
 #include <QSlider>
 #include <QToolButton>
@@ -34,6 +35,22 @@ class Unscrolled : public Widget {
       event->ignore();
     }
   }
+};
+
+// The words beside a check box, in as many lines as they need; a click on them is one on the box.
+class BoxWords : public QLabel {
+ public:
+  BoxWords(const QString& text, QCheckBox* box, QWidget* parent) : QLabel(text, parent), box_(box) {
+    setWordWrap(true);
+  }
+
+ protected:
+  void mouseReleaseEvent(QMouseEvent* event) override {
+    if (event->button() == Qt::LeftButton && rect().contains(event->pos())) box_->click();
+  }
+
+ private:
+  QCheckBox* box_;
 };
 
 QString ToolTip(const Control& control) {
@@ -144,11 +161,15 @@ void ControlRow::AddChoice(QWidget* editor) {
 }
 
 void ControlRow::AddFlag(QWidget* editor) {
-  flag_ = new QCheckBox(control_.help.isEmpty() ? control_.label : control_.help, editor);
+  flag_ = new QCheckBox(editor);
   flag_->setAccessibleName(control_.label);
   flag_->setToolTip(ToolTip(control_));
-  flag_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed);
+  flag_->setSizePolicy(QSizePolicy::Fixed, QSizePolicy::Fixed);
+  auto* words =
+      new BoxWords(control_.help.isEmpty() ? control_.label : control_.help, flag_, editor);
+  words->setToolTip(ToolTip(control_));
   editor->layout()->addWidget(flag_);
+  editor->layout()->addWidget(words);
   connect(flag_, &QCheckBox::toggled, this,
           [this](bool on) { Q_EMIT Changed(control_.path, std::string(on ? "on" : "off")); });
 }

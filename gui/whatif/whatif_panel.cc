@@ -23,7 +23,7 @@ QString Told(const Error& error) {
 WhatIfPanel::WhatIfPanel(QWidget* parent) : QWidget(parent) {
   search_ = new QLineEdit(this);
   search_->setObjectName(QStringLiteral("search"));
-  search_->setPlaceholderText(QStringLiteral("Find a value: budget, launch, link ..."));
+  search_->setPlaceholderText(QStringLiteral("Find a value: budget, link, gemm ..."));
   search_->setClearButtonEnabled(true);
   connect(search_, &QLineEdit::textChanged, this, &WhatIfPanel::Filter);
   error_ = new QLabel(this);
@@ -62,7 +62,7 @@ void WhatIfPanel::SetRequest(const sim::PredictRequest& request) {
       !groups_.empty() && request.method == request_.method && request.machine == request_.machine;
   if (same) {
     request_ = request;
-    ShowRows();
+    for (ControlGroup* group : groups_) group->Show(request_);
   } else {
     Rebuild(request);
   }
@@ -75,26 +75,39 @@ void WhatIfPanel::Rebuild(const sim::PredictRequest& request) {
   std::map<QString, bool> open;
   for (ControlGroup* group : groups_) {
     open[group->title()] = group->open();
+    for (const ControlGroup* inner : group->groups()) open[inner->title()] = inner->open();
     // The signal that led here may come from one of its rows.
     group->hide();
     group->deleteLater();
     column_->removeWidget(group);
   }
   groups_.clear();
-  for (Control& control : controls) {
-    if (groups_.empty() || groups_.back()->title() != control.group) {
-      const auto before = open.find(control.group);
-      const bool machine = control.path.starts_with("machine.");
-      auto* group =
-          new ControlGroup(control.group, before != open.end() ? before->second : !machine, this);
+  const auto make = [&](const QString& title, bool unfolded) {
+    const auto before = open.find(title);
+    return new ControlGroup(title, before != open.end() ? before->second : unfolded, this);
+  };
+  const auto top = [&](const QString& title, bool unfolded) {
+    if (groups_.empty() || groups_.back()->title() != title) {
+      ControlGroup* group = make(title, unfolded);
       column_->insertWidget(column_->count() - 1, group);
+      connect(group, &ControlGroup::Changed, this, &WhatIfPanel::Apply);
       groups_.push_back(group);
     }
-    auto* row = new ControlRow(std::move(control));
-    groups_.back()->Add(row);
-    connect(row, &ControlRow::Changed, this, &WhatIfPanel::Apply);
+    return groups_.back();
+  };
+  for (Control& control : controls) {
+    const bool machine = control.path.starts_with("machine.");
+    if (control.section.isEmpty()) {
+      top(control.group, !machine)->Add(std::move(control));
+      continue;
+    }
+    ControlGroup* section = top(control.section, false);
+    if (section->groups().empty() || section->groups().back()->title() != control.group) {
+      section->Add(make(control.group, false));
+    }
+    section->groups().back()->Add(std::move(control));
   }
-  ShowRows();
+  for (ControlGroup* group : groups_) group->Show(request_);
   Filter(search_->text());
 }
 
@@ -117,34 +130,23 @@ void WhatIfPanel::Apply(const std::string& path, const std::optional<std::string
   Q_EMIT Changed(request_);
 }
 
-void WhatIfPanel::ShowRows() {
-  for (ControlRow* r : rows()) r->Show(request_);
-}
-
-std::vector<ControlRow*> WhatIfPanel::rows() const {
-  std::vector<ControlRow*> all;
-  for (const ControlGroup* group : groups_) {
-    all.insert(all.end(), group->rows().begin(), group->rows().end());
-  }
-  return all;
-}
-
 ControlRow* WhatIfPanel::row(const std::string& path) const {
-  const std::vector<ControlRow*> all = rows();
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const ControlRow* r) { return r->control().path == path; });
-  return found == all.end() ? nullptr : *found;
+  for (ControlGroup* group : groups_) {
+    if (ControlRow* found = group->Row(path)) return found;
+  }
+  return nullptr;
 }
 
 void WhatIfPanel::ShowError(const Error& error) {
   ClearErrors();
   std::vector<Control> controls;
-  for (const ControlRow* r : rows()) controls.push_back(r->control());
-  if (ControlRow* culprit = row(Culprit(error, controls, last_changed_))) {
-    for (ControlGroup* group : groups_) {
-      if (std::count(group->rows().begin(), group->rows().end(), culprit) > 0) group->SetOpen(true);
-    }
-    culprit->SetError(Told(error));
+  for (const ControlGroup* group : groups_) {
+    group->ForEachControl([&](const Control& control) { controls.push_back(control); });
+  }
+  const std::string culprit = Culprit(error, controls, last_changed_);
+  if (ControlRow* at = row(culprit)) {
+    for (ControlGroup* group : groups_) group->Reveal(culprit);
+    at->SetError(Told(error));
     return;
   }
   error_->setText(QString::fromStdString(error.where()) + QStringLiteral(": ") + Told(error));
@@ -154,7 +156,7 @@ void WhatIfPanel::ShowError(const Error& error) {
 void WhatIfPanel::ClearErrors() {
   error_->clear();
   error_->hide();
-  for (ControlRow* r : rows()) r->SetError({});
+  for (ControlGroup* group : groups_) group->ClearErrors();
 }
 
 void WhatIfPanel::Reset() {

@@ -31,9 +31,8 @@ class WhatIfPanel : public QWidget {
   /// then shows what it did before.
   void SetRequest(const sim::PredictRequest& request);
   const sim::PredictRequest& request() const { return request_; }
-  /// The rows of the method and machine at hand.
-  std::vector<ControlRow*> rows() const;
-  ControlRow* row(const std::string& path) const;  ///< null: none
+  /// Of a control of the method and machine at hand; null: there is none.
+  ControlRow* row(const std::string& path) const;
 
   /// Shows why the request cannot be predicted, beside the control that caused it.
   void ShowError(const Error& error);
@@ -50,7 +49,6 @@ class WhatIfPanel : public QWidget {
  private:
   void Rebuild(const sim::PredictRequest& request);
   void Apply(const std::string& path, const std::optional<std::string>& text);
-  void ShowRows();
   void Filter(const QString& words);
 
   traces::proto::TraceInfo info_;

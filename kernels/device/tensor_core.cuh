@@ -19,6 +19,20 @@ inline __device__ void CopyAsync(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
+/// A policy for what is read once: it leaves L2 before anything else.
+inline __device__ uint64_t EvictFirst() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+/// The first `bytes` of 16 bytes, under a policy; the rest are made zero.
+inline __device__ void CopyAsync(uint32_t to, const void* from, int bytes, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
+               "l"(from), "r"(bytes), "l"(policy)
+               : "memory");
+}
+
 inline __device__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 template <int kPending>

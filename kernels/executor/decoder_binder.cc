@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "kernels/cuda_error.h"
+#include "models/methods/projection.h"
 
 namespace stallcast::kernels {
 
@@ -38,11 +39,10 @@ void DecoderBinder::LoadInjected() {
           to += m.head_dim;
         };
         for (int head = 0; head < m.query_heads; ++head) {
-          const int kv_head = head / m.group() % trace.kv_heads();
-          const int member = head % m.group() % trace.group();
+          const int traced = methods::TracedQueryHead(head, m.group(), trace.group()) %
+                             (trace.kv_heads() * trace.group());
           // A trace without the last prompt token's query has its first step's stand in.
-          put(trace.Query(layer, kv_head * trace.group() + member,
-                          std::max(token, trace.first_query_token())));
+          put(trace.Query(layer, traced, std::max(token, trace.first_query_token())));
         }
         for (int head = 0; head < m.kv_heads; ++head) {
           put(trace.Key(layer, head % trace.kv_heads(), token));

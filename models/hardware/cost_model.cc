@@ -88,9 +88,11 @@ class Coster {
         break;
       case plan::CopyPath::kPerPiece:
         cost.host = Time(pieces * profile_.host_copy_call);
+        cost.calls = static_cast<int32_t>(std::min<int64_t>(copy.pieces, INT32_MAX));
         cost.engine_start = Time(pieces * start);
+        cost.crowded = Time(pieces * profile_.copy_crowded_piece);
         cost.last_piece = Time(start + piece / cost.rate);
-        if (copy.pieces == 0) return {};
+        if (copy.pieces == 0) return NoCall();
         break;
       case plan::CopyPath::kBatched: {
         const double large = std::max(piece, profile_.copy_inline_below);
@@ -107,6 +109,8 @@ class Coster {
       }
     }
     cost.engine = h2d ? Engine::kCopyH2D : Engine::kCopyD2H;
+    cost.start = h2d ? Start::kH2DPiece : Start::kD2HPiece;
+    cost.starts = copy.path == plan::CopyPath::kPerPiece ? pieces : 1;
     UseLink(cost, h2d);
     UseMemory(cost, profile_.copy_device_factor);
     return cost;
@@ -161,12 +165,21 @@ class Coster {
   }
 
  private:
+  static OpCost NoCall() {
+    OpCost cost;
+    cost.calls = 0;
+    return cost;
+  }
+
   OpCost Launched() const {
     OpCost cost;
     const double call = fit_.host_s > 0
                             ? fit_.host_s * FactorAt(shape_, fit_.points, &KernelPoint::host_factor)
                             : profile_.host_launch;
     cost.host = cost.first_call = Time(call * counts_.launches);
+    cost.calls = counts_.launches;
+    cost.start = Start::kKernel;
+    cost.starts = counts_.launches;
     return cost;
   }
 
@@ -241,13 +254,17 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .gap = FromSeconds(profile_.device_gap),
                 .copy_gap = FromSeconds(profile_.device_copy_gap),
                 .event = FromSeconds(profile_.device_event_latency),
+                .event_to_copy = FromSeconds(profile_.device_event_to_copy),
+                .event_from_copy = FromSeconds(profile_.device_event_from_copy),
                 .event_wait = FromSeconds(profile_.device_event_wait),
                 .event_recorded = FromSeconds(profile_.device_event_record),
                 .graph_gap = FromSeconds(profile_.device_graph_gap),
                 .event_record = FromSeconds(profile_.host_event_record),
                 .stream_wait = FromSeconds(profile_.host_stream_wait),
                 .host_sync = FromSeconds(profile_.host_sync),
-                .host_handoff = FromSeconds(profile_.host_handoff)};
+                .host_handoff = FromSeconds(profile_.host_handoff),
+                .copy_switch = FromSeconds(profile_.host_copy_switch),
+                .cold_call = FromSeconds(profile_.host_cold_call)};
   capacity_[At(Resource::kDeviceMemory)] = profile_.memory_bandwidth;
   capacity_[At(Resource::kLinkH2D)] = profile_.link_h2d;
   capacity_[At(Resource::kLinkD2H)] = profile_.link_d2h;
@@ -255,6 +272,28 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
       {profile_.link_both_h2d + profile_.link_both_d2h, profile_.link_h2d, profile_.link_d2h});
   capacity_[At(Resource::kSms)] = profile_.device_sms;
   capacity_[At(Resource::kHostMemory)] = profile_.host_memory;
+  const std::pair<Start, const Curve*> loads[] = {{Start::kKernel, &profile_.load_kernel},
+                                                  {Start::kH2DPiece, &profile_.load_h2d_piece},
+                                                  {Start::kD2HPiece, &profile_.load_d2h_piece}};
+  for (const auto& [start, curve] : loads) {
+    if (curve->empty()) continue;
+    has_load_ = true;
+    auto& table = loaded_[static_cast<size_t>(start)];
+    // Nothing without load; below the least share measured as much less as the share is.
+    for (size_t i = 1; i < table.size(); ++i) {
+      const double share = static_cast<double>(i) / static_cast<double>(table.size() - 1);
+      table[i] = curve->At(share) * std::min(1.0, share / curve->x().front());
+    }
+  }
+}
+
+CostModel::Background CostModel::BackgroundOf(plan::Direction direction) const {
+  const bool h2d = direction == plan::Direction::kHostToDevice;
+  const double rate = h2d ? profile_.background_h2d : profile_.background_d2h;
+  if (rate <= 0) return {};
+  const auto piece = static_cast<Bytes>(profile_.background_piece);
+  return {Cost(plan::Copy{direction, plan::CopyPath::kBulk, 1, piece}),
+          std::max(FromSeconds(static_cast<double>(piece) / rate), Picoseconds{1})};
 }
 
 OpCost CostModel::Cost(const plan::Work& work) const {

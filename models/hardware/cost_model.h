@@ -1,6 +1,7 @@
 // What an op costs on a machine when nothing else runs, and which shared resources it uses.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -16,6 +17,9 @@ inline constexpr int kResources = 6;
 
 /// Servers that run one op at a time, first come first served.
 enum class Engine : uint8_t { kNone, kCopyH2D, kCopyD2H };
+
+/// What starts slower while others load the device memory.
+enum class Start : uint8_t { kNone, kKernel, kH2DPiece, kD2HPiece };
 
 /// How much of a resource one unit of an op's flow takes.
 struct Demand {
@@ -38,12 +42,16 @@ struct OpCost {
   Picoseconds last_piece{0};
   Picoseconds fixed{0};         ///< on its lane, sharing nothing
   Picoseconds engine_start{0};  ///< on its lane while it holds the copy engine
+  Picoseconds crowded{0};       ///< more of that while two other streams have work
   double amount = 0;            ///< bytes
   double rate = 0;              ///< bytes/s; > 0 where amount > 0
   /// Fair share relative to other flows on a saturated resource: flow i gets weight_i * level,
   /// capped by its rate.
   double weight = 1;
   Engine engine = Engine::kNone;
+  Start start = Start::kNone;
+  double starts = 0;  ///< in fixed + engine_start
+  int32_t calls = 1;  ///< that the host makes
   uint8_t demands = 0;
   std::array<Demand, 4> demand{};
   double spread = 0;          ///< relative standard deviation
@@ -61,12 +69,16 @@ struct Latencies {
   Picoseconds gap{0};             ///< previous op of the lane to this one
   Picoseconds copy_gap{0};        ///< the same between a kernel and a copy
   Picoseconds event{0};           ///< end of a waited-for op on another lane to this one's start
+  Picoseconds event_to_copy{0};   ///< the same from a kernel to a copy
+  Picoseconds event_from_copy{0};  ///< the same from a copy to a kernel
   Picoseconds event_wait{0};      ///< more before an op for each of its waits
   Picoseconds event_recorded{0};  ///< more behind an op with an event
   Picoseconds graph_gap{0};       ///< `gap` inside a CUDA graph
   Picoseconds event_record{0}, stream_wait{0};  ///< host calls
   Picoseconds host_sync{0};                     ///< end of a waited-for op to the host going on
   Picoseconds host_handoff{0};
+  Picoseconds copy_switch{0};  ///< more of a copy's call behind a kernel
+  Picoseconds cold_call{0};    ///< more of each of a woken thread's first calls
 };
 
 /// What a kernel's law is multiplied by at a shape: exp of the mean of log(factor) over the timed
@@ -94,6 +106,13 @@ double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> poi
 /// exactly: max-min fairness gives the measured rates, and each direction alone its full rate. (If
 /// the two together carry less than one alone, kLinkBoth has that one's capacity.)
 ///
+/// Starts. What a kernel, or a copy's piece, takes at its start is latency of the device memory in
+/// good part: it grows with the share of the memory that others use meanwhile (the profile's load
+/// curves), so small copies and kernels beside a large product take longer.
+///
+/// Background traffic. Copies of others over the link, by the profile's background values, take the
+/// copy engine and the link as the plan's own copies do.
+///
 /// Zero-copy reads. The rate is the profile's table at the piece size and at the blocks that have
 /// bytes to read (a block reads 64 KiB at a time), capped by the link. They take blocks / 2
 /// multiprocessors (1,024 threads of 2,048) and of device memory, beside the write, what the
@@ -106,6 +125,21 @@ class CostModel {
   /// Error: an op that takes more than a day.
   OpCost Cost(const plan::Work& work) const;
   const Latencies& latencies() const { return latencies_; }
+  /// Seconds that a start takes longer while others use `share` of the device memory, 0 to 1.
+  double LoadedStart(Start start, double share) const {
+    const auto& table = loaded_[static_cast<size_t>(start)];
+    const double at = std::clamp(share, 0.0, 1.0) * (table.size() - 1);
+    const auto low = std::min(static_cast<size_t>(at), table.size() - 2);
+    return table[low] + (at - static_cast<double>(low)) * (table[low + 1] - table[low]);
+  }
+  /// Whether any start depends on the load.
+  bool has_load() const { return has_load_; }
+  /// A copy of background traffic and the time from one to the next; a period of 0: there is none.
+  struct Background {
+    OpCost copy;
+    Picoseconds period{0};
+  };
+  Background BackgroundOf(plan::Direction direction) const;
   /// Units/s (bytes/s, or multiprocessors) by Resource. kLinkBoth couples the two directions.
   const std::array<double, kResources>& capacity() const { return capacity_; }
   const Profile& profile() const { return profile_; }
@@ -115,6 +149,9 @@ class CostModel {
   std::array<KernelFit, plan::kOpKinds> fits_;
   Latencies latencies_;
   std::array<double, kResources> capacity_{};
+  /// By Start; at evenly spaced shares from 0 to 1.
+  std::array<std::array<double, 65>, 4> loaded_{};
+  bool has_load_ = false;
 };
 
 }  // namespace stallcast::hardware

@@ -23,6 +23,8 @@ constexpr ProfileField kFields[] = {
     {"link.both_d2h", kRate, &Profile::link_both_d2h, "GPU to host while the other way is full"},
     {"copy.h2d_start", kTime, &Profile::copy_h2d_start, "engine time before a copy's first byte"},
     {"copy.d2h_start", kTime, &Profile::copy_d2h_start, "engine time before a copy's first byte"},
+    {"copy.crowded_piece", kTime, &Profile::copy_crowded_piece,
+     "a copy's piece takes longer while two other streams have work"},
     {"copy.2d_row", kTime, &Profile::copy_2d_row, "least time of a row of a 2-D copy"},
     {"copy.device_factor", kNumber, &Profile::copy_device_factor,
      "device-memory bytes that a copied byte costs others"},
@@ -40,6 +42,10 @@ constexpr ProfileField kFields[] = {
     {"host.sync", kTime, &Profile::host_sync, "last op's end to the host going on"},
     {"host.handoff", kTime, &Profile::host_handoff, "waking another host thread"},
     {"host.notify", kTime, &Profile::host_notify, "host call that wakes another host thread"},
+    {"host.copy_switch", kTime, &Profile::host_copy_switch,
+     "more for the call of a copy behind a kernel"},
+    {"host.cold_call", kTime, &Profile::host_cold_call,
+     "more for each of a woken thread's first calls"},
     {"host.graph_launch", kTime, &Profile::host_graph_launch, "launch of a CUDA graph"},
     {"host.graph_node", kTime, &Profile::host_graph_node, "the same, more for each node"},
     {"host.memory", kRate, &Profile::host_memory, "host memory bandwidth"},
@@ -56,6 +62,10 @@ constexpr ProfileField kFields[] = {
     {"device.copy_gap", kTime, &Profile::device_copy_gap, "between a kernel and a copy"},
     {"device.event_latency", kTime, &Profile::device_event_latency,
      "an op's end to the start of one that waits for it"},
+    {"device.event_to_copy", kTime, &Profile::device_event_to_copy,
+     "a kernel's end to the start of another stream's copy that waits for it"},
+    {"device.event_from_copy", kTime, &Profile::device_event_from_copy,
+     "a copy's end to the start of another stream's kernel that waits for it"},
     {"device.event_wait", kTime, &Profile::device_event_wait,
      "a stream loses to each wait, also for what is long done"},
     {"device.event_record", kTime, &Profile::device_event_record,
@@ -64,6 +74,11 @@ constexpr ProfileField kFields[] = {
     {"device.sms", kNumber, &Profile::device_sms, "multiprocessors"},
     {"memory.bandwidth", kRate, &Profile::memory_bandwidth, "device memory, large reads"},
     {"memory.bytes", kBytes, &Profile::memory_bytes, "device memory capacity"},
+    {"background.h2d", kRate, &Profile::background_h2d, "what others copy to the GPU meanwhile",
+     false},
+    {"background.d2h", kRate, &Profile::background_d2h, "what others copy to the host meanwhile",
+     false},
+    {"background.piece", kBytes, &Profile::background_piece, "bytes of each of their copies", false},
 };
 
 constexpr KernelField kKernelFields[] = {
@@ -108,6 +123,7 @@ constexpr double kMostTime = 1;     // s
 constexpr double kLeastRate = 1e6;  // bytes/s
 constexpr double kMost = 1e18;      // bytes, bytes/s
 constexpr double kMostFlops = 1e21;
+constexpr double kLeastBackgroundPiece = 4096;
 constexpr double kMostNumber = 1e6;
 constexpr double kMostSpread = 2;
 
@@ -171,9 +187,10 @@ std::string OutOfRange(std::string_view path, Dimension dimension, double value)
       most = kMostTime;
       break;
     case kRate:
-      least = kLeastRate;
+      least = path.starts_with("background.") ? 0 : kLeastRate;
       break;
     case kBytes:
+      least = path == "background.piece" ? kLeastBackgroundPiece : 0;
       break;
     case kFlops:
       most = kMostFlops;

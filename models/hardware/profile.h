@@ -75,6 +75,12 @@ struct KernelFit {
   std::string source;
 };
 
+/// Copies of background traffic that are under way at most, a direction.
+inline constexpr int kBackgroundCopies = 8;
+
+/// Calls after which a woken thread is as fast as one that never slept.
+inline constexpr int kColdCalls = 10;
+
 struct Profile {
   std::string name;        ///< "h200"
   std::string title;       ///< "NVIDIA H200, PCIe 5.0 x16"
@@ -86,6 +92,9 @@ struct Profile {
   double link_h2d = 0, link_d2h = 0;              ///< one direction alone, copy engine
   double link_both_h2d = 0, link_both_d2h = 0;    ///< each while the other runs at full rate
   double copy_h2d_start = 0, copy_d2h_start = 0;  ///< copy engine busy before a copy's first byte
+  /// A piece takes longer by this while two other streams have work: the copies of two streams that
+  /// kernels follow then no longer pass one another without a break.
+  double copy_crowded_piece = 0;
   double copy_2d_row = 0;                         ///< least time of a row of a 2-D copy
   double copy_device_factor = 0;  ///< device-memory capacity that a copied byte takes, in bytes
   /// Batched H2D pieces below this go through the call itself: the host is busy while they move.
@@ -99,6 +108,10 @@ struct Profile {
   double host_sync = 0;     ///< from the last op's end to the host going on
   double host_handoff = 0;  ///< from one host thread's notice to another's going on
   double host_notify = 0;   ///< of the one that gives notice
+  /// More for a copy's call where the stream's work before it was a kernel.
+  double host_copy_switch = 0;
+  /// More for each of the first kColdCalls calls of a thread that has just been woken.
+  double host_cold_call = 0;
   double host_graph_launch = 0, host_graph_node = 0;
   double host_memory = 0, host_gather_thread = 0;  ///< rates
   double host_gather_piece = 0;                    ///< of a gather's thread, beside the bytes
@@ -106,6 +119,8 @@ struct Profile {
   double device_copy_latency = 0;    ///< the same of a copy
   double device_gap = 0;             ///< between dependent kernels of one stream
   double device_copy_gap = 0;        ///< between a kernel and a copy of one stream, either way
+  double device_event_to_copy = 0;    ///< as device_event_latency, from a kernel to a copy
+  double device_event_from_copy = 0;  ///< from a copy to a kernel
   double device_event_latency = 0;   ///< from an op's end to the start of one that waits for it
   double device_event_wait = 0;      ///< a stream loses to each wait, also for what is long done
   double device_event_record = 0;    ///< a stream loses to each event recorded
@@ -115,12 +130,19 @@ struct Profile {
   double host_bytes = 0;             ///< host memory available for the pinned pool
   double host_spread = 0;            ///< relative standard deviation of host work
   double device_sms = 0;             ///< multiprocessors
+  /// What others copy over the link beside the run, bytes/s by direction, in copies of so many bytes
+  /// that start at even intervals, at most kBackgroundCopies under way. Not part of a machine's
+  /// file: none unless asked for.
+  double background_h2d = 0, background_d2h = 0, background_piece = 1 << 20;
 
   /// Copy engine busy before the first byte, s, by bytes a piece: what a piece takes beyond bytes
   /// over the link's rate. Empty: copy_h2d_start, copy_d2h_start whatever the size.
   Curve copy_h2d_piece, copy_d2h_piece;
   Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
   Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes
+  /// What the start of a kernel, or of a copy's piece, takes longer while others use the share x of
+  /// the device memory's bandwidth, s. Empty: nothing.
+  Curve load_kernel, load_h2d_piece, load_d2h_piece;
   RateTable zero_copy;
   /// Device bandwidth that others lose (bytes/s) while a gather of so many blocks runs, beyond the
   /// bytes that it writes.
@@ -137,6 +159,7 @@ struct ProfileField {
   Dimension dimension;
   double Profile::*member;
   std::string_view help;
+  bool in_file = true;  ///< of the machine, not of what it does beside
 };
 std::span<const ProfileField> ProfileFields();
 
@@ -151,6 +174,9 @@ std::span<const KernelField> KernelFields();
 /// Names of the op kinds that a KernelFit times: work of a stream that is not a transfer.
 std::span<const std::string_view> KernelKinds();
 
+/// All curves, also those that the profile leaves empty.
+std::vector<const Curve*> Curves(const Profile& profile);
+
 /// Profile values that make no sense alone or together are an Error: a time over a second, a rate
 /// under 1 MB/s, a both-ways rate above the one-way rate, a missing kernel kind. `where` names the
 /// file or option.
@@ -159,9 +185,11 @@ void Check(const Profile& profile, std::string_view where);
 /// Reads a profile. Unknown keys, missing keys, wrong units are Errors naming file, line and
 /// remedy.
 Profile LoadProfile(const std::filesystem::path& path);
-/// The profile called `name`, from the folders of the environment variable STALLCAST_PROFILES
-/// (separated by ':'), then from the shipped ones; a path that ends in .toml is read as it is.
-/// Unknown: usage Error listing all.
+/// The file of the profile called `name`: in the folders of the environment variable STALLCAST_PROFILES
+/// (separated by ':'), then among the shipped ones; a path that ends in .toml is itself. Unknown:
+/// usage Error listing all.
+std::filesystem::path ProfilePath(std::string_view name);
+/// Reads that file.
 Profile FindProfile(std::string_view name);
 /// Names that FindProfile() knows, sorted.
 std::vector<std::string> ProfileNames();

@@ -36,6 +36,9 @@ constexpr CurveField kCurves[] = {
     {"copy.d2h_piece", "piece_bytes", "time_us", 1e6, &Profile::copy_d2h_piece, true},
     {"batch.host_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_host_piece},
     {"batch.engine_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_engine_piece},
+    {"load.kernel", "memory_share", "time_us", 1e6, &Profile::load_kernel, true},
+    {"load.h2d_piece", "memory_share", "time_us", 1e6, &Profile::load_h2d_piece, true},
+    {"load.d2h_piece", "memory_share", "time_us", 1e6, &Profile::load_d2h_piece, true},
     {"zero_copy.memory_loss", "blocks", "loss_gb_per_s", 1e-9, &Profile::zero_copy_memory_loss},
 };
 constexpr std::string_view kTablePath = "zero_copy.rate";
@@ -82,6 +85,10 @@ class Reader {
       }
     }
     for (const ProfileField& field : ProfileFields()) {
+      if (!field.in_file) {
+        profile.sources.emplace(field.path, "a what-if: no value of the machine");
+        continue;
+      }
       const toml::table& table = Table(field.path);
       CheckKeys(table, field.path, {"value", "source"});
       profile.*field.member = Value(table, "value", field.path, field.dimension);
@@ -343,6 +350,7 @@ toml::table ToToml(const Profile& profile) {
   for (const std::string& note : profile.notes) notes.push_back(note);
   if (!notes.empty()) root.insert("notes", std::move(notes));
   for (const ProfileField& field : ProfileFields()) {
+    if (!field.in_file) continue;
     toml::table table{{"value", Exact(profile.*field.member, field.dimension)},
                       {"source", SourceOf(profile, field.path)}};
     table.is_inline(true);
@@ -420,13 +428,19 @@ std::map<std::string, fs::path> Files() {
 
 }  // namespace
 
+std::vector<const Curve*> Curves(const Profile& profile) {
+  std::vector<const Curve*> curves;
+  for (const CurveField& curve : kCurves) curves.push_back(&(profile.*curve.member));
+  return curves;
+}
+
 Profile LoadProfile(const fs::path& path) { return Reader(path).Read(); }
 
-Profile FindProfile(std::string_view name) {
-  if (name.ends_with(".toml")) return LoadProfile(fs::path(name));
+fs::path ProfilePath(std::string_view name) {
+  if (name.ends_with(".toml")) return fs::path(name);
   const std::map<std::string, fs::path> files = Files();
   if (const auto file = files.find(std::string(name)); file != files.end()) {
-    return LoadProfile(file->second);
+    return file->second;
   }
   std::vector<std::string_view> known;
   known.reserve(files.size());
@@ -434,6 +448,8 @@ Profile FindProfile(std::string_view name) {
   throw UsageError(fmt::format("there is no hardware profile '{}'", name), "",
                    Suggestion(name, known) + ", or give a path that ends in .toml");
 }
+
+Profile FindProfile(std::string_view name) { return LoadProfile(ProfilePath(name)); }
 
 std::vector<std::string> ProfileNames() {
   const std::map<std::string, fs::path> files = Files();

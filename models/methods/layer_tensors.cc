@@ -9,6 +9,7 @@
 
 #include "models/methods/common/output_sums.h"
 #include "models/methods/common/vector_kernels.h"
+#include "models/methods/projection.h"
 #include "traces/common/error.h"
 
 namespace stallcast::methods {
@@ -70,7 +71,7 @@ bool HasValues(const Trace& trace, int layer) {
          values->spec.end_token() >= trace.info.prompt_tokens() + DecodeSteps(trace);
 }
 
-LayerTensors::LayerTensors(const Trace& trace, int layer, int64_t prompt_queries)
+LayerTensors::LayerTensors(const Trace& trace, int layer, int64_t prompt_queries, int group)
     : layer_(layer),
       steps_(DecodeSteps(trace)),
       prompt_tokens_(trace.info.prompt_tokens()),
@@ -118,9 +119,12 @@ LayerTensors::LayerTensors(const Trace& trace, int layer, int64_t prompt_queries
   }
   rope_ = trace.info.model().rope();
   keys_ = &keys;
+  const int traced_group = query_heads_ / kv_heads_;
+  if (group == 0) group = traced_group;
+  query_heads_ = kv_heads_ * group;
   queries_.resize(static_cast<size_t>(query_heads_ * query_tokens_ * head_dim_));
   for (int h = 0; h < query_heads_; ++h) {
-    queries.ToFloat(h, first_query_, query_tokens_,
+    queries.ToFloat(TracedQueryHead(h, group, traced_group), first_query_, query_tokens_,
                     queries_.data() + h * query_tokens_ * head_dim_);
   }
 }

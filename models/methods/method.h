@@ -126,11 +126,19 @@ struct NamedMethod {
 };
 NamedMethod MakeMethod(std::string_view name, const ParamValues& values);
 
+struct ReplayOptions {
+  /// Query heads a KV head, for a model whose groups are others than the trace's; 0: the trace's.
+  int32_t group = 0;
+  std::function<void(double)> progress;  ///< called with the share done, from any thread
+};
+
+/// Name in AccessLog::params of a group that is not the trace's.
+inline constexpr const char* kGroupParam = "query_group";
+
 /// Replays every layer of the trace over all cores and measures attention mass and output error.
-/// Layers below method.DenseLayers() are logged as dense. `progress` is called with the share done,
-/// from any thread; may be empty.
+/// Layers below method.DenseLayers() are logged as dense.
 traces::AccessLog Replay(const traces::Trace& trace, const std::string& trace_hash,
                          const std::string& method_name, const Method& method,
-                         const std::function<void(double)>& progress = {});
+                         const ReplayOptions& options = {});
 
 }  // namespace stallcast::methods

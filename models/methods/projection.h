@@ -11,4 +11,11 @@ namespace stallcast::methods {
 /// least one.
 std::vector<int> LayersByDepth(int layers, std::span<const int> traced, int traced_layers);
 
+/// The traced query head, of groups of `traced_group`, that stands for query head `head` of a model
+/// with groups of `group`: the same KV head's, and in its group by index, repeated where the
+/// model's groups are larger.
+constexpr int TracedQueryHead(int head, int group, int traced_group) {
+  return head / group * traced_group + head % group % traced_group;
+}
+
 }  // namespace stallcast::methods

@@ -13,7 +13,7 @@ using traces::TensorKind;
 using traces::Trace;
 
 AccessLog Replay(const Trace& trace, const std::string& trace_hash, const std::string& method_name,
-                 const Method& method, const std::function<void(double)>& progress) {
+                 const Method& method, const ReplayOptions& options) {
   const std::unique_ptr<Policy> policy = method.NewPolicy();
   const int steps = DecodeSteps(trace);
   AccessLog log;
@@ -44,12 +44,16 @@ AccessLog Replay(const Trace& trace, const std::string& trace_hash, const std::s
   log.kv_heads = trace.Find(TensorKind::kKey, log.layers.front().layer)->spec.heads;
   log.model_layers = std::max(trace.info.model().layers(), log.layers.back().layer + 1);
   log.query_heads = trace.Find(TensorKind::kQuery, log.layers.front().layer)->spec.heads;
+  if (options.group > 0 && log.kv_heads > 0 && log.query_heads != log.kv_heads * options.group) {
+    log.query_heads = log.kv_heads * options.group;
+    log.params[kGroupParam] = std::to_string(options.group);
+  }
 
   std::atomic<size_t> done = 0;
   tbb::parallel_for(size_t{0}, log.layers.size(), [&](size_t i) {
     LayerAccess& access = log.layers[i];
     if (!access.dense) {
-      const LayerTensors tensors(trace, access.layer, policy->prompt_queries());
+      const LayerTensors tensors(trace, access.layer, policy->prompt_queries(), options.group);
       AttendedRanges attended;
       policy->Replay(tensors, access, attended);
       AttentionFidelity fidelity = MeasureAttention(tensors, attended);
@@ -57,8 +61,8 @@ AccessLog Replay(const Trace& trace, const std::string& trace_hash, const std::s
       access.output_error = std::move(fidelity.output_error);
     }
     const size_t finished = ++done;
-    if (progress) {
-      progress(static_cast<double>(finished) / static_cast<double>(log.layers.size()));
+    if (options.progress) {
+      options.progress(static_cast<double>(finished) / static_cast<double>(log.layers.size()));
     }
   });
   return log;

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "traces/common/error.h"
 
@@ -55,6 +57,23 @@ OpId PlanBuilder::Last(LaneId lane) const {
   return last_[static_cast<size_t>(Index(lane))];
 }
 
+size_t PlanBuilder::WorkHash::operator()(const Work& work) const {
+  const WorkCounts counts = Count(work);
+  size_t hash = work.index();
+  for (const Bytes bytes : {counts.device_read, counts.device_written, counts.link_h2d,
+                            counts.link_d2h, counts.host_memory}) {
+    hash = 31 * hash + std::hash<Bytes>()(bytes);
+  }
+  return hash;
+}
+
+uint32_t PlanBuilder::WorkId(const Work& work) {
+  std::vector<Work>& works = plan_.ops.works_;
+  const auto [id, fresh] = work_ids_.try_emplace(work, static_cast<uint32_t>(works.size()));
+  if (fresh) works.push_back(work);
+  return id->second;
+}
+
 OpId PlanBuilder::Run(LaneId lane, const Work& work, std::span<const OpId> waits, LaneId issuer) {
   Require(IsLane(lane), "no such lane");
   Require(plan_.ops.size() < std::numeric_limits<int32_t>::max(), "too many ops");
@@ -75,14 +94,7 @@ OpId PlanBuilder::Run(LaneId lane, const Work& work, std::span<const OpId> waits
   }
 
   const OpId id{static_cast<int32_t>(plan_.ops.size())};
-  Op op{.work = work,
-        .lane = lane,
-        .issuer = issuer,
-        .role = role_,
-        .graph_node = in_graph,
-        .layer = static_cast<int16_t>(layer_),
-        .step = step_,
-        .waits_begin = static_cast<uint32_t>(plan_.waits.size())};
+  const size_t waits_before = plan_.waits.size();
   for (const OpId wait : waits) {
     if (wait == OpId::kNone) continue;
     Require(Index(wait) >= 0 && wait < id, "a wait must name an earlier op");
@@ -97,11 +109,19 @@ OpId PlanBuilder::Run(LaneId lane, const Work& work, std::span<const OpId> waits
     seen = wait;
     plan_.waits.push_back(wait);
   }
-  Require(plan_.waits.size() <= std::numeric_limits<uint32_t>::max(), "too many waits");
-  op.waits_count = static_cast<uint32_t>(plan_.waits.size()) - op.waits_begin;
-  plan_.ops.push_back(op);
+  Require(plan_.waits.size() - waits_before < std::numeric_limits<uint16_t>::max() &&
+              plan_.waits.size() <= std::numeric_limits<uint32_t>::max(),
+          "too many waits");
+  plan_.ops.rows_.push_back({.work = WorkId(work),
+                             .waits_end = static_cast<uint32_t>(plan_.waits.size()),
+                             .step = step_,
+                             .layer = static_cast<int16_t>(layer_),
+                             .lane = lane,
+                             .issuer = issuer,
+                             .role = role_,
+                             .graph_node = in_graph});
   last_[at] = id;
-  if (in_graph) ++std::get<GraphLaunch>(plan_.ops[static_cast<size_t>(Index(graph_))].work).nodes;
+  if (in_graph) ++graph_nodes_;
   return id;
 }
 
@@ -137,11 +157,13 @@ void PlanBuilder::BeginGraph(LaneId host) {
   const Role role = std::exchange(role_, Role::kHost);
   const int layer = std::exchange(layer_, -1);
   graph_ = Run(host, GraphLaunch{}, {});
+  graph_nodes_ = 0;
   At(layer, role);
 }
 
 void PlanBuilder::EndGraph() {
   Require(graph_ != OpId::kNone, "EndGraph() without BeginGraph()");
+  plan_.ops.rows_[static_cast<size_t>(Index(graph_))].work = WorkId(GraphLaunch{graph_nodes_});
   graph_ = OpId::kNone;
 }
 
@@ -151,7 +173,7 @@ void PlanBuilder::ReserveSteps(int steps) {
   const auto room = [&](size_t size) {
     return size / plan_.step_ends.size() * static_cast<size_t>(steps) * 3 / 2;
   };
-  plan_.ops.reserve(room(plan_.ops.size()));
+  plan_.ops.rows_.reserve(room(plan_.ops.size()));
   plan_.waits.reserve(room(plan_.waits.size()));
   plan_.step_ends.reserve(static_cast<size_t>(steps));
 }

@@ -5,21 +5,14 @@
 #include <initializer_list>
 #include <span>
 #include <string>
-#include <utility>
+#include <unordered_map>
 #include <vector>
 
+#include "models/plan/op_table.h"
 #include "models/plan/work.h"
 #include "traces/timeline.h"
 
 namespace stallcast::plan {
-
-using traces::Role;
-
-/// Position of an op in its plan. Waits only point to smaller ids, so the order is topological.
-enum class OpId : int32_t { kNone = -1 };
-enum class LaneId : int16_t { kNone = -1 };
-constexpr int32_t Index(OpId id) { return static_cast<int32_t>(id); }
-constexpr int16_t Index(LaneId id) { return static_cast<int16_t>(id); }
 
 struct Lane {
   std::string name;
@@ -27,24 +20,11 @@ struct Lane {
   bool compute = false;  ///< the stream whose idle time counts as exposed; one a plan
 };
 
-struct Op {
-  Work work;
-  LaneId lane = LaneId::kNone;
-  /// The host lane whose thread makes the CUDA call; for host work it equals `lane`.
-  LaneId issuer = LaneId::kNone;
-  Role role = Role::kOther;
-  bool graph_node = false;  ///< launched by an earlier GraphLaunch: the issuer pays nothing
-  int16_t layer = -1;
-  int32_t step = -1;  ///< -1: prefill
-  uint32_t waits_begin = 0;
-  uint32_t waits_count = 0;
-};
-
 /// Ops in program order. A stream op runs when its lane's previous op, its waits and its issue are
 /// done. A host op runs when its lane's previous op or call and its waits are done.
 struct Plan {
   std::vector<Lane> lanes;
-  std::vector<Op> ops;
+  OpTable ops;
   std::vector<OpId> waits;         ///< all ops' waits, see Op::waits_begin
   std::vector<OpId> step_ends;     ///< the op whose end ends step 0, 1, ...
   std::vector<std::string> notes;  ///< what qualifies the plan: projected, not executable, ...
@@ -52,7 +32,7 @@ struct Plan {
   std::span<const OpId> Waits(const Op& op) const {
     return {waits.data() + op.waits_begin, op.waits_count};
   }
-  const Op& operator[](OpId id) const { return ops[static_cast<size_t>(Index(id))]; }
+  Op operator[](OpId id) const { return ops[static_cast<size_t>(Index(id))]; }
 };
 
 /// Builds a plan in program order and keeps its invariants: waits point backwards, host work is on
@@ -105,8 +85,14 @@ class PlanBuilder {
   LaneId AddLane(Lane lane, LaneId issuer);
   bool IsLane(LaneId lane) const;
   bool IsHost(LaneId lane) const;
+  uint32_t WorkId(const Work& work);
+
+  struct WorkHash {
+    size_t operator()(const Work& work) const;
+  };
 
   Plan plan_;
+  std::unordered_map<Work, uint32_t, WorkHash> work_ids_;
   std::vector<OpId> last_;               // by lane
   std::vector<LaneId> issuer_;           // by lane
   std::vector<std::vector<OpId>> seen_;  // [lane][other]: the latest op of `other` waited for
@@ -114,6 +100,7 @@ class PlanBuilder {
   int step_ = -1;
   Role role_ = Role::kOther;
   OpId graph_ = OpId::kNone;
+  int64_t graph_nodes_ = 0;
 };
 
 }  // namespace stallcast::plan

@@ -16,8 +16,6 @@ for subject in decode_attention selection prefill_attention movement decoder; do
 done
 if python3 -c 'import torch' 2>/dev/null; then
   read_rate=$(sed -n 's/^read bandwidth.*: \([0-9]*\) GB\/s/\1/p' "$results" | head -n 1)
-  for peers in "$here"/peers*.py; do
-    printf '\n$ %s\n' "$(basename "$peers") $read_rate"
-    python3 "$peers" "$read_rate"
-  done
+  printf '\n$ %s\n' "peers_decoder.py $read_rate"
+  python3 "$here/peers_decoder.py" "$read_rate"
 fi

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "kernels/movement.h"
+#include "tests/kernels/link_counters.h"
 #include "tests/kernels/measure.h"
 #include "traces/common/error.h"
 
@@ -66,6 +67,65 @@ void ZeroCopy(Stopwatch& watch) {
       }
     }
   }
+}
+
+/// What crosses the link: a read request takes 24 bytes of it (framing 4, header 16, checksum 4), a
+/// completion 20 and its payload (framing 4, header 12, checksum 4).
+void OnLink(Stopwatch& watch) {
+  constexpr int64_t kMoved = 64 * kMebibyte, kPiece = 16384, kCount = kMoved / kPiece;
+  constexpr int kCopies = 24;  // twice that is under the 4 GiB at which the counters wrap
+  constexpr double kRequestBytes = 24, kCompletionBytes = 20;
+  constexpr int32_t kHeads = 8;
+  LinkCounters counters;
+  if (!counters.Available()) {
+    fmt::print("\nBytes on the link: NVML has no counters of them here\n");
+    return;
+  }
+  const Buffer<__nv_bfloat16> pool(kMoved / 2, Memory::kPinned), cache(kMoved / 2);
+  const Buffer<int> sink(1);
+  std::memset(static_cast<void*>(pool.get()), 1, static_cast<size_t>(kMoved));
+  std::mt19937_64 random(4);
+  std::vector<int64_t> source;
+  std::vector<int32_t> slot, head;
+  for (const int32_t piece : Shuffled(kCount, random)) {
+    source.push_back(piece);
+    slot.push_back(piece / kHeads);
+    head.push_back(piece % kHeads);
+  }
+  const auto d_source = Uploaded(source);
+  const auto d_slot = Uploaded(slot), d_head = Uploaded(head);
+  fmt::print(
+      "\nBytes on the link, by NVML's counters, while 64 MiB are read {} times; a read request is "
+      "{} bytes, a completion {} and its payload\n{:<24} {:>9} {:>14} {:>14} {:>16} {:>14}\n",
+      kCopies, kRequestBytes, kCompletionBytes, "", "GB/s", "received", "so payload",
+      "so requested", "link GB/s");
+  const auto row = [&](const char* name, const auto& work) {
+    work();
+    Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+    const LinkBytes before = counters.Read();
+    const double seconds = watch.Once(
+        [&] {
+          for (int i = 0; i < kCopies; ++i) work();
+        },
+        1);
+    const LinkBytes crossed = counters.Read() - before;
+    // Once() runs its work twice, the first time to warm up.
+    const double payload = 2.0 * kCopies * kMoved;
+    const double received = crossed.received / payload, sent = crossed.sent / payload;
+    const double rate = kCopies * kMoved / seconds;
+    fmt::print("{:<24} {:>9.1f} {:>9.4f} a B {:>10.0f} a TLP {:>10.0f} a TLP {:>14.1f}\n", name,
+               rate * 1e-9, received, kCompletionBytes / (received - 1), kRequestBytes / sent,
+               rate * received * 1e-9);
+  };
+  row("copy engine", [&] {
+    Check(cudaMemcpyAsync(cache.get(), pool.get(), kMoved, cudaMemcpyHostToDevice, watch.stream()),
+          "cudaMemcpyAsync");
+  });
+  row("gather of 16 KiB pieces", [&] {
+    ZeroCopyGather(pool.get(), d_source.get(), d_slot.get(), d_head.get(), kCount, nullptr,
+                   PiecesOf(kPiece, kHeads, cache.get(), true), false, 16, watch.stream());
+  });
+  row("loads in order", [&] { ReadOnce(pool.get(), kMoved, sink.get(), watch.stream()); });
 }
 
 void OnDevice(Stopwatch& watch) {
@@ -137,6 +197,7 @@ void OnHost(Stopwatch& watch) {
 void Run() {
   Stopwatch watch;
   ZeroCopy(watch);
+  OnLink(watch);
   OnDevice(watch);
   OnHost(watch);
 }

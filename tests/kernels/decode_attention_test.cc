@@ -32,6 +32,7 @@ struct Shape {
   std::vector<int> lengths;  ///< one a row, cycled over the sequences' heads
   int sequences = 1;
   int rows_a_head = 1;
+  int slack = 0;  ///< of the bound on tokens, over the longest row
 };
 
 std::string Describe(const Shape& s) {
@@ -101,16 +102,17 @@ class Problem {
     auto table = Uploaded(table_);
     auto tokens = Uploaded(tokens_);
     Buffer<__nv_bfloat16> output(query.size());
-    DecodeAttentionArgs args{.query = query.get(),
-                             .cache = layout_,
-                             .pages = {table.get(), tokens.get(), max_pages_,
-                                       *std::max_element(tokens_.begin(), tokens_.end())},
-                             .output = output.get(),
-                             .workspace = nullptr,
-                             .sequences = shape_.sequences,
-                             .rows_a_head = shape_.rows_a_head,
-                             .group = shape_.group,
-                             .scale = Scale()};
+    DecodeAttentionArgs args{
+        .query = query.get(),
+        .cache = layout_,
+        .pages = {table.get(), tokens.get(), max_pages_,
+                  *std::max_element(tokens_.begin(), tokens_.end()) + shape_.slack},
+        .output = output.get(),
+        .workspace = nullptr,
+        .sequences = shape_.sequences,
+        .rows_a_head = shape_.rows_a_head,
+        .group = shape_.group,
+        .scale = Scale()};
     args.cache.data = pool.get();
     Buffer<float> workspace(DecodeAttentionWorkspace(args));
     Check(cudaMemset(workspace.get(), 0, workspace.bytes()), "memset");
@@ -241,6 +243,13 @@ TEST_F(DecodeAttentionTest, PeakedAndSpreadWeightsMatch) {
 
 TEST_F(DecodeAttentionTest, LongRowsBesideShortOnes) {
   Expect({.kv_heads = 2, .group = 2, .page_tokens = 64, .lengths = {20011, 5}});
+}
+
+TEST_F(DecodeAttentionTest, TheBoundOnTokensMayBeLooseEvenPastTheTable) {
+  for (const int slack : {1, 40, 100000}) {
+    Expect({.kv_heads = 2, .lengths = {517, 1300, 0, 16}, .sequences = 2, .slack = slack});
+    Expect({.kv_heads = 1, .page_tokens = 24, .lengths = {700}, .slack = slack});
+  }
 }
 
 TEST_F(DecodeAttentionTest, MoreRowsThanTheDeviceHoldsAtOnce) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/skinny_product.h"
 #include "tests/kernels/on_device.h"
 #include "traces/common/error.h"
 
@@ -239,13 +240,61 @@ TEST_F(Decoder, ArgMaxTakesTheLargestAndTheFirstOfTies) {
   }
 }
 
+struct ProductShape {
+  int64_t m, n, k;
+};
+
+void ExpectProduct(const ProductShape& s, const std::vector<__nv_bfloat16>& a,
+                   const std::vector<__nv_bfloat16>& b, const std::vector<__nv_bfloat16>& c) {
+  SCOPED_TRACE(testing::Message() << "m " << s.m << ", n " << s.n << ", k " << s.k);
+  for (int64_t row = 0; row < s.m; ++row) {
+    for (int64_t column = 0; column < s.n; ++column) {
+      double sum = 0, magnitude = 0;
+      for (int64_t i = 0; i < s.k; ++i) {
+        const double product = Value(a[row * s.k + i]) * Value(b[column * s.k + i]);
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      ExpectRounded(sum, c[row * s.n + column], magnitude, row * s.n + column);
+    }
+  }
+}
+
+// Fewer chunks of columns than warps and more, fewer tiles of rows than multiprocessors and more.
+TEST_F(Decoder, SkinnyProductMatchesDoubleAndWritesNothingElse) {
+  for (const ProductShape& s :
+       {ProductShape{1, 8, 128}, ProductShape{2, 24, 384}, ProductShape{3, 2200, 128},
+        ProductShape{4, 1064, 2176}, ProductShape{5, 16, 3584}, ProductShape{8, 2128, 256},
+        ProductShape{7, 1072, 2048}, ProductShape{1, 72, 14336}, ProductShape{6, 8, 4096}}) {
+    if (!HasSkinnyProduct(s.m, s.n, s.k)) continue;  // a smaller device
+    const auto a = RandomBf16(random_, s.m * s.k);
+    const auto b = RandomBf16(random_, s.n * s.k);
+    const auto d_a = Uploaded(a), d_b = Uploaded(b);
+    constexpr int64_t kBeyond = 64;
+    const auto d_c = Poisoned<__nv_bfloat16>(s.m * s.n + kBeyond);
+    SkinnyProduct(d_a.get(), d_b.get(), d_c.get(), s.m, s.n, s.k, nullptr);
+    const auto c = ToHost(d_c);
+    ExpectProduct(s, a, b, c);
+    for (int64_t i = 0; i < kBeyond; ++i) ASSERT_EQ(Bits(c[s.m * s.n + i]), 0xFFFF);
+  }
+}
+
+TEST_F(Decoder, SkinnyProductSaysWhatItHas) {
+  const auto data = Poisoned<__nv_bfloat16>(64);
+  for (const ProductShape& s :
+       {ProductShape{0, 64, 128}, ProductShape{9, 64, 128}, ProductShape{1, 12, 128},
+        ProductShape{1, 64, 192}, ProductShape{8, 64, 128 * 1024}}) {
+    EXPECT_FALSE(HasSkinnyProduct(s.m, s.n, s.k)) << s.m << ' ' << s.n << ' ' << s.k;
+    EXPECT_THROW(SkinnyProduct(data.get(), data.get(), data.get(), s.m, s.n, s.k, nullptr), Error);
+  }
+  EXPECT_TRUE(HasSkinnyProduct(1, 4096, 4096));
+}
+
 TEST_F(Decoder, GemmMatchesDoubleAndKeepsItsChoice) {
-  struct Shape {
-    int64_t m, n, k;
-  };
   Gemm gemm;
-  for (const Shape& s : {Shape{1, 64, 128}, Shape{1, 1024, 4096}, Shape{5, 256, 512},
-                         Shape{33, 128, 1024}, Shape{64, 6144, 256}}) {
+  for (const ProductShape& s :
+       {ProductShape{1, 64, 128}, ProductShape{1, 1024, 4096}, ProductShape{5, 256, 512},
+        ProductShape{33, 128, 1024}, ProductShape{64, 6144, 256}}) {
     const auto a = RandomBf16(random_, s.m * s.k);
     const auto b = RandomBf16(random_, s.n * s.k);
     const auto d_a = Uploaded(a), d_b = Uploaded(b);
@@ -257,17 +306,7 @@ TEST_F(Decoder, GemmMatchesDoubleAndKeepsItsChoice) {
       if (run == 0) first = c;
       for (int64_t i = 0; i < s.m * s.n; ++i) ASSERT_EQ(Bits(first[i]), Bits(c[i]));
     }
-    for (int64_t row = 0; row < s.m; ++row) {
-      for (int64_t column = 0; column < s.n; ++column) {
-        double sum = 0, magnitude = 0;
-        for (int64_t i = 0; i < s.k; ++i) {
-          const double product = Value(a[row * s.k + i]) * Value(b[column * s.k + i]);
-          sum += product;
-          magnitude += std::abs(product);
-        }
-        ExpectRounded(sum, first[row * s.n + column], magnitude, row * s.n + column);
-      }
-    }
+    ExpectProduct(s, a, b, first);
   }
 }
 

@@ -206,7 +206,21 @@ TEST_F(Cli, ADamagedTraceIsUsedUnlessStrict) {
   EXPECT_THAT(lenient.out, HasSubstr("truncated"));
   EXPECT_THAT(Run("info cut.kvt").out, HasSubstr("Problems"));
   ExpectFails("predict cut.kvt --method freekv --strict", 1, "cut.kvt");
-  ExpectFails("info cut.kvt --strict", 1, "cut.kvt");
+  // What is left is too little: the error says why.
+  std::ofstream(folder() / "stump.kvt", std::ios::binary) << bytes.substr(0, 2000);
+  ExpectFails("predict stump.kvt --method freekv --budget 1280", 1,
+              "stump.kvt, trace: no layer has both queries and keys (truncated after chunk");
+}
+
+TEST_F(Cli, WhatIsLostOfTheTensorsIsSaidAndNotCached) {
+  const std::string bytes = ReadAll(folder() / "t.kvt");
+  for (size_t at = 2000; at < bytes.size(); at += bytes.size() / 12) {
+    std::string flipped = bytes;
+    flipped[at] ^= 1;
+    std::ofstream(folder() / "flipped.kvt", std::ios::binary) << flipped;
+    const Outcome outcome = Run("predict flipped.kvt --method freekv --budget 1248");
+    EXPECT_THAT(outcome.out + outcome.err, HasSubstr("damaged: checksum")) << at;
+  }
 }
 
 TEST_F(Cli, PredictPrintsATableBestFirst) {

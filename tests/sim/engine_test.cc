@@ -8,66 +8,10 @@
 #include <random>
 
 #include "sim/metrics.h"
-#include "tests/sim/test_machine.h"
+#include "tests/sim/engine_run.h"
 
 namespace stallcast::sim {
 namespace {
-
-using namespace std::chrono_literals;
-using hardware::CostModel;
-using hardware::Profile;
-using plan::Copy;
-using plan::CopyPath;
-using plan::Direction;
-using plan::LaneId;
-using plan::OpId;
-using plan::PlanBuilder;
-
-constexpr int64_t kMB = 1000 * 1000;
-
-Copy Bulk(Direction direction, int64_t bytes) { return {direction, CopyPath::kBulk, 1, bytes}; }
-Copy H2D(int64_t bytes) { return Bulk(Direction::kHostToDevice, bytes); }
-Copy D2H(int64_t bytes) { return Bulk(Direction::kDeviceToHost, bytes); }
-
-/// A kernel that takes `time` alone on the test machine, with all multiprocessors: a layout of as
-/// many bytes, read and written.
-plan::Layout Kernel(Picoseconds time) {
-  return {1, static_cast<int64_t>(std::llround(Seconds(time) * 4e12 / 2))};
-}
-
-void ExpectTime(Picoseconds actual, Picoseconds expected) {
-  EXPECT_LE(std::abs((actual - expected).count()), 2)
-      << actual.count() << " ps, expected " << expected.count() << " ps";
-}
-
-struct Streams {
-  PlanBuilder builder;
-  LaneId host = builder.AddHost("host");
-  std::vector<LaneId> lanes;
-  LaneId Add(bool compute = false) {
-    lanes.push_back(builder.AddStream("stream", host, compute));
-    return lanes.back();
-  }
-};
-
-class Ran {
- public:
-  Ran(Streams& streams, const Profile& machine)
-      : plan_(streams.builder.Finish()),
-        simulation_(plan_, CostModel(machine)),
-        execution_(simulation_.Run()) {}
-  Picoseconds Start(OpId id) const { return execution_.start[static_cast<size_t>(Index(id))]; }
-  Picoseconds End(OpId id) const { return execution_.end[static_cast<size_t>(Index(id))]; }
-  Picoseconds Total() const { return execution_.end_of_all; }
-  const Cause& Why(OpId id) const { return execution_.cause[static_cast<size_t>(Index(id))]; }
-  const Simulation& simulation() const { return simulation_; }
-  const Execution& execution() const { return execution_; }
-
- private:
-  plan::Plan plan_;
-  Simulation simulation_;
-  Execution execution_;
-};
 
 TEST(Engine, CopiesOfOneDirectionTakeTurns) {
   // One engine a direction: two streams add no bandwidth, and the second waits for the first.
@@ -318,7 +262,7 @@ TEST(Engine, TheHostPaysForAnEventOnceWhereItIsRecordedAndForEachWait) {
   const Ran ran(s, machine);
   const auto call = [&](OpId id) {
     const auto at = static_cast<size_t>(Index(id));
-    return ran.execution().call_end[at] - ran.execution().call_start[at];
+    return ran.execution().call_end[at] - ran.simulation().CallStart(id, ran.execution());
   };
   ExpectTime(call(a), 1us + 250ns);
   ExpectTime(call(b), 500ns + 1us + 250ns);
@@ -465,7 +409,7 @@ TEST_P(RandomPlans, ObeyOrderWaitsEnginesAndOwnTimes) {
       ASSERT_LE(waited, op.lane == op.issuer ? run.end[i] : run.start[i]);
     }
     if (op.lane != op.issuer) {
-      ASSERT_GE(run.start[i], run.call_start[i]);
+      ASSERT_GE(run.start[i], simulation.CallStart(id, run));
       ASSERT_GE((run.end[i] - run.start[i]).count(), simulation.Cost(id).Alone().count() - 2);
     }
   }

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "models/hardware/profile.h"
 #include "sim/log_cache.h"
 #include "tests/models/methods/random_trace.h"
 #include "tests/models/methods/samples.h"
@@ -72,6 +73,23 @@ TEST_F(Predictions, FillInTheTracesOwnRun) {
   EXPECT_GT(p.prefill->count(), 0);
   EXPECT_TRUE(p.fits);
   EXPECT_GT(p.largest_context, 203);
+}
+
+TEST_F(Predictions, AMachineWhoseFileChangesIsReadAgain) {
+  const fs::path file = folder_ / "mine.toml";
+  hardware::Profile machine = hardware::FindProfile("h200");
+  hardware::SaveProfile(machine, file);
+  PredictRequest request = FreeKv();
+  request.machine = file.string();
+  Predictor predictor(path());
+  const Picoseconds before = predictor.Predict(request).metrics.step_mean;
+  EXPECT_EQ(predictor.Predict(request).metrics.step_mean, before);
+  hardware::Set(machine, "host.launch", "100us");
+  hardware::SaveProfile(machine, file);
+  fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
+  EXPECT_GT(predictor.Predict(request).metrics.step_mean, 2 * before);
+  fs::remove(file);
+  EXPECT_THROW(predictor.Predict(request), Error);
 }
 
 TEST_F(Predictions, FullCacheKeepsAllAttention) {

@@ -137,6 +137,32 @@ TEST(ChartGeometry, NothingIsCutOrOverlaps) {
   ExpectTidy(log);
 }
 
+TEST(ChartGeometry, ALowChartNamesItsLinesBehindTheTitle) {
+  const ChartGeometry low = LayOut(Lines(), {520, 150}, QApplication::font());
+  ASSERT_EQ(low.swatches.size(), 2u);
+  EXPECT_LT(low.swatches[0].rect.bottom(), low.plot.top());
+  EXPECT_GE(low.swatches[0].rect.left(), low.texts[0].rect.right());
+  const ChartGeometry high = LayOut(Lines(), {520, 400}, QApplication::font());
+  ASSERT_EQ(high.swatches.size(), 2u);
+  EXPECT_GT(high.swatches[0].rect.top(), high.texts[0].rect.bottom());
+}
+
+TEST(ChartGeometry, AtItsLeastHeightEveryCategoryHasItsName) {
+  Chart chart = Bars(true);
+  chart.y.categories.clear();
+  for (int i = 0; i < 20; ++i) chart.y.categories << QStringLiteral("method %1").arg(i);
+  for (ChartSeries& series : chart.series) {
+    std::get<BarMark>(series.mark).values.assign(20, 1.0);
+  }
+  const int least = LeastHeight(chart, QApplication::font());
+  const ChartGeometry geometry =
+      LayOut(chart, {520, static_cast<double>(least)}, QApplication::font());
+  int named = 0;
+  for (const ChartText& text : geometry.texts) named += text.text.startsWith("method ") ? 1 : 0;
+  EXPECT_EQ(named, 20);
+  EXPECT_EQ(LeastHeight(Lines(), QApplication::font()), 0);
+}
+
 TEST(ChartGeometry, PointsStandWhereTheirValuesAre) {
   const Chart chart = Lines();
   const ChartGeometry g = LayOut(chart, {600, 300}, QApplication::font());

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <QStringList>
 #include <set>
 
+#include "gui/timeline/legend.h"
 #include "gui/timeline/overlay.h"
 #include "tests/gui/timeline/random_timeline.h"
 
@@ -37,8 +39,10 @@ struct Drawn {
   Scene scene;
 
   void Draw(int width, int height, double scale, AxisRange visible,
-            const std::set<LaneKey>& pins = {}, std::array<int, 2> scroll = {}) {
+            const std::set<LaneKey>& pins = {}, std::array<int, 2> scroll = {},
+            const std::set<LaneKey>& folded = {}) {
     LayoutInput in;
+    in.folded = folded;
     in.pair = pair.get();
     in.ghost = ghost.get();
     in.pins = pins;
@@ -47,8 +51,9 @@ struct Drawn {
     in.height = height;
     in.scale = scale;
     in.header_width = static_cast<int>(110 * scale);
-    layout = Arrange(in);
     measure = std::make_unique<PlainMeasure>(scale);
+    in.legend_height = MakeLegend(*pair, input.color, pair->both(), width, scale, *measure).height;
+    layout = Arrange(in);
     input.pair = pair.get();
     input.ghost = ghost.get();
     input.alignment = &alignment;
@@ -190,6 +195,40 @@ TEST(Scene, PinnedLanesAreNearestTheAxisAndDoNotScroll) {
   EXPECT_EQ(last.rows.back().shown, last.rows.back().box);
 }
 
+TEST(Scene, AFoldedLaneIsOneRowThatShowsAllItsOps) {
+  Drawn d = Two(5);
+  const LaneKey compute{Side::kPredicted, "compute"};
+  d.Draw(1600, 900, 1, Part(d.alignment, 0.3, 0.05));
+  const auto lane_of = [&]() -> const LaneBox& {
+    for (const LaneBox& lane : d.layout.lanes) {
+      if (lane.side == Side::kPredicted && lane.lane == 1) return lane;
+    }
+    throw std::logic_error("no compute lane");
+  };
+  const auto rows_drawn = [&] {
+    std::set<int64_t> rows;
+    for (const BarShape& bar : d.scene.frame.bars) {
+      if (bar.kind != BarShape::Kind::kOp || bar.side != Side::kPredicted) continue;
+      for (int64_t row = bar.first; row < bar.last; ++row) rows.insert(row);
+    }
+    return rows;
+  };
+  const std::set<int64_t> unfolded = rows_drawn();
+  ASSERT_GT(lane_of().rows.size(), 2u) << "exposed time and overlapping ops";
+  const int height = lane_of().header.height();
+  d.Draw(1600, 900, 1, Part(d.alignment, 0.3, 0.05), {}, {}, {compute});
+  ASSERT_EQ(lane_of().rows.size(), 1u);
+  EXPECT_TRUE(lane_of().folded);
+  EXPECT_LT(lane_of().header.height(), height / 2);
+  EXPECT_EQ(rows_drawn(), unfolded) << "no op is dropped";
+  const ModelLane& model = d.predicted->lanes()[1];
+  for (int32_t k = 0; k < model.tracks; ++k) {
+    EXPECT_EQ(d.layout.RowOf(Side::kPredicted, model.first_track + k), &lane_of().rows[0])
+        << "what points at an op of any sub-lane finds it";
+  }
+  ExpectTidy(d, 1600, 900);
+}
+
 TEST(Scene, OneSideHangsBelowTheRuler) {
   Drawn d;
   d.measured = TimelineModel::Build(RandomTimeline(2, 300, 3, Timeline::Origin::kImported));
@@ -222,6 +261,27 @@ TEST(Scene, FilteredOutBarsAreDimmedAndNoneIsLost) {
   }
   EXPECT_GT(dimmed, 0);
   EXPECT_GT(shown, 0);
+}
+
+TEST(Scene, TheRulerTellsEachStepsTimesTheLastOnesToo) {
+  Drawn d;
+  Timeline p = EmptyTimeline(), m = EmptyTimeline(Timeline::Origin::kMeasured);
+  for (int32_t step = 0; step < 2; ++step) {
+    Add(p, {.lane = 1, .op = step, .step = step, .start = step * 80'000, .duration = 80'000});
+    Add(m, {.lane = 1, .op = step, .step = step, .start = step * 100'000, .duration = 100'000});
+  }
+  d.predicted = TimelineModel::Build(p);
+  d.measured = TimelineModel::Build(m);
+  d.pair = TimelinePair::Make({d.predicted}, {d.measured});
+  d.alignment = Align(d.predicted.get(), d.measured.get(), nullptr);
+  d.Draw(1600, 900, 1, d.alignment.whole);
+  QStringList texts;
+  for (const Label& label : d.scene.frame.labels) texts << label.text;
+  for (const char* step : {"step 0", "step 1"}) {
+    EXPECT_TRUE(texts.contains(QStringLiteral("%1   predicted 80 ns   measured 100 ns   −20.0 %")
+                                   .arg(QLatin1String(step))))
+        << texts.join(" | ").toStdString();
+  }
 }
 
 TEST(Scene, ResidualColorsComeFromTheTwins) {

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "gui/timeline/op_details.h"
+#include "gui/timeline/words.h"
 #include "tests/gui/timeline/random_timeline.h"
 
 namespace stallcast::gui {
@@ -108,6 +109,78 @@ TEST(TimelinePair, OneSideHasNoTwins) {
   EXPECT_FALSE(pair->Twin({Side::kPredicted, 0}));
   EXPECT_TRUE(std::isnan(pair->Residual({Side::kPredicted, 0})));
   EXPECT_TRUE(std::isnan(pair->MeanResidual(Side::kPredicted, 0, 10)));
+}
+
+// A copy that the compute lane waits for; the recording says nothing of waits and bytes.
+Timeline Waiting(Timeline::Origin origin, int64_t slower) {
+  Timeline t = EmptyTimeline(origin);
+  Add(t, {.lane = 1, .op = 0, .step = 0, .start = 0, .duration = 100 * slower});
+  Add(t, {.lane = 2,
+          .op = 1,
+          .step = 0,
+          .role = traces::Role::kRecall,
+          .name = 1,
+          .start = 100 * slower,
+          .duration = 500 * slower,
+          .bytes = origin == Timeline::Origin::kPredicted ? 1 << 20 : 0});
+  Add(t, {.lane = 1, .op = 2, .step = 0, .start = 600 * slower, .duration = 50 * slower});
+  if (origin == Timeline::Origin::kPredicted) t.flows = {{0, 1}, {1, 2}};
+  return t;
+}
+
+TEST(TimelinePair, ARecordingGetsTheWaitsOfItsPlan) {
+  const auto predicted = TimelineModel::Build(Waiting(Timeline::Origin::kPredicted, 10));
+  const auto measured = TimelineModel::Build(Waiting(Timeline::Origin::kMeasured, 12));
+  ASSERT_EQ(measured->ops().flows(), 0);
+  const auto pair = TimelinePair::Make({predicted}, {measured});
+  EXPECT_TRUE(pair->lent_waits());
+  const TimelineModel& lent = *pair->model(Side::kMeasured);
+  EXPECT_EQ(lent.ops().Flows(), predicted->ops().Flows());
+  EXPECT_EQ(&lent.timeline(), &measured->timeline()) << "columns are shared";
+  const Track exposed = lent.ExposureTrack(1);
+  ASSERT_EQ(exposed.size(), 1);
+  EXPECT_EQ(exposed.role(0), traces::Role::kRecall);
+  EXPECT_EQ(exposed.duration(0).count(), 6000);
+  EXPECT_EQ(lent.NameOf(lent.exposure(0).cause), "copy");
+  EXPECT_EQ(Describe(*pair, {Side::kMeasured, 1}).op.waits, std::vector<std::string>{"copy"});
+
+  const auto faster = TimelineModel::Build(Waiting(Timeline::Origin::kPredicted, 5));
+  const auto next = TimelinePair::Make({faster}, {measured}, pair.get());
+  EXPECT_EQ(next->model(Side::kMeasured), pair->model(Side::kMeasured)) << "of the same plan";
+}
+
+TEST(TimelinePair, SidesOfDifferentPlansSayHowMany) {
+  Timeline other = Waiting(Timeline::Origin::kMeasured, 12);
+  other.role[0] = traces::Role::kAttention;
+  const auto pair =
+      TimelinePair::Make({TimelineModel::Build(Waiting(Timeline::Origin::kPredicted, 10))},
+                         {TimelineModel::Build(other)});
+  EXPECT_EQ(pair->matched(), 3);
+  EXPECT_EQ(pair->unlike(), 1);
+  EXPECT_FALSE(pair->lent_waits());
+}
+
+TEST(OpDetails, BytesThatARecordingLacksAreThePlans) {
+  const auto pair =
+      TimelinePair::Make({TimelineModel::Build(Waiting(Timeline::Origin::kPredicted, 10))},
+                         {TimelineModel::Build(Waiting(Timeline::Origin::kMeasured, 20))});
+  const OpDetails details = Describe(*pair, {Side::kMeasured, 2});
+  EXPECT_EQ(details.op.bytes, 1 << 20);
+  EXPECT_TRUE(details.op.planned_bytes);
+  EXPECT_FALSE(details.twin->planned_bytes);
+  EXPECT_DOUBLE_EQ(details.op.rate() * 2, details.twin->rate());
+}
+
+TEST(Words, KernelsAreCalledByTheirFunction) {
+  EXPECT_EQ(ShortName("void a::kernels::(anonymous namespace)::Score<128, 2, (int)1>(a::Args)"),
+            "Score");
+  EXPECT_EQ(ShortName("a::Pool(float const*, int)"), "Pool");
+  EXPECT_EQ(ShortName("nvjet_sm90_tst_64x8"), "nvjet_sm90_tst_64x8");
+  EXPECT_EQ(ShortName("aten::matmul"), "aten::matmul");
+  EXPECT_EQ(ShortName("Memcpy HtoD (Pinned -> Device)"), "Memcpy HtoD (Pinned -> Device)");
+  EXPECT_EQ(ShortName("call gemm"), "call gemm");
+  EXPECT_EQ(ShortName("(((<<<"), "(((<<<");
+  EXPECT_EQ(ShortName(""), "");
 }
 
 TEST(OpDetails, FactsAreThoseOfTheOp) {

@@ -7,10 +7,12 @@
 #include <QAction>
 #include <QApplication>
 #include <QImage>
+#include <QInputDialog>
 #include <QJsonArray>
 #include <QLineEdit>
 #include <QSignalSpy>
 #include <QTest>
+#include <QTimer>
 #include <QWheelEvent>
 #include <set>
 
@@ -99,7 +101,8 @@ class TimelineViewTest : public testing::Test {
     for (int y = 10; y < view_.height() && found.x() < 0; y += 6) {
       for (int x = 0; x < view_.width() && found.x() < 0; x += 3) {
         QTest::mouseMove(&view_, {x, y});
-        if (hovered && hovered->op.ref == op) found = {x, y};
+        // A little inside: at 200 % the cursor's place is rounded to whole logical pixels.
+        if (hovered && hovered->op.ref == op) found = {x + 1, y + 3};
       }
     }
     QObject::disconnect(connection);
@@ -376,11 +379,63 @@ TEST_F(TimelineViewTest, MeasuringSnapsToOps) {
 }
 
 TEST_F(TimelineViewTest, LanesArePinnedByKeyAndByDoubleClick) {
+  const auto pins = [&] { return view_.SaveState()["pins"].toArray(); };
   view_.Select(OpRef{Side::kPredicted, 0});
   Key(Qt::Key_P);
-  EXPECT_EQ(view_.SaveState()["pins"].toArray().size(), 1);
+  EXPECT_EQ(pins().size(), 1);
   view_.undo_stack()->undo();
-  EXPECT_EQ(view_.SaveState()["pins"].toArray().size(), 0);
+  EXPECT_EQ(pins().size(), 0);
+  view_.ShowAll();
+  const QPoint op = Find({Side::kPredicted, predicted_->ops().RowsOf(2)[0]});
+  ASSERT_GE(op.x(), 0);
+  QTest::mouseDClick(&view_, Qt::LeftButton, Qt::NoModifier, {60, op.y()});
+  ASSERT_EQ(pins().size(), 1);
+  EXPECT_EQ(pins()[0].toObject()["lane"].toString(), "copy");
+}
+
+TEST_F(TimelineViewTest, LanesFoldByTriangleAndByKey) {
+  const auto folded = [&] { return view_.SaveState()["folded"].toArray(); };
+  const OpRef op{Side::kPredicted, predicted_->ops().RowsOf(2)[0]};
+  const QPoint at = Find(op);
+  ASSERT_GE(at.x(), 0);
+  QTest::mouseClick(&view_, Qt::LeftButton, Qt::NoModifier, {8, at.y()});
+  ASSERT_EQ(folded().size(), 1);
+  EXPECT_EQ(folded()[0].toObject()["side"].toString(), "predicted");
+  EXPECT_NE(Find(op), QPoint(-1, -1)) << "its ops are still there to point at";
+  QTest::mouseClick(&view_, Qt::LeftButton, Qt::NoModifier, {60, Find(op).y()});
+  EXPECT_EQ(folded().size(), 1) << "the name is no triangle";
+  view_.undo_stack()->undo();
+  EXPECT_EQ(folded().size(), 0);
+  view_.undo_stack()->redo();
+  EXPECT_EQ(folded().size(), 1);
+  QTest::mouseMove(&view_, Find(op));
+  Key(Qt::Key_C);
+  EXPECT_EQ(folded().size(), 0);
+  Key(Qt::Key_C);
+  Key(Qt::Key_C, Qt::ShiftModifier);
+  EXPECT_EQ(folded().size(), 0);
+}
+
+TEST_F(TimelineViewTest, AlignsByANamedRange) {
+  view_.AlignByRange("copy");
+  EXPECT_EQ(view_.alignment().by, Alignment::By::kRange);
+  view_.undo_stack()->undo();
+  EXPECT_EQ(view_.alignment().by, Alignment::By::kStep);
+  view_.AlignByRange("nobody");
+  EXPECT_EQ(view_.alignment().by, Alignment::By::kStep);
+  EXPECT_TRUE(message_.contains("nobody")) << message_.toStdString();
+  // The command offers the names that both sides have, the rare ones first.
+  QStringList offered;
+  QTimer::singleShot(0, &view_, [&] {
+    auto* dialog = view_.findChild<QInputDialog*>();
+    ASSERT_NE(dialog, nullptr);
+    offered = dialog->comboBoxItems();
+    dialog->setTextValue("copy");
+    dialog->accept();
+  });
+  Key(Qt::Key_L);
+  EXPECT_EQ(offered.mid(1), (QStringList{"copy", "gemm", "call gemm"}));
+  EXPECT_EQ(view_.alignment().by, Alignment::By::kRange);
 }
 
 TEST_F(TimelineViewTest, StateIsSavedAndRestored) {
@@ -388,6 +443,7 @@ TEST_F(TimelineViewTest, StateIsSavedAndRestored) {
   view_.SetColorBy(ColorBy::kResidual);
   view_.Select(OpRef{Side::kPredicted, 0});
   Key(Qt::Key_P);
+  Key(Qt::Key_C);
   view_.ShowStep(4);
   const QJsonObject state = view_.SaveState();
   TimelineView other;

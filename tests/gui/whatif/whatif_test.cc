@@ -6,6 +6,7 @@
 #include <QLineEdit>
 #include <QSlider>
 #include <QTest>
+#include <QToolButton>
 #include <QWheelEvent>
 #include <atomic>
 
@@ -56,7 +57,8 @@ TEST(Controls, CoverWhatMethodsAndMachinesDeclare) {
       EXPECT_EQ(control.read(changed), std::nullopt) << control.path;
     }
     EXPECT_EQ(params, methods::MakeMethod(method, {}).info->params.size()) << method;
-    EXPECT_EQ(machine, hardware::ProfileFields().size());
+    EXPECT_EQ(machine, hardware::ProfileFields().size() +
+                           hardware::KernelKinds().size() * hardware::KernelFields().size());
   }
 }
 
@@ -209,6 +211,28 @@ TEST_F(PanelView, ErrorInAFoldedGroupUnfoldsIt) {
   panel_.ShowError(Error("too slow", "host.launch", "use less"));
   EXPECT_TRUE(panel_.row("machine.host.launch")->isVisible());
   EXPECT_EQ(panel_.row("machine.host.launch")->error(), "too slow; use less");
+}
+
+TEST_F(PanelView, KernelsAreFoundBySearchAndChanged) {
+  const auto made = [&] { return panel_.findChildren<ControlRow*>().size(); };
+  EXPECT_LT(made(), 40) << "rows of folded groups are not made";
+  panel_.findChild<QLineEdit*>(QStringLiteral("search"))->setText(QStringLiteral("gemm fixed"));
+  ControlRow* fixed = panel_.row("machine.kernel.gemm.fixed");
+  ASSERT_NE(fixed, nullptr);
+  EXPECT_TRUE(fixed->isVisible());
+  EXPECT_LT(made(), 40) << "only those found were made";
+  auto* slider = fixed->findChild<QSlider*>();
+  slider->setValue(slider->maximum());
+  ASSERT_EQ(changed_.machine_overrides.size(), 1u);
+  EXPECT_EQ(changed_.machine_overrides[0].first, "kernel.gemm.fixed");
+  EXPECT_FALSE(fixed->is_default());
+  const auto headings = panel_.findChildren<QToolButton*>(QStringLiteral("heading"));
+  const auto marked = std::count_if(headings.begin(), headings.end(), [](const QToolButton* h) {
+    return h->text() == "Machine: kernels *" || h->text() == "gemm *";
+  });
+  EXPECT_EQ(marked, 2) << "headings tell that something below them was changed";
+  panel_.Reset();
+  EXPECT_TRUE(fixed->is_default());
 }
 
 TEST_F(PanelView, SearchShowsWhatFits) {

@@ -1,0 +1,35 @@
+// Memory on both sides of the link, and copies between them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/buffer.h"
+#include "kernels/cuda_error.h"
+
+namespace stallcast::capture {
+
+struct CopyEnds {
+  static constexpr int64_t kPool = int64_t{1} << 30;
+  kernels::Buffer<std::byte> host{kPool, kernels::Memory::kPinned};
+  kernels::Buffer<std::byte> device{kPool};
+
+  /// The i-th of copies of `bytes` that lie scattered over the pool, as the pages of a recall do.
+  void CopyPage(int i, int64_t bytes, bool to_device, cudaStream_t stream) const {
+    const int64_t places = std::max<int64_t>(1, kPool / bytes);
+    const int64_t at = int64_t{i} * 7919 % places * bytes;
+    Copy(at, bytes, to_device, stream);
+  }
+  void Copy(int64_t at, int64_t bytes, bool to_device, cudaStream_t stream) const {
+    std::byte* on_host = host.get() + at;
+    std::byte* on_device = device.get() + at;
+    kernels::Check(cudaMemcpyAsync(to_device ? on_device : on_host, to_device ? on_host : on_device,
+                                   static_cast<size_t>(bytes),
+                                   to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                                   stream),
+                   "cudaMemcpyAsync");
+  }
+};
+
+}  // namespace stallcast::capture

@@ -1,0 +1,205 @@
+#include "capture/calibrate/measure_device.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "capture/calibrate/copy_ends.h"
+
+namespace stallcast::capture {
+namespace {
+
+using kernels::Buffer;
+using kernels::Check;
+
+constexpr int64_t kPage = 16384;  // the piece of a recall
+constexpr int kTrain = 100;
+
+// The device's clock before and after what a stream does between two kernels.
+class Handovers {
+ public:
+  explicit Handovers(Stopwatch& watch) : watch_(watch), stamps_(2 * (kCycles + 1)) {
+    Check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  ~Handovers() { cudaEventDestroy(event_); }
+  Handovers(const Handovers&) = delete;
+  Handovers& operator=(const Handovers&) = delete;
+
+  /// Mean seconds from a kernel's end to the next one's start, `between` being enqueued after each.
+  template <class Between>
+  double Mean(const Between& between, cudaStream_t next) {
+    double sum = 0;
+    for (int trial = 0; trial < kTrials; ++trial) {
+      watch_.Hold();
+      for (int i = 0; i <= kCycles; ++i) {
+        const cudaStream_t mine = i % 2 == 0 ? watch_.stream() : next;
+        const cudaStream_t other = i % 2 == 0 ? next : watch_.stream();
+        kernels::Stamp(stamps_.get() + 2 * i, length_(random_), mine);
+        if (i < kCycles) between(mine, other);
+      }
+      watch_.Release();
+      watch_.Finish();
+      std::vector<uint64_t> stamps(static_cast<size_t>(stamps_.size()));
+      Check(cudaMemcpy(stamps.data(), stamps_.get(), static_cast<size_t>(stamps_.bytes()),
+                       cudaMemcpyDeviceToHost),
+            "cudaMemcpy");
+      for (size_t i = 0; i < kCycles; ++i) {
+        sum += static_cast<double>(stamps[2 * i + 2] - stamps[2 * i + 1]) * 1e-9;
+      }
+    }
+    return sum / (kTrials * kCycles);
+  }
+
+  /// Makes `to` wait for what `from` has been given.
+  void Join(cudaStream_t from, cudaStream_t to) {
+    Check(cudaEventRecord(event_, from), "cudaEventRecord");
+    Check(cudaStreamWaitEvent(to, event_, 0), "cudaStreamWaitEvent");
+  }
+
+ private:
+  static constexpr int kCycles = 40, kTrials = 6;
+  Stopwatch& watch_;
+  Buffer<uint64_t> stamps_;
+  cudaEvent_t event_ = nullptr;
+  std::mt19937_64 random_{1};
+  std::uniform_int_distribution<int64_t> length_{2000, 32000};
+};
+
+}  // namespace
+
+void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
+  constexpr double kLeast = 1e-8;
+  const CopyEnds ends;
+  Handovers handovers(watch);
+  int at = 0;
+  const auto copies = [&](int count, bool down, cudaStream_t stream) {
+    for (int i = 0; i < count; ++i) ends.CopyPage(at++, kPage, down, stream);
+  };
+  const auto alone = [&](int count, bool down) {
+    const double piece = watch.Period(kTrain, [&](int) { copies(1, down, watch.stream()); });
+    return count * piece;
+  };
+  const cudaStream_t same = watch.stream(), other = watch.other();
+  // A stamp lies within its kernel: what the kernel takes beyond it is no gap.
+  const double within =
+      handovers.Mean([](cudaStream_t, cudaStream_t) {}, same) - profile.device_gap;
+  double gap = 0;
+  int shapes = 0;
+  for (const bool down : {true, false}) {
+    for (const int count : {1, 4, 12}) {
+      const double whole =
+          handovers.Mean([&](cudaStream_t mine, cudaStream_t) { copies(count, down, mine); }, same);
+      gap += (whole - within - alone(count, down)) / 2;
+      ++shapes;
+    }
+  }
+  profile.device_copy_gap = std::max(gap / shapes, kLeast);
+
+  const double copy = alone(1, true);
+  profile.device_event_latency = std::max(
+      handovers.Mean([&](cudaStream_t mine, cudaStream_t next) { handovers.Join(mine, next); },
+                     other) -
+          within,
+      kLeast);
+  const double copied_there = handovers.Mean(
+      [&](cudaStream_t mine, cudaStream_t next) {
+        handovers.Join(mine, next);
+        copies(1, true, next);
+      },
+      other);
+  const double copied_here = handovers.Mean(
+      [&](cudaStream_t mine, cudaStream_t next) {
+        copies(1, true, mine);
+        handovers.Join(mine, next);
+      },
+      other);
+  const double known = within + copy + profile.device_copy_gap;
+  profile.device_event_to_copy = std::max(copied_there - known, kLeast);
+  profile.device_event_from_copy = std::max(copied_here - known, kLeast);
+}
+
+void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile) {
+  constexpr int kPieces = 12, kTrains = 24;
+  const CopyEnds ends;
+  cudaEvent_t event = nullptr;
+  cudaStream_t third = nullptr;
+  Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  Check(cudaStreamCreateWithFlags(&third, cudaStreamNonBlocking), "cudaStreamCreate");
+  const auto join = [&](cudaStream_t from, cudaStream_t to) {
+    Check(cudaEventRecord(event, from), "cudaEventRecord");
+    Check(cudaStreamWaitEvent(to, event, 0), "cudaStreamWaitEvent");
+  };
+  int at = 0;
+  const auto train_time = [&](bool crowded) {
+    const double all = watch.Period(
+        1,
+        [&](int) {
+          join(watch.stream(), watch.other());
+          for (int train = 0; train < kTrains; ++train) {
+            const cudaStream_t stream = train % 2 == 0 ? watch.stream() : watch.other();
+            for (int i = 0; i < kPieces; ++i) ends.CopyPage(at++, kPage, true, stream);
+            kernels::Nothing(stream);
+          }
+          join(watch.other(), watch.stream());
+          if (!crowded) return;
+          join(watch.stream(), third);
+          kernels::Nothing(third);
+        },
+        9);
+    return all / kTrains;
+  };
+  const double longer = train_time(true) - train_time(false);
+  profile.copy_crowded_piece = std::max(longer / kPieces, 0.0);
+  Check(cudaStreamSynchronize(third), "cudaStreamSynchronize");
+  cudaStreamDestroy(third);
+  cudaEventDestroy(event);
+}
+
+void MeasureLoad(Stopwatch& watch, hardware::Profile& profile) {
+  constexpr int64_t kRead = int64_t{2} << 30;
+  constexpr int64_t kLong = 12'000'000;  // ns: longer than what is timed beside
+  constexpr double kLeast = 1e-9;
+  const CopyEnds ends;
+  const Buffer<std::byte> memory(kRead);
+  const Buffer<int> sink(1);
+  const Buffer<uint64_t> read(1);
+  int at = 0;
+  const auto kernel = [&](int) { kernels::Nothing(watch.stream()); };
+  const auto h2d = [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); };
+  const auto d2h = [&](int) { ends.CopyPage(at++, kPage, false, watch.stream()); };
+  // Seconds a start beside `blocks` of readers, and the share of the memory that these took.
+  const auto beside = [&](int32_t blocks, const auto& work) {
+    Check(cudaMemset(read.get(), 0, sizeof(uint64_t)), "cudaMemset");
+    if (blocks > 0) {
+      kernels::ReadFor(memory.get(), kRead, blocks, kLong, read.get(), sink.get(), watch.other());
+    }
+    const double seconds = watch.PeriodBeside(kTrain, work);
+    const bool outlasted = blocks == 0 || cudaStreamQuery(watch.other()) == cudaErrorNotReady;
+    watch.Finish();
+    uint64_t bytes = 0;
+    Check(cudaMemcpy(&bytes, read.get(), sizeof(bytes), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    const double share = static_cast<double>(bytes) / (kLong * 1e-9) / profile.memory_bandwidth;
+    return std::pair{outlasted ? seconds : -1.0, std::min(share, 1.0)};
+  };
+  const double alone_kernel = beside(0, kernel).first, alone_h2d = beside(0, h2d).first,
+               alone_d2h = beside(0, d2h).first;
+  std::vector<double> shares, kernel_longer, h2d_longer, d2h_longer;
+  const auto blocks_a_share = static_cast<int32_t>(profile.device_sms);
+  for (const double part : {0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0}) {
+    const auto blocks = std::max(1, static_cast<int32_t>(part * blocks_a_share));
+    const auto [of_kernel, share] = beside(blocks, kernel);
+    const auto [of_h2d, share_h2d] = beside(blocks, h2d);
+    const auto [of_d2h, share_d2h] = beside(blocks, d2h);
+    if (of_kernel < 0 || of_h2d < 0 || of_d2h < 0) continue;
+    if (!shares.empty() && share < shares.back() * 1.02) continue;
+    shares.push_back(share);
+    kernel_longer.push_back(std::max(of_kernel - alone_kernel, kLeast));
+    h2d_longer.push_back(std::max(of_h2d - alone_h2d, kLeast));
+    d2h_longer.push_back(std::max(of_d2h - alone_d2h, kLeast));
+  }
+  profile.load_kernel = hardware::Curve(shares, kernel_longer);
+  profile.load_h2d_piece = hardware::Curve(shares, h2d_longer);
+  profile.load_d2h_piece = hardware::Curve(shares, d2h_longer);
+}
+
+}  // namespace stallcast::capture

@@ -1,0 +1,23 @@
+// What passes between kernels and copies on the device, and what a loaded memory adds.
+#pragma once
+
+#include "capture/calibrate/stopwatch.h"
+#include "models/hardware/profile.h"
+
+namespace stallcast::capture {
+
+/// Fills in device.copy_gap, event_latency, event_to_copy and event_from_copy, from the device's
+/// clock in kernels before and after. Takes device.gap and the copies' times from the profile. The
+/// front end looks whether a copy's turn has come, or whether it is done, at intervals of several
+/// microseconds: what is measured, and meant, are means over kernels of random length.
+void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
+
+/// Fills in copy.crowded_piece: trains of copies on two streams by turns, a kernel behind each, with
+/// a third stream that waits for them and without.
+void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile);
+
+/// Fills in the load curves: the start of kernels and of copies' pieces beside reads at several
+/// shares of the memory's bandwidth.
+void MeasureLoad(Stopwatch& watch, hardware::Profile& profile);
+
+}  // namespace stallcast::capture

@@ -1,0 +1,112 @@
+#include "capture/gpu/background_copies.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+
+#include "kernels/buffer.h"
+#include "kernels/cuda_error.h"
+
+namespace stallcast::capture {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using kernels::Check;
+
+}  // namespace
+
+class BackgroundCopies::Direction {
+ public:
+  Direction(std::string name, double rate, int64_t piece, cudaMemcpyKind kind)
+      : name_(std::move(name)),
+        rate_(rate),
+        kind_(kind),
+        host_(piece, kernels::Memory::kPinned),
+        device_(piece) {
+    Check(cudaGetDevice(&gpu_), "cudaGetDevice");
+    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    for (cudaEvent_t& event : done_) {
+      Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    }
+    thread_ = std::thread([this] { Run(); });
+  }
+
+  ~Direction() {
+    stop_ = true;
+    thread_.join();
+    cudaStreamSynchronize(stream_);
+    for (const cudaEvent_t event : done_) cudaEventDestroy(event);
+    cudaStreamDestroy(stream_);
+  }
+
+  std::string note() const {
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    return fmt::format("{}: {:.1f} of {:.1f} GB/s copied", name_,
+                       static_cast<double>(moved_) / seconds * 1e-9, rate_ * 1e-9);
+  }
+
+ private:
+  // A copy at each tick, or none where too many are under way: the tick is lost, as in the engine.
+  void Run() {
+    cudaSetDevice(gpu_);
+    const auto period = std::chrono::duration_cast<Clock::duration>(
+        std::chrono::duration<double>(static_cast<double>(host_.bytes()) / rate_));
+    auto tick = Clock::now();
+    while (!stop_) {
+      tick += period;
+      while (Clock::now() < tick && !stop_) {
+      }
+      while (finished_ < issued_ && cudaEventQuery(EventOf(finished_)) == cudaSuccess) {
+        ++finished_;
+        moved_ += host_.bytes();
+      }
+      if (issued_ - finished_ == hardware::kBackgroundCopies) continue;
+      const bool down = kind_ == cudaMemcpyHostToDevice;
+      if (cudaMemcpyAsync(down ? device_.get() : host_.get(), down ? host_.get() : device_.get(),
+                          static_cast<size_t>(host_.bytes()), kind_, stream_) != cudaSuccess ||
+          cudaEventRecord(EventOf(issued_), stream_) != cudaSuccess) {
+        return;  // the run beside meets the same error and says so
+      }
+      ++issued_;
+    }
+  }
+  cudaEvent_t EventOf(int64_t copy) const {
+    return done_[static_cast<size_t>(copy % hardware::kBackgroundCopies)];
+  }
+
+  std::string name_;
+  double rate_;
+  cudaMemcpyKind kind_;
+  kernels::Buffer<std::byte> host_, device_;
+  int gpu_ = 0;
+  cudaStream_t stream_ = nullptr;
+  std::array<cudaEvent_t, hardware::kBackgroundCopies> done_{};
+  int64_t issued_ = 0, finished_ = 0;
+  std::atomic<int64_t> moved_ = 0;
+  std::atomic<bool> stop_ = false;
+  Clock::time_point begin_ = Clock::now();
+  std::thread thread_;
+};
+
+BackgroundCopies::BackgroundCopies(const hardware::Profile& profile) {
+  const auto piece = static_cast<int64_t>(profile.background_piece);
+  if (profile.background_h2d > 0) {
+    directions_.push_back(std::make_unique<Direction>("background.h2d", profile.background_h2d,
+                                                      piece, cudaMemcpyHostToDevice));
+  }
+  if (profile.background_d2h > 0) {
+    directions_.push_back(std::make_unique<Direction>("background.d2h", profile.background_d2h,
+                                                      piece, cudaMemcpyDeviceToHost));
+  }
+}
+
+BackgroundCopies::~BackgroundCopies() = default;
+
+std::vector<std::string> BackgroundCopies::notes() const {
+  std::vector<std::string> notes;
+  for (const auto& direction : directions_) notes.push_back(direction->note());
+  return notes;
+}
+
+}  // namespace stallcast::capture

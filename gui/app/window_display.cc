@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// From files, predictions and pins to what the parts of the window show.
+#include <QFileInfo>
+
+#include "gui/app/main_window.h"
+#include "gui/app/truth_banner.h"
+#include "gui/timeline/timeline_view.h"
+#include "gui/whatif/summary_card.h"
+#include "gui/whatif/whatif_panel.h"
+
+namespace stallcast::gui {
+namespace {
+
+Picoseconds Span(const TimelineModel::Step& step) { return step.end - step.begin; }
+
+}  // namespace
+
+void MainWindow::ShowSides() {
+  // A file that was read again may hold fewer.
+  for (auto* item : {&predicted_, &measured_}) {
+    if (*item && !files_->Timeline(**item)) item->reset();
+  }
+  const Model predicted = predicted_ ? files_->Timeline(*predicted_)
+                          : result_  ? result_->model
+                                     : nullptr;
+  const Model measured = measured_ ? files_->Timeline(*measured_) : nullptr;
+  Match(predicted, measured);
+  charts_->SetSides(predicted, measured);
+  if (!log_) charts_->SetLog(result_ ? result_->log : nullptr);
+  std::vector<QModelIndex> shown;
+  for (const auto& item : {predicted_, measured_, log_}) {
+    if (item) shown.push_back(files_->IndexOf(*item));
+  }
+  if (!predicted_ && trace_) {
+    for (size_t i = 0; i < files_->files().size(); ++i) {
+      if (files_->files()[i] == trace_) {
+        shown.push_back(files_->IndexOf({FilesModel::Kind::kTensors, i, 0}));
+      }
+    }
+  }
+  files_->SetShown(std::move(shown));
+  ShowGhost();
+  ShowRuns();
+  ShowTruth();
+  ShowTitle();
+}
+
+void MainWindow::Match(const Model& predicted, const Model& measured) {
+  if (matched_ == std::array{predicted, measured}) return;
+  matched_ = {predicted, measured};
+  matching_ = true;
+  match_job_.Run([this, ticket = ++match_ticket_, predicted, measured,
+                  before = timeline_->pair()](const std::stop_token&) {
+    const auto pair = TimelinePair::Make({predicted}, {measured}, before.get());
+    QMetaObject::invokeMethod(
+        this,
+        [this, ticket, pair] {
+          if (ticket != match_ticket_) return;
+          matching_ = false;
+          timeline_->SetPair(pair);
+          ShowGhost();
+          ShowTruth();
+          if (predicted_ || !trace_ || result_) RestoreView();
+        },
+        Qt::QueuedConnection);
+  });
+}
+
+void MainWindow::ShowGhost() {
+  SharedResult ghost;
+  switch (ghost_) {
+    case Ghost::kNone:
+      break;
+    case Ghost::kFormer:
+      ghost = former_;
+      break;
+    case Ghost::kPinA:
+      ghost = comparison_->pinned(Pin::kA);
+      break;
+    case Ghost::kPinB:
+      ghost = comparison_->pinned(Pin::kB);
+      break;
+  }
+  timeline_->SetGhost(!predicted_ && ghost && ghost != result_ ? ghost->model : nullptr);
+}
+
+void MainWindow::ShowSummary() {
+  if (!result_) return summary_->ShowNothing();
+  const SharedResult& a = comparison_->pinned(Pin::kA);
+  const SharedResult& reference = a ? a : former_;
+  summary_->Show(result_->prediction, reference ? &reference->prediction : nullptr,
+                 a ? QStringLiteral("pin A") : QStringLiteral("before"));
+}
+
+void MainWindow::ShowTruth() {
+  Truths truths;
+  if (predicted_) {
+    truths.AddNotes(files_->Timeline(*predicted_)->timeline().notes);
+  } else if (result_) {
+    truths.AddNotes(result_->prediction.notes);
+  }
+  if (measured_) {
+    truths.AddNotes(files_->Timeline(*measured_)->timeline().notes);
+  }
+  // Of the files that the picture comes from.
+  for (size_t i = 0; i < files_->files().size(); ++i) {
+    const SharedFile& file = files_->files()[i];
+    const auto from = [&](const std::optional<FilesModel::Item>& item) {
+      return item && item->file == i;
+    };
+    if (from(predicted_) || from(measured_) || from(log_) || (!predicted_ && file == trace_)) {
+      truths.AddReport(file->report, QFileInfo(file->path).fileName());
+      if (file->info.synthetic()) {
+        truths.AddNotes({"synthetic: the trace was not captured from a model"});
+      }
+    }
+  }
+  if (const auto& pair = timeline_->pair()) truths.AddMatching(*pair);
+  truth_->Show(truths.List());
+}
+
+void MainWindow::ShowRuns() {
+  std::vector<ChartsPanel::Run> runs;
+  if (result_ && !predicted_) runs.push_back({QStringLiteral("now"), result_});
+  for (const Pin pin : {Pin::kA, Pin::kB}) {
+    if (const SharedResult& pinned = comparison_->pinned(pin)) {
+      runs.push_back({QStringLiteral("pin %1").arg(Name(pin)), pinned});
+    }
+  }
+  std::vector<StepTimes> from_files;
+  const auto add = [&](const char* name, const std::optional<FilesModel::Item>& item) {
+    if (!item) return;
+    const Model model = files_->Timeline(*item);
+    StepTimes times{.name = QLatin1String(name), .times = {}};
+    for (const TimelineModel::Step& step : model->steps()) times.times.push_back(Span(step));
+    if (!model->steps().empty()) times.first_step = model->steps().front().step;
+    from_files.push_back(std::move(times));
+  };
+  add("predicted", predicted_);
+  add("measured", measured_);
+  charts_->SetRuns(std::move(runs), std::move(from_files));
+}
+
+void MainWindow::ShowTitle() {
+  QStringList parts;
+  if (predicted_ || (!trace_ && measured_)) {
+    parts
+        << QFileInfo(files_->files()[(predicted_ ? predicted_ : measured_)->file]->path).fileName();
+  } else if (trace_) {
+    parts << QFileInfo(trace_->path).fileName() << Describe(whatif_->request());
+  }
+  parts << QStringLiteral("Stallcast");
+  setWindowTitle(parts.join(QStringLiteral(" - ")));
+}
+
+}  // namespace stallcast::gui

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// From op to op: along a track, to the twin, the cause, the worst residual, the next that is found.
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "gui/timeline/view_impl.h"
+
+namespace stallcast::gui {
+
+void TimelineView::Impl::NextOp() { OpOnTrack(1); }
+void TimelineView::Impl::PreviousOp() { OpOnTrack(-1); }
+
+// Along the track, skipping what the filter does not choose. Without a selection, the first op on
+// the screen.
+void TimelineView::Impl::OpOnTrack(int direction) {
+  if (!pair_) return;
+  if (!selected_) {
+    EnsureScene();
+    for (const BarShape& bar : scene_.frame.bars) {
+      if (bar.kind == BarShape::Kind::kOp && bar.last > bar.first && !bar.dimmed) {
+        Select(OpRef{bar.side, bar.first}, true);
+        return;
+      }
+    }
+    Say(tr("No op is on the screen"));
+    return;
+  }
+  const TimelineModel& model = *pair_->model(selected_->side);
+  const ModelTrack& track = model.tracks()[static_cast<size_t>(model.TrackOf(selected_->row))];
+  const FilterMask& mask = masks_[static_cast<size_t>(selected_->side)];
+  int64_t row = selected_->row + direction;
+  const auto within = [&] { return row >= track.first_row && row < track.first_row + track.rows; };
+  while (within() && !mask.Matches(row)) row += direction;
+  if (!within()) {
+    Say(direction > 0 ? tr("This is the last op of the track")
+                      : tr("This is the first op of the track"));
+    return;
+  }
+  Select(OpRef{selected_->side, row}, true);
+}
+
+void TimelineView::Impl::GoToTwin() {
+  if (!selected_) {
+    Say(tr("Select an op first"));
+    return;
+  }
+  const auto twin = pair_->Twin(*selected_);
+  if (twin) {
+    Select(twin, true);
+  } else {
+    Say(pair_->both() ? tr("This op has no twin on the other side") : tr("There is one side only"));
+  }
+}
+
+void TimelineView::Impl::GoToCause() {
+  if (!selected_) {
+    Say(tr("Select an op first"));
+    return;
+  }
+  const TimelineModel& model = *pair_->model(selected_->side);
+  const std::vector<Wait> waits = WaitsInto(model, selected_->row);
+  if (waits.empty()) {
+    Say(tr("This op waited for no other"));
+    return;
+  }
+  const auto last = std::max_element(waits.begin(), waits.end(), [&](const Wait& a, const Wait& b) {
+    return model.End(a.from) < model.End(b.from);
+  });
+  Select(OpRef{selected_->side, last->from}, true);
+}
+
+// Ordered by how much time a row's residual is worth; after the selected one, if it is one of them.
+void TimelineView::Impl::WorstResidual() {
+  if (!pair_ || !pair_->both()) {
+    Say(tr("Residuals need a predicted and a measured side"));
+    return;
+  }
+  const TimelineModel& model = *pair_->model(Side::kMeasured);
+  const AxisMap& map = alignment_.measured;
+  const Picoseconds begin = map.FromAxis(state_.visible.begin);
+  const Picoseconds end = map.FromAxis(state_.visible.end);
+  const auto key = [&](int64_t row) {
+    const double residual = pair_->Residual({Side::kMeasured, row});
+    const double duration =
+        static_cast<double>(model.timeline().duration[static_cast<size_t>(row)].count());
+    return std::pair(std::isfinite(residual) ? std::abs(residual) * duration : -1.0, -row);
+  };
+  std::optional<std::pair<double, int64_t>> below;
+  if (selected_) {
+    const auto here = selected_->side == Side::kMeasured ? selected_ : pair_->Twin(*selected_);
+    if (here) below = key(here->row);
+  }
+  const FilterMask& mask = masks_[static_cast<size_t>(Side::kMeasured)];
+  std::optional<std::pair<double, int64_t>> best;
+  for (size_t k = 0; k < model.tracks().size(); ++k) {
+    const Track track = model.Ops(static_cast<int32_t>(k));
+    const int64_t last = track.Before(end);
+    for (int64_t i = track.Before(begin); i < last; ++i) {
+      const auto candidate = key(track.first_row() + i);
+      if (candidate.first <= 0 || (below && candidate >= *below)) continue;
+      if (best && candidate <= *best) continue;
+      if (mask.Matches(track.first_row() + i)) best = candidate;
+    }
+  }
+  if (!best) {
+    Say(below ? tr("No visible op has a smaller residual") : tr("No visible op has a residual"));
+    return;
+  }
+  Select(OpRef{Side::kMeasured, -best->second}, true);
+}
+
+void TimelineView::Impl::NextMatch() { Match(1); }
+void TimelineView::Impl::PreviousMatch() { Match(-1); }
+
+// Ops that the filter chooses on either side, by their start on the axis. From the selected one, or
+// from the middle of the view.
+void TimelineView::Impl::Match(int direction) {
+  if (!pair_) return;
+  if (masks_[0].all() && masks_[1].all()) {
+    Say(tr("Nothing is searched for: %1 opens the search").arg(QStringLiteral("Ctrl+F")));
+    return;
+  }
+  const SceneInput input = Input();
+  using Key = std::tuple<Picoseconds, int, int64_t>;
+  const auto key = [&](OpRef op) {
+    return Key(input.map(op.side).ToAxis(pair_->model(op.side)->Start(op.row)),
+               static_cast<int>(op.side), op.row);
+  };
+  const Picoseconds middle = state_.visible.begin + state_.visible.length() / 2;
+  const Key from = selected_ ? key(*selected_) : Key(middle, -1, -1);
+  std::optional<OpRef> found;
+  for (Side side : kSides) {
+    const TimelineModel* model = pair_->model(side).get();
+    if (model == nullptr) continue;
+    const FilterMask& mask = masks_[static_cast<size_t>(side)];
+    for (size_t k = 0; k < model->tracks().size(); ++k) {
+      const Track track = model->Ops(static_cast<int32_t>(k));
+      int64_t i = track.Before(input.map(side).FromAxis(std::get<0>(from)));
+      // Rows that start together may be on either side of `from`.
+      while (direction < 0 && i < track.size() && key({side, track.first_row() + i}) < from) ++i;
+      if (direction < 0) --i;
+      for (; i >= 0 && i < track.size(); i += direction) {
+        const OpRef op{side, track.first_row() + i};
+        if (direction > 0 ? key(op) <= from : key(op) >= from) continue;
+        if (!mask.Matches(op.row)) continue;
+        const bool nearer =
+            !found || (direction > 0 ? key(op) < key(*found) : key(op) > key(*found));
+        if (nearer) found = op;
+        break;
+      }
+    }
+  }
+  if (found) {
+    Select(found, true);
+  } else {
+    Say(direction > 0 ? tr("No further op is found") : tr("No op is found before it"));
+  }
+}
+
+}  // namespace stallcast::gui

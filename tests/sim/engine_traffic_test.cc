@@ -1,0 +1,220 @@
+// What ops do to one another beyond sharing: loaded memory, crowded copies, traffic of others, calls
+// behind other calls.
+#include <cstddef>
+
+#include "tests/sim/engine_run.h"
+
+namespace stallcast::sim {
+namespace {
+
+// A start takes 3 us longer while others use half of the device memory, 6 us while they use all.
+Profile LoadedMachine() {
+  Profile machine = TestMachine();
+  machine.copy_h2d_start = 10e-6;
+  machine.kernels["top_k"].fixed_s = 4e-6;
+  machine.load_h2d_piece = hardware::Curve({0.5, 1.0}, {3e-6, 6e-6});
+  machine.load_kernel = hardware::Curve({0.5, 1.0}, {3e-6, 6e-6});
+  return machine;
+}
+
+// `time` alone at half of the memory's rate.
+OpId HalfLoad(Streams& s, Profile& machine, Picoseconds time) {
+  machine.kernels["layout"].bandwidth = 2e12;
+  return s.builder.Run(
+      s.Add(true), plan::Layout{1, static_cast<int64_t>(std::llround(Seconds(time) * 2e12 / 2))});
+}
+
+TEST(EngineTraffic, ACopyStartsLaterBesideALoadOnTheMemory) {
+  Profile machine = LoadedMachine();
+  Streams s;
+  HalfLoad(s, machine, 1000us);
+  const OpId copy = s.builder.Run(s.Add(), H2D(kMB / 2));  // 10 us to start, 10 us to move
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(copy), 10us + 3us + 10us);
+}
+
+TEST(EngineTraffic, AnEndOfTheLoadEndsTheDelay) {
+  // After 6.5 us, half of the 13 that the start takes under load, its other half takes 5 us.
+  Profile machine = LoadedMachine();
+  Streams s;
+  HalfLoad(s, machine, 6500ns);
+  const OpId copy = s.builder.Run(s.Add(), H2D(kMB / 2));
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(copy), 6500ns + 5us + 10us);
+}
+
+TEST(EngineTraffic, EachPieceOfACopyStarts) {
+  Profile machine = LoadedMachine();
+  Streams s;
+  HalfLoad(s, machine, 1000us);
+  const OpId copies = s.builder.Run(
+      s.Add(), Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 4, kMB / 2});
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(copies), 4 * (10us + 3us + 10us));
+}
+
+TEST(EngineTraffic, ASmallKernelIsLateToo) {
+  Profile machine = LoadedMachine();
+  Streams s;
+  HalfLoad(s, machine, 1000us);
+  const OpId small = s.builder.Run(s.Add(), plan::TopK{1, 1, 1});
+  const Ran ran(s, machine);
+  EXPECT_NEAR(Seconds(ran.End(small)), 7e-6, 0.01e-6);
+}
+
+TEST(EngineTraffic, ALoadDoesNotDelayItself) {
+  Profile machine = LoadedMachine();
+  machine.kernels["layout"].fixed_s = 5e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  s.builder.Run(lane, Kernel(100us));
+  s.builder.Run(lane, Kernel(100us));
+  const Ran ran(s, machine);
+  ExpectTime(ran.Total(), 210us);
+}
+
+TEST(EngineTraffic, CopiesAreSlowerWhileTwoOtherStreamsHaveWork) {
+  Profile machine = TestMachine();
+  machine.copy_crowded_piece = 2e-6;
+  for (const int others : {0, 1, 2, 3}) {
+    Streams s;
+    const LaneId lane = s.Add();
+    for (int i = 0; i < others; ++i) s.builder.Run(s.Add(i == 0), Kernel(10us));
+    const OpId copies = s.builder.Run(
+        lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 3, kMB / 2});
+    const Ran ran(s, machine);
+    ExpectTime(ran.End(copies), 30us + (others >= 2 ? 6us : 0us));
+  }
+}
+
+TEST(EngineTraffic, AStreamThatWaitsHasWork) {
+  Profile machine = TestMachine();
+  machine.copy_crowded_piece = 2e-6;
+  Streams s;
+  const LaneId lane = s.Add(), other = s.Add();
+  const OpId first = s.builder.Run(lane, H2D(kMB));
+  const Copy pages{Direction::kHostToDevice, CopyPath::kPerPiece, 1, kMB / 2};
+  const OpId copies = s.builder.Run(lane, pages);
+  s.builder.Run(other, Kernel(1us), {copies});
+  s.builder.Run(s.Add(true), Kernel(1us), {copies});
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(first), 20us);
+  ExpectTime(ran.End(copies), 20us + 10us + 2us);
+}
+
+TEST(EngineTraffic, BackgroundCopiesTakeTheirShareOfTheEngine) {
+  // A copy of 1 MB (20 us) each 40 us: half of the engine. A train of 100 copies of 20 us, whose
+  // pieces are ops of their own, shares with them turn by turn and takes twice its time.
+  Profile machine = TestMachine();
+  machine.background_h2d = 25e9;
+  machine.background_piece = kMB;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  for (int i = 0; i < 100; ++i) s.builder.Run(lane, H2D(kMB));
+  const Ran ran(s, machine);
+  EXPECT_NEAR(Seconds(ran.Total()), 4e-3, 60e-6);
+}
+
+TEST(EngineTraffic, MoreBackgroundThanTheEngineHoldsIsDropped) {
+  // At the link's whole rate the queue is always full: of each turn one copy is the plan's. The
+  // background's stream lets its next copy in only when the one before is done, so they alternate.
+  Profile machine = TestMachine();
+  machine.background_h2d = 50e9;
+  machine.background_piece = kMB;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  for (int i = 0; i < 50; ++i) s.builder.Run(lane, H2D(kMB));
+  const Ran ran(s, machine);
+  EXPECT_NEAR(Seconds(ran.Total()), 2e-3, 60e-6);
+}
+
+TEST(EngineTraffic, AWaitForBackgroundCopiesIsPartOfTheOp) {
+  // The background's first copy begins at 40 us and holds the engine until 60.
+  Profile machine = TestMachine();
+  machine.background_h2d = 25e9;
+  machine.background_piece = kMB;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  const OpId kernel = s.builder.Run(lane, Kernel(45us));
+  const OpId copy = s.builder.Run(lane, H2D(kMB / 2));
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(copy), ran.End(kernel));
+  ExpectTime(ran.End(copy), 60us + 10us);
+  EXPECT_EQ(ran.Why(copy).kind, CauseKind::kLane);
+}
+
+TEST(EngineTraffic, BackgroundOfOneDirectionLeavesTheOtherItsBothWaysRate) {
+  Profile machine = TestMachine();
+  machine.background_d2h = 40e9;
+  machine.background_piece = 1000 * kMB;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  s.builder.Run(lane, Kernel(25ms));  // the background's first copy begins meanwhile
+  const OpId copy = s.builder.Run(lane, H2D(3 * kMB));
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(copy), 25ms + 100us);  // at 30 GB/s
+}
+
+TEST(EngineTraffic, ACopysCallBehindAKernelTakesLonger) {
+  Profile machine = TestMachine();
+  machine.host_copy_call = 1e-6;
+  machine.host_copy_switch = 0.5e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  const OpId first = s.builder.Run(lane, H2D(kMB));
+  s.builder.Run(lane, Kernel(1us));
+  const OpId behind = s.builder.Run(lane, H2D(kMB));
+  const OpId next = s.builder.Run(lane, H2D(kMB));
+  const Ran ran(s, machine);
+  const auto call = [&](OpId id) {
+    const auto at = static_cast<size_t>(Index(id));
+    return ran.execution().call_end[at] - ran.simulation().CallStart(id, ran.execution());
+  };
+  ExpectTime(call(first), 1us);
+  ExpectTime(call(behind), 1500ns);
+  ExpectTime(call(next), 1us);
+}
+
+TEST(EngineTraffic, TheFirstCallsOfAWokenThreadTakeLonger) {
+  Profile machine = TestMachine();
+  machine.host_launch = 1e-6;
+  machine.host_copy_call = 1e-6;
+  machine.host_cold_call = 2e-6;
+  Streams s;
+  const LaneId worker = s.builder.AddHost("worker");
+  const LaneId lane = s.builder.AddStream("side", worker);
+  const OpId posted = s.builder.Run(s.host, plan::HostHandoff{});
+  s.builder.Run(worker, plan::HostHandoff{}, {posted});
+  const Copy seven{Direction::kHostToDevice, CopyPath::kPerPiece, 7, 1000};
+  const OpId copies = s.builder.Run(lane, seven);
+  std::vector<OpId> kernels;
+  for (int i = 0; i < 5; ++i) kernels.push_back(s.builder.Run(lane, Kernel(1us)));
+  const Ran ran(s, machine);
+  const auto call = [&](OpId id) {
+    const auto at = static_cast<size_t>(Index(id));
+    return ran.execution().call_end[at] - ran.simulation().CallStart(id, ran.execution());
+  };
+  ExpectTime(call(copies), 7 * 3us);
+  for (int i = 0; i < 5; ++i) {
+    ExpectTime(call(kernels[static_cast<size_t>(i)]), i < hardware::kColdCalls - 7 ? 3us : 1us);
+  }
+}
+
+TEST(EngineTraffic, AnEventBetweenAKernelAndACopyHasItsOwnLatency) {
+  Profile machine = TestMachine();
+  machine.device_event_latency = 1e-6;
+  machine.device_event_to_copy = 2e-6;
+  machine.device_event_from_copy = 4e-6;
+  Streams s;
+  const OpId kernel = s.builder.Run(s.Add(true), Kernel(10us));
+  const OpId kernel_after_kernel = s.builder.Run(s.Add(), Kernel(1us), {kernel});
+  const OpId copy = s.builder.Run(s.Add(), H2D(kMB), {kernel});
+  const OpId kernel_after_copy = s.builder.Run(s.Add(), Kernel(1us), {copy});
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(kernel_after_kernel), 11us);
+  ExpectTime(ran.Start(copy), 12us);
+  ExpectTime(ran.Start(kernel_after_copy), 32us + 4us);
+}
+
+}  // namespace
+}  // namespace stallcast::sim
