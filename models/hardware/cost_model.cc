@@ -143,8 +143,13 @@ class Coster {
   OpCost operator()(const plan::HostGather& gather) const {
     OpCost cost;
     cost.amount = static_cast<double>(counts_.host_memory) / 2;
-    cost.rate = std::min(std::max(1, gather.threads) * profile_.host_gather_thread,
-                         profile_.host_memory / 2);
+    const int threads = std::max(1, gather.threads);
+    const auto piece = static_cast<double>(gather.piece_bytes);
+    const double of_thread =
+        piece / (profile_.host_gather_piece + piece / profile_.host_gather_thread);
+    cost.rate = std::min(threads * of_thread, profile_.host_memory / 2);
+    // The other threads are woken first.
+    if (threads > 1 && gather.pieces > 1) cost.fixed = Time(profile_.host_handoff);
     cost.weight = cost.rate;
     cost.spread = profile_.host_spread;
     Add(cost, Resource::kHostMemory, 2);

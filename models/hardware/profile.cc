@@ -50,6 +50,8 @@ constexpr ProfileField kFields[] = {
     {"host.graph_node", kTime, &Profile::host_graph_node, "the same, more for each node"},
     {"host.memory", kRate, &Profile::host_memory, "host memory bandwidth"},
     {"host.gather_thread", kRate, &Profile::host_gather_thread, "gather rate of one thread"},
+    {"host.gather_piece", kTime, &Profile::host_gather_piece,
+     "more for each piece that it gathers"},
     {"host.bytes", kBytes, &Profile::host_bytes, "host memory for the pinned pool"},
     {"host.spread", kNumber, &Profile::host_spread, "relative standard deviation of host work"},
     {"device.launch_latency", kTime, &Profile::device_launch_latency,

@@ -113,8 +113,8 @@ struct Profile {
   /// More for each of the first kColdCalls calls of a thread that has just been woken.
   double host_cold_call = 0;
   double host_graph_launch = 0, host_graph_node = 0;
-  double host_memory = 0,
-         host_gather_thread = 0;     ///< rates; a gather thread's rate for 8 KiB pieces
+  double host_memory = 0, host_gather_thread = 0;  ///< rates
+  double host_gather_piece = 0;                    ///< of a gather's thread, beside the bytes
   double device_launch_latency = 0;  ///< from the launch call's return to the start on an idle GPU
   double device_copy_latency = 0;    ///< the same of a copy
   double device_gap = 0;             ///< between dependent kernels of one stream

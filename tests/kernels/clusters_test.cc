@@ -8,6 +8,7 @@
 #include <set>
 
 #include "kernels/selection.h"
+#include "kernels/selection_passes.h"
 #include "models/methods/common/ranking.h"
 #include "models/methods/common/vector_kernels.h"
 #include "models/methods/louiskv/key_clusters.h"
@@ -193,11 +194,13 @@ struct Lists {
   int32_t most = 1;
 };
 
+// In one kernel, or in passes. `units_of`, if not empty: units of each list.
 Selected Select(const SelectCase& c, const std::vector<float>& scores, const Lists& lists,
-                float scale) {
+                float scale, bool passes = false, const std::vector<int32_t>& units_of = {}) {
   const int rows = c.sequences * c.heads;
   const auto d_scores = Uploaded(scores);
   const auto offsets = Uploaded(lists.offsets), members = Uploaded(lists.members);
+  const auto some = Uploaded(units_of);
   const auto ids = Poisoned<int32_t>(int64_t{rows} * c.budget);
   const auto id_count = Poisoned<int32_t>(rows), token_count = Poisoned<int32_t>(rows);
   const auto source = Poisoned<int64_t>(int64_t{rows} * c.budget);
@@ -206,6 +209,7 @@ Selected Select(const SelectCase& c, const std::vector<float>& scores, const Lis
                              .group = c.group,
                              .units = c.units,
                              .scale = scale,
+                             .units_of = units_of.empty() ? nullptr : some.get(),
                              .lists = {offsets.get(), members.get(), c.units + 1, lists.most},
                              .budget = c.budget,
                              .heads = c.heads,
@@ -216,7 +220,19 @@ Selected Select(const SelectCase& c, const std::vector<float>& scores, const Lis
                              .source = source.get(),
                              .token_count = token_count.get()};
   const auto workspace = Poisoned<char>(SelectUnitsWorkspace(args));
-  SelectUnits(args, workspace.get(), nullptr);
+  if (passes) {
+    SelectionPasses of(rows, c.group, c.units);
+    of.Softmax(args, nullptr);
+    of.Mean(args, nullptr);
+    of.Sort(args, nullptr);
+    of.Sizes(args, nullptr);
+    of.RunningSum(args, nullptr);
+    of.Fit(args, nullptr);
+    of.List(args, nullptr);
+    Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  } else {
+    SelectUnits(args, workspace.get(), nullptr);
+  }
   return {ToHost(ids), ToHost(id_count), ToHost(token_count), ToHost(source)};
 }
 
@@ -296,6 +312,72 @@ TEST_F(Clusters, SelectionFillsTheBudgetAsThePolicyDoes) {
   std::printf("%ld of %ld selected units equal\n", static_cast<long>(equal),
               static_cast<long>(all));
   EXPECT_GE(static_cast<double>(equal), 0.999 * static_cast<double>(all));
+}
+
+std::set<int32_t> UnitsOf(const Selected& selected, const SelectCase& c, int row) {
+  const auto begin = selected.ids.begin() + int64_t{row} * c.budget;
+  return {begin, begin + selected.id_count[row]};
+}
+std::set<int64_t> TokensOf(const Selected& selected, const SelectCase& c, int row) {
+  const auto begin = selected.source.begin() + int64_t{row} * c.budget;
+  return {begin, begin + selected.token_count[row]};
+}
+
+TEST_F(Clusters, PassesSelectWhatTheKernelDoes) {
+  for (const SelectCase& c : {SelectCase{1, 2, 2, 4, 300, 700}, SelectCase{2, 3, 3, 1, 1024, 1728},
+                              SelectCase{1, 8, 2, 1, 2500, 900}, SelectCase{1, 1, 1, 4, 1, 3}}) {
+    SCOPED_TRACE(testing::Message() << c.units << " units, group " << c.group);
+    const int rows = c.sequences * c.heads, lists_a_row = c.heads / c.kv_heads;
+    const Lists lists(random_, rows / lists_a_row, c.units);
+    // Scores that no softmax rounds to the same: apart, and not far.
+    std::uniform_real_distribution<float> uniform(-4, 4);
+    std::vector<float> scores(static_cast<size_t>(rows) * c.group * c.units);
+    for (float& s : scores) s = uniform(random_);
+    std::vector<int32_t> units_of;
+    for (int list = 0; list < rows / lists_a_row; ++list) {
+      units_of.push_back(list % 2 == 0 ? c.units : c.units / 2);
+    }
+    const Selected kernel = Select(c, scores, lists, 1.0f, false, units_of);
+    const Selected passes = Select(c, scores, lists, 1.0f, true, units_of);
+    for (int r = 0; r < rows; ++r) {
+      EXPECT_EQ(UnitsOf(passes, c, r), UnitsOf(kernel, c, r)) << "row " << r;
+      EXPECT_EQ(TokensOf(passes, c, r), TokensOf(kernel, c, r)) << "row " << r;
+    }
+  }
+}
+
+TEST_F(Clusters, RowsChooseAmongTheUnitsThatTheyHave) {
+  const SelectCase c{3, 2, 2, 2, 900, 400};
+  const Lists lists(random_, 6, c.units);
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> scores(static_cast<size_t>(6 * c.group * c.units));
+  for (float& s : scores) s = normal(random_);
+  const std::vector<int32_t> units_of{900, 0, 1, 350, 899, 0};
+  const Selected got = Select(c, scores, lists, 1.0f, false, units_of);
+  for (int r = 0; r < 6; ++r) {
+    // The same row without the units that it does not have.
+    SelectCase less = c;
+    less.sequences = less.heads = less.kv_heads = 1;
+    less.units = units_of[r];
+    if (less.units == 0) {
+      EXPECT_EQ(got.id_count[r], 0);
+      EXPECT_EQ(got.token_count[r], 0);
+      continue;
+    }
+    std::vector<float> mine;
+    for (int h = 0; h < c.group; ++h) {
+      const auto begin = scores.begin() + (int64_t{r} * c.group + h) * c.units;
+      mine.insert(mine.end(), begin, begin + less.units);
+    }
+    Lists own = lists;
+    const auto first = lists.offsets.begin() + r * (c.units + 1);
+    own.offsets.assign(first, first + less.units + 1);
+    own.members.assign(lists.members.begin() + int64_t{r} * lists.most,
+                       lists.members.begin() + int64_t{r + 1} * lists.most);
+    const Selected alone = Select(less, mine, own, 1.0f);
+    EXPECT_EQ(UnitsOf(got, c, r), UnitsOf(alone, less, 0)) << "row " << r;
+    EXPECT_EQ(got.token_count[r], alone.token_count[0]);
+  }
 }
 
 TEST_F(Clusters, TiesGoToTheSmallerUnit) {

@@ -116,7 +116,11 @@ class PrefillRun : public OnDevice {
       run.stagger = projected->stagger();
       run.pool = &pool;
       weights.emplace(input.model);
-      cache = MakeCacheBinder(run, name, *method.method);
+      Bind();
+    }
+    // Anew for what `run` says.
+    void Bind() {
+      cache = MakeCacheBinder(run, method.name, *method.method);
       recording.emplace(*cache, run);
     }
     /// `look` is called when it has run.
@@ -183,6 +187,76 @@ TEST_F(PrefillRun, StepsGoOnFromItAsFromAResetCache) {
     ExpectStepsGoOn("freekv", with("recall", "zero-copy"), batch);
   }
   ExpectStepsGoOn("arkvale", regions);
+}
+
+// Small clusters and pages: the prompt has 203 tokens.
+const methods::ParamValues kLouisKv{{"budget", "64"},      {"sink", "8"},    {"window", "16"},
+                                    {"dense_layers", "1"}, {"cluster", "4"}, {"tau", "0.3"}};
+const methods::ParamValues kPrkv{
+    {"budget", "64"}, {"page", "8"}, {"window", "16"}, {"update", "7"}, {"dense_layers", "1"}};
+
+methods::ParamValues With(methods::ParamValues values, const methods::ParamValues& others) {
+  for (const auto& [name, value] : others) values[name] = value;
+  return values;
+}
+
+const std::vector<methods::ParamValues> kLouisKvSwitches{
+    {},
+    {{"trigger", "every-token"}},
+    {{"trigger", "stride"}, {"stride", "3"}},
+    {{"units", "pages"}},
+    {{"group", "query-head"}},
+    {{"kernel", "passes"}},
+    {{"recall", "staged"}},
+    {{"pool", "paired"}},
+    {{"pool", "paired"}, {"recall", "staged"}, {"group", "query-head"}},
+    {{"prompt_window", "off"}}};
+const std::vector<methods::ParamValues> kPrkvSwitches{
+    {},
+    {{"static_rule", "overlap"}},
+    {{"static_ratio", "0"}},
+    {{"static_ratio", "1"}},
+    {{"layout", "nhd"}},
+    {{"transfer", "per-page"}},
+    {{"layout", "nhd"}, {"transfer", "per-page"}},
+    {{"summary", "min-max"}, {"async_write_back", "off"}}};
+
+TEST_F(PrefillRun, LouisKvAndPrkvGoOnFromItToo) {
+  for (const int32_t batch : {1, 2}) {
+    for (const auto& switches : {kLouisKvSwitches[0], kLouisKvSwitches[3], kLouisKvSwitches[7]}) {
+      ExpectStepsGoOn("louiskv", With(kLouisKv, switches), batch);
+    }
+    for (const size_t i : {0, 2, 4}) ExpectStepsGoOn("prkv", With(kPrkv, kPrkvSwitches[i]), batch);
+  }
+}
+
+// Steps select what the log says, and hold its keys and values, whatever is switched.
+TEST_F(PrefillRun, EverySwitchOfLouisKvAndPrkvSelectsWhatTheLogSays) {
+  const auto expect = [](const std::string& name, const methods::ParamValues& params, int batch) {
+    SCOPED_TRACE(testing::Message()
+                 << name << ", batch " << batch << ", " << testing::PrintToString(params));
+    Ready ready(name, params, batch, 40);
+    ready.run.input.steps = ready.input.steps = 40 / batch;
+    ready.Bind();
+    const plan::Plan plan = methods::WriteDecode(*ready.method.method, ready.input);
+    DecoderBinder decoder(ready.run, *ready.weights, *ready.recording);
+    Executor steps(plan, decoder);
+    // Twice: a run starts from where prefill leaves off, whatever ran before.
+    for (int i = 0; i < 2; ++i) {
+      SelectionCheck check;
+      decoder.Reset();
+      steps.Run({.observer = nullptr,
+                 .after_step = [&](int step) { ready.cache->CheckStep(step, check); }});
+      EXPECT_GE(check.share_equal(), 0.999) << check.equal << " of " << check.selected;
+      EXPECT_EQ(check.missing, 0) << " of " << check.verified;
+      EXPECT_EQ(check.decided_alike, check.decisions);
+    }
+  };
+  for (const int batch : {1, 2}) {
+    for (const auto& switches : kLouisKvSwitches)
+      expect("louiskv", With(kLouisKv, switches), batch);
+    for (const auto& switches : kPrkvSwitches) expect("prkv", With(kPrkv, switches), batch);
+  }
 }
 
 TEST_F(PrefillRun, AttentionMatchesDoublePrecisionOverTheTracesKeysAndValues) {

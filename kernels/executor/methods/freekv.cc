@@ -289,27 +289,8 @@ class FreeKvBinder : public CacheBinder {
 
   OpWork Gather(int layer) {
     StartRows();
-    const auto pieces = PiecesOf(layer, rows_);
-    return [this, pieces, layer](cudaStream_t) {
-      std::vector<int64_t> source;
-      const bool hnd = cache_.shape().hnd_pool;
-      const int64_t heads = run_.kv_heads();
-      pieces.ForEach([&](int row, int32_t unit, int32_t) {
-        const int64_t page = (cache_.PoolPage(layer, row / static_cast<int>(heads), unit) -
-                              reinterpret_cast<const std::byte*>(cache_.Pool(layer))) /
-                             cache_.PageBytes();
-        const int64_t head = row % heads;
-        if (hnd) {
-          source.push_back(page * heads + head);
-          return;
-        }
-        for (int64_t i = 0; i < 2 * params_.page; ++i) {
-          source.push_back((page * 2 * params_.page + i) * heads + head);
-        }
-      });
-      const Bytes piece = hnd ? cache_.PieceBytes() : int64_t{run_.head_dim()} * 2;
-      HostGather(cache_.Pool(layer), source.data(), static_cast<int64_t>(source.size()), piece,
-                 Gathered(layer), 1);
+    return [this, rows = rows_, layer](cudaStream_t) {
+      cache_.Gather(layer, cache_.MissedPieces(layer, rows), Gathered(layer), 1);
     };
   }
 

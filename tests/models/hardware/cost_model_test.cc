@@ -29,7 +29,8 @@ Profile RoundProfile() {
   p.host_launch = 4e-6, p.host_copy_call = 3e-6, p.host_batch_call = 5e-6;
   p.host_event_record = 0.5e-6, p.host_stream_wait = 0.25e-6, p.host_sync = 2e-6;
   p.host_handoff = 6e-6, p.host_graph_launch = 7e-6, p.host_graph_node = 10e-9;
-  p.host_memory = 100e9, p.host_gather_thread = 4e9, p.host_bytes = 1e12, p.host_spread = 0.1;
+  p.host_memory = 100e9, p.host_gather_thread = 4e9, p.host_gather_piece = 0.5e-6,
+  p.host_bytes = 1e12, p.host_spread = 0.1;
   p.device_launch_latency = 1.5e-6, p.device_gap = 1.2e-6, p.device_copy_gap = 1.6e-6;
   p.device_copy_latency = 1.8e-6, p.device_event_wait = 0.7e-6, p.device_event_record = 0.6e-6;
   p.device_event_latency = 1.1e-6, p.device_graph_gap = 0.5e-6, p.device_sms = 100;
@@ -277,15 +278,19 @@ TEST_F(CostModelTest, AFlowAloneReachesItsRateOnAnyMachine) {
 }
 
 TEST_F(CostModelTest, HostGathersShareHostMemory) {
+  // 0.5 us a piece and 2 us for its bytes; a second thread must be woken.
+  EXPECT_EQ(
+      model_.Cost(plan::HostGather{.pieces = 100, .piece_bytes = 8'000, .threads = 1}).Alone(),
+      Us(250));
   const OpCost two =
       model_.Cost(plan::HostGather{.pieces = 100, .piece_bytes = 8'000, .threads = 2});
-  EXPECT_EQ(two.Alone(), Us(100));
+  EXPECT_EQ(two.Alone(), Us(6 + 125));
   EXPECT_EQ(two.host, Us(0));
   EXPECT_EQ(DemandOn(two, Resource::kHostMemory), 2);
   // 100 threads would want 400 GB/s of the 50 that reading and writing leave.
   const OpCost many =
       model_.Cost(plan::HostGather{.pieces = 100, .piece_bytes = 8'000, .threads = 100});
-  EXPECT_EQ(many.Alone(), Us(16));
+  EXPECT_EQ(many.Alone(), Us(6 + 16));
 }
 
 TEST_F(CostModelTest, HostWorkAndLatencies) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <stdexcept>
 
 #include "models/methods/louiskv/key_clusters.h"
 #include "models/methods/louiskv/local_buffer.h"
@@ -401,6 +402,32 @@ TEST(KeyClusters, EqualKeysShareTheFirstCluster) {
   EXPECT_EQ(same.offsets, (std::vector<uint32_t>{0, 50, 50, 50, 50, 50}));
   for (int64_t i = 0; i < trace.tensors[0].spec.elements(); ++i) values[i] = 0;
   EXPECT_EQ(ClusterKeys(LayerTensors(trace, 0), 0, 0, 50, 5, 3).offsets, same.offsets);
+}
+
+TEST(LocalBuffer, StepsOfARunAddUp) {
+  LouisKvParams params;
+  params.sink = 8, params.window = 32, params.cluster = 4;
+  const auto boundary = [](int step) { return step % 7 == 3; };
+  for (const int64_t prompt : {4, 20, 500}) {
+    SCOPED_TRACE(prompt);
+    const std::vector<LocalStep> steps = LocalSteps(params, prompt, 200, boundary);
+    ASSERT_EQ(steps.size(), 200U);
+    int64_t tokens = PromptParts(params, prompt).local, left = 0;
+    for (int step = 0; step < 200; ++step) {
+      // What belongs to the sink never enters.
+      tokens += (prompt + step < params.sink ? 0 : 1) - steps[step].leaving;
+      left += steps[step].leaving;
+      EXPECT_EQ(steps[step].tokens, tokens) << step;
+      EXPECT_LE(tokens, params.window);
+      EXPECT_LE(steps[step].leaving, params.longest_segment());
+    }
+    EXPECT_GT(left, 100);
+  }
+  // Pages do not ask for boundaries.
+  params.units = LouisKvParams::Units::kPages;
+  const auto never = [](int) -> bool { throw std::logic_error("asked"); };
+  const std::vector<LocalStep> pages = LocalSteps(params, 500, 200, never);
+  EXPECT_EQ(std::ranges::count(pages, 4, &LocalStep::leaving), 200 / 4);
 }
 
 TEST(LocalBuffer, HoldsTheWindowAndLosesWholeSegments) {
