@@ -342,9 +342,10 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
         machine.title));
   }
   if (out.metrics.extrapolated > 0) {
+    const double percent = out.metrics.extrapolated * 100;
     out.notes.push_back(fmt::format(
-        "extrapolated: {:.1f} % of ops lie outside the range that {}'s profile was calibrated for",
-        out.metrics.extrapolated * 100, machine.name));
+        "extrapolated: {} % of ops lie outside the range that {}'s profile was calibrated for",
+        percent < 0.1 ? "under 0.1" : fmt::format("{:.1f}", percent), machine.name));
   }
   for (const std::string& changed : machine.overrides) {
     out.notes.push_back("overridden: " + changed);

@@ -9,6 +9,7 @@
 #include <QToolButton>
 #include <QWheelEvent>
 #include <atomic>
+#include <string_view>
 
 #include "gui/whatif/control.h"
 #include "gui/whatif/control_row.h"
@@ -33,11 +34,11 @@ traces::proto::TraceInfo Info() {
   return info;
 }
 
-const Control& Of(const std::vector<Control>& controls, const std::string& path) {
+const Control& Of(const std::vector<Control>& controls, std::string_view path) {
   for (const Control& control : controls) {
     if (control.path == path) return control;
   }
-  throw std::out_of_range(path);
+  throw std::out_of_range(std::string(path));
 }
 
 TEST(Controls, CoverWhatMethodsAndMachinesDeclare) {
