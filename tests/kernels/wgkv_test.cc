@@ -326,7 +326,7 @@ TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
 }
 
 TEST_F(WgKv, RefusesWhatItCannotDo) {
-  EXPECT_THROW(GateMlp({.kv_heads = 1, .head_dim = 128, .hidden = 100}, {}, {}, 1, nullptr, 1,
+  EXPECT_THROW(GateMlp({.kv_heads = 1, .head_dim = 128, .hidden = 100}, {}, {}, 1, nullptr, 1, 1,
                        nullptr, nullptr),
                Error);
   EXPECT_THROW(VerticalSlashAttention({.window = 256, .group = 1, .head_dim = 64}, nullptr), Error);

@@ -372,6 +372,10 @@ hardware::Profile EqualWeights() {
   p.copy_device_factor = 1;
   p.zero_copy_memory_loss = hardware::Curve({1, 100}, {1, 1});
   p.device_sms = 1e6;
+  // What SimGrid is not told of.
+  p.load_kernel = p.load_h2d_piece = p.load_d2h_piece = {};
+  p.copy_crowded_piece = p.host_copy_switch = p.host_cold_call = 0;
+  p.device_event_to_copy = p.device_event_from_copy = p.device_event_latency;
   return p;
 }
 

@@ -78,6 +78,7 @@ plan::Plan RandomPlan(uint32_t seed) {
 hardware::Profile Machine() {
   hardware::Profile machine = EqualWeights();
   machine.device_event_latency = 1.73e-6;
+  machine.device_event_to_copy = machine.device_event_from_copy = machine.device_event_latency;
   return machine;
 }
 
