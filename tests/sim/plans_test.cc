@@ -213,7 +213,8 @@ TEST_P(Plans, StepsEndInOrderAndNeverBeatTheCeiling) {
   ASSERT_EQ(m.step_times.size(), static_cast<size_t>(input_.steps));
   for (Picoseconds step : m.step_times) EXPECT_GT(step.count(), 0);
   EXPECT_GE(m.step_mean, m.ceiling);
-  EXPECT_EQ((m.compute_busy + m.exposed) / 1000, m.step_mean / 1000);
+  // Each is a mean cut to whole picoseconds.
+  EXPECT_NEAR((m.compute_busy + m.exposed).count(), m.step_mean.count(), 2);
 }
 
 TEST_P(Plans, AFasterLinkIsNeverSlower) {
@@ -222,6 +223,10 @@ TEST_P(Plans, AFasterLinkIsNeverSlower) {
   for (const char* rate : {"5GB/s", "10GB/s", "25GB/s", "50.7GB/s", "100GB/s", "400GB/s"}) {
     hardware::Profile machine = hardware::FindProfile("h200");
     hardware::Set(machine, "link.h2d", rate);
+    // Copies that run faster load the memory more, which starts elsewhere feel, and find other
+    // streams at work.
+    machine.load_kernel = machine.load_h2d_piece = machine.load_d2h_piece = {};
+    machine.copy_crowded_piece = 0;
     const Picoseconds time = Time(plan, machine);
     EXPECT_LE(time, slower) << rate;
     slower = time;
