@@ -106,9 +106,8 @@ void Stamp(uint64_t* at, int64_t nanoseconds, cudaStream_t stream) {
 
 void ReadFor(const void* data, int64_t bytes, int32_t blocks, int64_t nanoseconds, uint64_t* read,
              int* sink, cudaStream_t stream) {
-  ReadForKernel<<<blocks, kReadForThreads, 0, stream>>>(static_cast<const int4*>(data), bytes / 16,
-                                                        static_cast<uint64_t>(nanoseconds), read,
-                                                        sink);
+  ReadForKernel<<<blocks, kReadForThreads, 0, stream>>>(
+      static_cast<const int4*>(data), bytes / 16, static_cast<uint64_t>(nanoseconds), read, sink);
   CheckLaunch("ReadFor");
 }
 

@@ -186,9 +186,9 @@ class EventLoop {
 
   struct Lane {
     const OpCost* cost = nullptr;  // of what is under way
-    size_t issued = 0;  // calls made for a stream's ops
-    size_t next = 0;             // position in its calls (host) or queue (stream)
-    OpId current = OpId::kNone;  // under way
+    size_t issued = 0;             // calls made for a stream's ops
+    size_t next = 0;               // position in its calls (host) or queue (stream)
+    OpId current = OpId::kNone;    // under way
     OpId previous = OpId::kNone;
     Phase phase = Phase::kNone;
     int64_t free_at = 0;   // end of the previous op or call
@@ -279,10 +279,10 @@ class EventLoop {
       first = waits + cost.first_call.count();
       all = waits + cost.host.count() +
             (compiled_.recorded[At(id)] ? latency_.event_record.count() : 0);
-      const int64_t switched = std::holds_alternative<plan::Copy>(op.work) &&
-                                       compiled_.gap[At(id)] == Gap::kCopy
-                                   ? latency_.copy_switch.count()
-                                   : 0;
+      const int64_t switched =
+          std::holds_alternative<plan::Copy>(op.work) && compiled_.gap[At(id)] == Gap::kCopy
+              ? latency_.copy_switch.count()
+              : 0;
       const int cold = std::min(host.cold_calls, cost.calls);
       host.cold_calls -= cold;
       first += switched + (cold > 0 ? latency_.cold_call.count() : 0);
@@ -385,9 +385,7 @@ class EventLoop {
     Arrive(of.timer + 1);
   }
 
-  Background& BackgroundAt(size_t index) {
-    return background_[(index - plan_.lanes.size()) / 2];
-  }
+  Background& BackgroundAt(size_t index) { return background_[(index - plan_.lanes.size()) / 2]; }
 
   void Arrive(size_t index) {
     Lane& lane = lanes_[index];
@@ -584,7 +582,7 @@ class EventLoop {
   std::vector<int64_t> event_;     // when each lane's phase ends; kNever: something else wakes it
   std::array<Server, 3> servers_;  // by hardware::Engine
   std::vector<Background> background_;
-  double memory_share_ = 0;  // of the device memory that flows take
+  double memory_share_ = 0;        // of the device memory that flows take
   std::vector<uint16_t> missing_;  // by op: waits and own call not yet done
   int64_t now_ = 0;
   size_t done_ = 0;

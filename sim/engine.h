@@ -40,11 +40,11 @@ struct Execution {
 /// returned (plus the launch latency); a copy then queues for the engine of its direction, first
 /// come first served, by lane among those that come in the same picosecond. It then takes its fixed
 /// time alone and shares what it uses after that: the flows that run share each resource max-min
-/// fairly in proportion to their weights, none above its own rate (progressive filling). Fixed times
-/// pass slower while others load the device memory, where the profile says so. Background traffic
-/// queues for the copy engine as any copy; an op that waits for it has begun. Host
-/// threads make calls in program order, each taking its cost, and block only in host work. The same
-/// input gives the same result, bit for bit.
+/// fairly in proportion to their weights, none above its own rate (progressive filling). Fixed
+/// times pass slower while others load the device memory, where the profile says so. Background
+/// traffic queues for the copy engine as any copy; an op that waits for it has begun. Host threads
+/// make calls in program order, each taking its cost, and block only in host work. The same input
+/// gives the same result, bit for bit.
 class Simulation {
  public:
   /// `plan` must outlive the simulation.

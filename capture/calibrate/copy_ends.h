@@ -24,11 +24,11 @@ struct CopyEnds {
   void Copy(int64_t at, int64_t bytes, bool to_device, cudaStream_t stream) const {
     std::byte* on_host = host.get() + at;
     std::byte* on_device = device.get() + at;
-    kernels::Check(cudaMemcpyAsync(to_device ? on_device : on_host, to_device ? on_host : on_device,
-                                   static_cast<size_t>(bytes),
-                                   to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
-                                   stream),
-                   "cudaMemcpyAsync");
+    kernels::Check(
+        cudaMemcpyAsync(to_device ? on_device : on_host, to_device ? on_host : on_device,
+                        static_cast<size_t>(bytes),
+                        to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream),
+        "cudaMemcpyAsync");
   }
 };
 

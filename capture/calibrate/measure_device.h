@@ -12,8 +12,8 @@ namespace stallcast::capture {
 /// microseconds: what is measured, and meant, are means over kernels of random length.
 void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
 
-/// Fills in copy.crowded_piece: trains of copies on two streams by turns, a kernel behind each, with
-/// a third stream that waits for them and without.
+/// Fills in copy.crowded_piece: trains of copies on two streams by turns, a kernel behind each,
+/// with a third stream that waits for them and without.
 void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in the load curves: the start of kernels and of copies' pieces beside reads at several

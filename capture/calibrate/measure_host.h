@@ -6,12 +6,14 @@
 
 namespace stallcast::capture {
 
-/// Fills in host.launch, copy calls behind kernels, a woken thread's calls, events, sync, handoff, graphs, gather and memory.
+/// Fills in host.launch, copy calls behind kernels, a woken thread's calls, events, sync, handoff,
+/// graphs, gather and memory.
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 
-/// Fills in device.gap, graph_gap and launch_latency from a recording of empty kernels, and splits the time of launch and synchronisation between
-/// launch_latency and host.sync. False where nothing can be recorded: then they are as assumed.
-/// CUDA calls are slower afterwards, so host times must have been measured.
+/// Fills in device.gap, graph_gap and launch_latency from a recording of empty kernels, and splits
+/// the time of launch and synchronisation between launch_latency and host.sync. False where nothing
+/// can be recorded: then they are as assumed. CUDA calls are slower afterwards, so host times must
+/// have been measured.
 bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -64,16 +64,16 @@ struct OpCost {
 
 /// Fixed times between ops.
 struct Latencies {
-  Picoseconds launch{0};          ///< issue to start on an idle stream
-  Picoseconds copy_launch{0};     ///< the same of a copy
-  Picoseconds gap{0};             ///< previous op of the lane to this one
-  Picoseconds copy_gap{0};        ///< the same between a kernel and a copy
-  Picoseconds event{0};           ///< end of a waited-for op on another lane to this one's start
-  Picoseconds event_to_copy{0};   ///< the same from a kernel to a copy
+  Picoseconds launch{0};           ///< issue to start on an idle stream
+  Picoseconds copy_launch{0};      ///< the same of a copy
+  Picoseconds gap{0};              ///< previous op of the lane to this one
+  Picoseconds copy_gap{0};         ///< the same between a kernel and a copy
+  Picoseconds event{0};            ///< end of a waited-for op on another lane to this one's start
+  Picoseconds event_to_copy{0};    ///< the same from a kernel to a copy
   Picoseconds event_from_copy{0};  ///< the same from a copy to a kernel
-  Picoseconds event_wait{0};      ///< more before an op for each of its waits
-  Picoseconds event_recorded{0};  ///< more behind an op with an event
-  Picoseconds graph_gap{0};       ///< `gap` inside a CUDA graph
+  Picoseconds event_wait{0};       ///< more before an op for each of its waits
+  Picoseconds event_recorded{0};   ///< more behind an op with an event
+  Picoseconds graph_gap{0};        ///< `gap` inside a CUDA graph
   Picoseconds event_record{0}, stream_wait{0};  ///< host calls
   Picoseconds host_sync{0};                     ///< end of a waited-for op to the host going on
   Picoseconds host_handoff{0};
@@ -115,10 +115,10 @@ double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> poi
 /// copy engine and the link as the plan's own copies do.
 ///
 /// Zero-copy reads. The rate is the profile's table at the piece size and at the blocks that have
-/// bytes to read (a block reads 64 KiB at a time), capped by the link and, for pieces scattered over
-/// a pool, by how many of them a second can be found. They take blocks / 2
-/// multiprocessors (1,024 threads of 2,048) and of device memory, beside the write, what the
-/// profile says that readers lose.
+/// bytes to read (a block reads 64 KiB at a time), capped by the link and, for pieces scattered
+/// over a pool, by how many of them a second can be found. They take blocks / 2 multiprocessors
+/// (1,024 threads of 2,048) and of device memory, beside the write, what the profile says that
+/// readers lose.
 class CostModel {
  public:
   /// Throws what Check() throws.

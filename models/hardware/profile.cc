@@ -78,7 +78,8 @@ constexpr ProfileField kFields[] = {
      false},
     {"background.d2h", kRate, &Profile::background_d2h, "what others copy to the host meanwhile",
      false},
-    {"background.piece", kBytes, &Profile::background_piece, "bytes of each of their copies", false},
+    {"background.piece", kBytes, &Profile::background_piece, "bytes of each of their copies",
+     false},
 };
 
 constexpr KernelField kKernelFields[] = {

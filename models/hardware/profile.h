@@ -95,7 +95,7 @@ struct Profile {
   /// A piece takes longer by this while two other streams have work: the copies of two streams that
   /// kernels follow then no longer pass one another without a break.
   double copy_crowded_piece = 0;
-  double copy_2d_row = 0;                         ///< least time of a row of a 2-D copy
+  double copy_2d_row = 0;         ///< least time of a row of a 2-D copy
   double copy_device_factor = 0;  ///< device-memory capacity that a copied byte takes, in bytes
   /// Batched H2D pieces below this go through the call itself: the host is busy while they move.
   /// Larger ones start to move when the call has returned.
@@ -115,24 +115,24 @@ struct Profile {
   double host_graph_launch = 0, host_graph_node = 0;
   double host_memory = 0, host_gather_thread = 0;  ///< rates
   double host_gather_piece = 0;                    ///< of a gather's thread, beside the bytes
-  double device_launch_latency = 0;  ///< from the launch call's return to the start on an idle GPU
-  double device_copy_latency = 0;    ///< the same of a copy
-  double device_gap = 0;             ///< between dependent kernels of one stream
-  double device_copy_gap = 0;        ///< between a kernel and a copy of one stream, either way
+  double device_launch_latency = 0;   ///< from the launch call's return to the start on an idle GPU
+  double device_copy_latency = 0;     ///< the same of a copy
+  double device_gap = 0;              ///< between dependent kernels of one stream
+  double device_copy_gap = 0;         ///< between a kernel and a copy of one stream, either way
   double device_event_to_copy = 0;    ///< as device_event_latency, from a kernel to a copy
   double device_event_from_copy = 0;  ///< from a copy to a kernel
-  double device_event_latency = 0;   ///< from an op's end to the start of one that waits for it
-  double device_event_wait = 0;      ///< a stream loses to each wait, also for what is long done
-  double device_event_record = 0;    ///< a stream loses to each event recorded
-  double device_graph_gap = 0;       ///< between kernels inside a CUDA graph
-  double memory_bandwidth = 0;       ///< large reads
-  double memory_bytes = 0;           ///< capacity of the GPU
-  double host_bytes = 0;             ///< host memory available for the pinned pool
-  double host_spread = 0;            ///< relative standard deviation of host work
-  double device_sms = 0;             ///< multiprocessors
-  /// What others copy over the link beside the run, bytes/s by direction, in copies of so many bytes
-  /// that start at even intervals, at most kBackgroundCopies under way. Not part of a machine's
-  /// file: none unless asked for.
+  double device_event_latency = 0;    ///< from an op's end to the start of one that waits for it
+  double device_event_wait = 0;       ///< a stream loses to each wait, also for what is long done
+  double device_event_record = 0;     ///< a stream loses to each event recorded
+  double device_graph_gap = 0;        ///< between kernels inside a CUDA graph
+  double memory_bandwidth = 0;        ///< large reads
+  double memory_bytes = 0;            ///< capacity of the GPU
+  double host_bytes = 0;              ///< host memory available for the pinned pool
+  double host_spread = 0;             ///< relative standard deviation of host work
+  double device_sms = 0;              ///< multiprocessors
+  /// What others copy over the link beside the run, bytes/s by direction, in copies of so many
+  /// bytes that start at even intervals, at most kBackgroundCopies under way. Not part of a
+  /// machine's file: none unless asked for.
   double background_h2d = 0, background_d2h = 0, background_piece = 1 << 20;
 
   /// Copy engine busy before the first byte, s, by bytes a piece: what a piece takes beyond bytes
@@ -188,9 +188,9 @@ void Check(const Profile& profile, std::string_view where);
 /// Reads a profile. Unknown keys, missing keys, wrong units are Errors naming file, line and
 /// remedy.
 Profile LoadProfile(const std::filesystem::path& path);
-/// The file of the profile called `name`: in the folders of the environment variable STALLCAST_PROFILES
-/// (separated by ':'), then among the shipped ones; a path that ends in .toml is itself. Unknown:
-/// usage Error listing all.
+/// The file of the profile called `name`: in the folders of the environment variable
+/// STALLCAST_PROFILES (separated by ':'), then among the shipped ones; a path that ends in .toml is
+/// itself. Unknown: usage Error listing all.
 std::filesystem::path ProfilePath(std::string_view name);
 /// Reads that file.
 Profile FindProfile(std::string_view name);

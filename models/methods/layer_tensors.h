@@ -26,8 +26,8 @@ class LayerTensors {
   /// step, are not finite, or when query heads are not a multiple of KV heads; likewise for values
   /// that are there but not finite or of another number of heads.
   /// Of the prompt's queries, the last `prompt_queries` are kept, or as many as the trace has.
-  /// `group` query heads share a KV head, taken from the trace's by TracedQueryHead(); 0: as many as
-  /// the trace has.
+  /// `group` query heads share a KV head, taken from the trace's by TracedQueryHead(); 0: as many
+  /// as the trace has.
   LayerTensors(const traces::Trace& trace, int layer, int64_t prompt_queries = 1, int group = 0);
 
   int layer() const { return layer_; }

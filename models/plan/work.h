@@ -253,8 +253,8 @@ struct Copy {
   bool operator==(const Copy&) const = default;
 };
 
-/// A kernel of `blocks` blocks of 1,024 threads that reads `pieces` pieces straight from pinned host
-/// memory.
+/// A kernel of `blocks` blocks of 1,024 threads that reads `pieces` pieces straight from pinned
+/// host memory.
 struct ZeroCopyGather {
   static constexpr std::string_view kName = "zero_copy_gather";
   int64_t pieces = 0;

@@ -24,7 +24,9 @@ using plan::PlanBuilder;
 
 inline constexpr int64_t kMB = 1000 * 1000;
 
-inline Copy Bulk(Direction direction, int64_t bytes) { return {direction, CopyPath::kBulk, 1, bytes}; }
+inline Copy Bulk(Direction direction, int64_t bytes) {
+  return {direction, CopyPath::kBulk, 1, bytes};
+}
 inline Copy H2D(int64_t bytes) { return Bulk(Direction::kHostToDevice, bytes); }
 inline Copy D2H(int64_t bytes) { return Bulk(Direction::kDeviceToHost, bytes); }
 

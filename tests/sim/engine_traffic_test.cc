@@ -1,5 +1,5 @@
-// What ops do to one another beyond sharing: loaded memory, crowded copies, traffic of others, calls
-// behind other calls.
+// What ops do to one another beyond sharing: loaded memory, crowded copies, traffic of others,
+// calls behind other calls.
 #include <cstddef>
 
 #include "tests/sim/engine_run.h"
@@ -47,8 +47,8 @@ TEST(EngineTraffic, EachPieceOfACopyStarts) {
   Profile machine = LoadedMachine();
   Streams s;
   HalfLoad(s, machine, 1000us);
-  const OpId copies = s.builder.Run(
-      s.Add(), Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 4, kMB / 2});
+  const OpId copies =
+      s.builder.Run(s.Add(), Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 4, kMB / 2});
   const Ran ran(s, machine);
   ExpectTime(ran.End(copies), 4 * (10us + 3us + 10us));
 }
@@ -80,8 +80,8 @@ TEST(EngineTraffic, CopiesAreSlowerWhileTwoOtherStreamsHaveWork) {
     Streams s;
     const LaneId lane = s.Add();
     for (int i = 0; i < others; ++i) s.builder.Run(s.Add(i == 0), Kernel(10us));
-    const OpId copies = s.builder.Run(
-        lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 3, kMB / 2});
+    const OpId copies =
+        s.builder.Run(lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 3, kMB / 2});
     const Ran ran(s, machine);
     ExpectTime(ran.End(copies), 30us + (others >= 2 ? 6us : 0us));
   }

@@ -227,10 +227,11 @@ TEST(Replay, DescribesItsRun) {
   const NamedMethod freekv = MakeMethod("freekv", Small("freekv"));
   std::vector<double> progress;
   std::mutex mutex;
-  const traces::AccessLog log = Replay(trace, "abc", "freekv", *freekv.method, {.group = 0, .progress = [&](double share) {
-    const std::lock_guard lock(mutex);
-    progress.push_back(share);
-  }});
+  const traces::AccessLog log =
+      Replay(trace, "abc", "freekv", *freekv.method, {.group = 0, .progress = [&](double share) {
+                                                        const std::lock_guard lock(mutex);
+                                                        progress.push_back(share);
+                                                      }});
   EXPECT_EQ(log.method, "freekv");
   EXPECT_EQ(log.trace_hash, "abc");
   EXPECT_EQ(log.unit, "page");
