@@ -49,8 +49,8 @@ __global__ void StampKernel(uint64_t* at, uint64_t nanoseconds) {
 
 constexpr int kReadForThreads = 256;
 
-// Few registers and threads, so that four of its blocks leave half a multiprocessor to others.
-__global__ void __launch_bounds__(kReadForThreads, 8)
+// Few registers and threads, so that four of its blocks leave room on a multiprocessor for others.
+__global__ void __launch_bounds__(kReadForThreads, 6)
     ReadForKernel(const int4* data, int64_t count, uint64_t nanoseconds, uint64_t* read,
                   int* sink) {
   const uint64_t end = Now() + nanoseconds;
