@@ -305,6 +305,8 @@ void Executor::Impl::RunLane(size_t lane, const RunOptions& options) {
       }
       if (step < plan.step_ends.size() && plan.step_ends[step] == id) {
         if (options.after_step) {
+          // Other threads may not have issued all of theirs yet.
+          for (int32_t op = 0; op <= plan::Index(id); ++op) WaitUntilPassed(OpId{op});
           Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
           options.after_step(static_cast<int>(step));
         }
