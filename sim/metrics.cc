@@ -162,7 +162,7 @@ Picoseconds Ceiling(const Simulation& simulation) {
   std::array<int64_t, 3> engines{};  // by hardware::Engine
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    const OpCost& cost = simulation.Cost(OpId{static_cast<int32_t>(i)});
+    const OpCost& cost = simulation.LeastCost(OpId{static_cast<int32_t>(i)});
     if (plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute && !IsTransfer(op.work)) {
       compute += cost.Alone().count();
     }
