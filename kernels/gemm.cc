@@ -10,6 +10,7 @@
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "kernels/cuda_handles.h"
 #include "kernels/decoder.h"
 #include "kernels/skinny_product.h"
 #include "traces/common/error.h"
@@ -55,18 +56,6 @@ using Library = Owned<cublasLtHandle_t, cublasLtDestroy>;
 using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-
-class Event {
- public:
-  Event() { Check(cudaEventCreate(&event_), "cudaEventCreate"); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  ~Event() { cudaEventDestroy(event_); }
-  operator cudaEvent_t() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 
 /// One shape: cuBLASLt is column-major, so it computes C^T[n, m] = B[n, k] A^T[k, m].
 struct Product {
@@ -155,7 +144,7 @@ struct Gemm::Impl {
     Check(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device),
           "cudaDeviceGetAttribute");
     const Buffer<char> eviction(int64_t{2} * l2_bytes);
-    const Event start, stop;
+    const Event start(cudaEventDefault), stop(cudaEventDefault);
     float best = INFINITY;
     const auto is_faster = [&](const auto& launch) {
       const auto time = [&] {

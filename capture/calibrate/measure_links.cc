@@ -5,6 +5,7 @@
 
 #include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/fit.h"
+#include "kernels/cuda_handles.h"
 #include "kernels/movement.h"
 #include "kernels/pariskv.h"
 #include "kernels/upload.h"
@@ -77,36 +78,22 @@ double BothWays(Stopwatch& watch, const CopyEnds& ends) {
 template <class Beside>
 std::pair<double, double> ReadsBeside(Stopwatch& watch, const Buffer<std::byte>& memory, int* sink,
                                       const Beside& beside) {
-  constexpr int kReads = 12;
-  cudaEvent_t begin = nullptr, end = nullptr;
-  Check(cudaEventCreate(&begin), "cudaEventCreate");
-  Check(cudaEventCreate(&end), "cudaEventCreate");
+  constexpr int kReads = 12, kBeside = 10;
+  const auto mark = [] { return kernels::Event(cudaEventDefault); };
+  const kernels::Event begin = mark(), end = mark(), first = mark(), last = mark();
   // Enough work beside the reads to outlast them.
   const double moved = beside(watch.other());
   Check(cudaEventRecord(begin, watch.other()), "cudaEventRecord");
-  for (int i = 0; i < 10; ++i) beside(watch.other());
+  for (int i = 0; i < kBeside; ++i) beside(watch.other());
   Check(cudaEventRecord(end, watch.other()), "cudaEventRecord");
-  const double period = [&] {
-    cudaEvent_t first = nullptr, last = nullptr;
-    Check(cudaEventCreate(&first), "cudaEventCreate");
-    Check(cudaEventCreate(&last), "cudaEventCreate");
-    Check(cudaEventRecord(first, watch.stream()), "cudaEventRecord");
-    for (int i = 0; i < kReads; ++i) {
-      kernels::ReadOnce(memory.get(), kRead, sink, watch.stream());
-    }
-    Check(cudaEventRecord(last, watch.stream()), "cudaEventRecord");
-    watch.Finish();
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, first, last), "cudaEventElapsedTime");
-    cudaEventDestroy(first);
-    cudaEventDestroy(last);
-    return milliseconds * 1e-3 / kReads;
-  }();
-  float milliseconds = 0;
-  Check(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return {static_cast<double>(kRead) / period, 10 * moved / (milliseconds * 1e-3)};
+  Check(cudaEventRecord(first, watch.stream()), "cudaEventRecord");
+  for (int i = 0; i < kReads; ++i) {
+    kernels::ReadOnce(memory.get(), kRead, sink, watch.stream());
+  }
+  Check(cudaEventRecord(last, watch.stream()), "cudaEventRecord");
+  watch.Finish();
+  return {static_cast<double>(kRead) * kReads / kernels::ElapsedSeconds(first, last),
+          kBeside * moved / kernels::ElapsedSeconds(begin, end)};
 }
 
 // Pieces scattered over the pool, for a gather.

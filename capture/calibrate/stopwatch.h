@@ -10,6 +10,7 @@
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "kernels/cuda_handles.h"
 #include "kernels/probe.h"
 
 namespace stallcast::capture {
@@ -35,7 +36,7 @@ class Stopwatch {
       Record(stop_);
       Release();
       Finish();
-      return ElapsedSeconds() / count;
+      return kernels::ElapsedSeconds(start_, stop_) / count;
     });
   }
 
@@ -48,7 +49,7 @@ class Stopwatch {
     Record(stop_);
     Release();
     kernels::Check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-    return ElapsedSeconds() / count;
+    return kernels::ElapsedSeconds(start_, stop_) / count;
   }
 
   /// Seconds that the host takes for one work(i) among `count` while the stream is held back.
@@ -96,10 +97,9 @@ class Stopwatch {
  private:
   using Clock = std::chrono::steady_clock;
   void Record(cudaEvent_t event);
-  double ElapsedSeconds() const;
 
-  cudaStream_t stream_ = nullptr, other_ = nullptr;
-  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+  kernels::Stream stream_, other_;
+  kernels::Event start_{cudaEventDefault}, stop_{cudaEventDefault};
   kernels::Buffer<int> flag_;
 };
 

@@ -14,6 +14,7 @@
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "kernels/cuda_handles.h"
 #include "kernels/probe.h"
 #include "kernels/upload.h"
 #include "tests/kernels/has_device.h"
@@ -22,19 +23,6 @@ namespace stallcast::kernels {
 
 class Stopwatch {
  public:
-  Stopwatch() {
-    Check(cudaStreamCreate(&stream_), "cudaStreamCreate");
-    Check(cudaEventCreate(&start_), "cudaEventCreate");
-    Check(cudaEventCreate(&stop_), "cudaEventCreate");
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() {
-    cudaEventDestroy(start_);
-    cudaEventDestroy(stop_);
-    cudaStreamDestroy(stream_);
-  }
-
   cudaStream_t stream() const { return stream_; }
 
   /// Median seconds of one call of work(), which enqueues on stream(); for work of 50 us and more.
@@ -90,20 +78,18 @@ class Stopwatch {
   double Median(const Work& work, int trials) {
     std::vector<double> seconds(static_cast<size_t>(trials));
     for (double& trial : seconds) {
-      float milliseconds = 0;
       Check(cudaEventRecord(start_, stream_), "cudaEventRecord");
       work();
       Check(cudaEventRecord(stop_, stream_), "cudaEventRecord");
       Check(cudaEventSynchronize(stop_), "cudaEventSynchronize");
-      Check(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime");
-      trial = milliseconds * 1e-3;
+      trial = ElapsedSeconds(start_, stop_);
     }
     std::nth_element(seconds.begin(), seconds.begin() + trials / 2, seconds.end());
     return seconds[trials / 2];
   }
 
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+  Stream stream_{cudaStreamDefault};
+  Event start_{cudaEventDefault}, stop_{cudaEventDefault};
 };
 
 /// `count` normal numbers of a period that no kernel notices: power, and so the clock, depends on
