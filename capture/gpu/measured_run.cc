@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "capture/gpu/background_copies.h"
@@ -50,7 +51,8 @@ class RecordedOps : public kernels::OpObserver {
 };
 thread_local Picoseconds RecordedOps::begun_{0};
 
-// A request made ready: tensors on the device, memory of the method, ops bound.
+// A request made ready: tensors on the device, memory of the method, ops bound, and others' traffic
+// under way.
 class BoundRun {
  public:
   BoundRun(const RunRequest& request, const kernels::DecoderWeights& weights,
@@ -64,7 +66,9 @@ class BoundRun {
         run_(Describe(request, pool)),
         cache_(kernels::MakeCacheBinder(run_, request.name, *request.method)),
         decoder_(run_, weights, *cache_),
-        executor_(plan_, decoder_) {}
+        executor_(plan_, decoder_) {
+    if (request.machine != nullptr) background_.emplace(*request.machine);
+  }
 
   /// To where prefill leaves everything: before each run.
   void Reset() { decoder_.Reset(); }
@@ -94,7 +98,15 @@ class BoundRun {
   }
   bool StartsBehindPrompt() const { return run_.batch() == 1 || run_.stagger == 0; }
   kernels::CacheBinder& cache() { return *cache_; }
-  const kernels::TraceTensors& trace() const { return trace_; }
+  /// What qualifies the times of runs.
+  std::vector<std::string> Notes() const {
+    std::vector<std::string> notes;
+    if (background_) notes = background_->notes();
+    if (!trace_.has_values()) {
+      notes.emplace_back("the trace holds no values: random ones were attended");
+    }
+    return notes;
+  }
 
  private:
   // Of the trace's layers those that the log selects in, or all.
@@ -159,12 +171,8 @@ class BoundRun {
   kernels::DecoderBinder decoder_;
   kernels::Executor executor_;
   std::unique_ptr<Prefilling> prefill_;
+  std::optional<BackgroundCopies> background_;
 };
-
-std::unique_ptr<BackgroundCopies> Background(const RunRequest& request) {
-  if (request.machine == nullptr) return nullptr;
-  return std::make_unique<BackgroundCopies>(*request.machine);
-}
 
 // What `work` runs of `plan`, as a measured timeline.
 GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
@@ -228,7 +236,6 @@ GpuRunner::~GpuRunner() = default;
 
 StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   BoundRun run = impl_->Bind(request);
-  const std::unique_ptr<BackgroundCopies> background = Background(request);
   run.RunAnew();
   std::vector<std::vector<Picoseconds>> all;
   for (int i = 0; i < repetitions; ++i) all.push_back(run.RunAnew());
@@ -238,10 +245,7 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
     for (const auto& repetition : all) of_step.push_back(repetition[step]);
     times.steps.push_back(MedianOf(of_step));
   }
-  if (background) times.notes = background->notes();
-  if (!run.trace().has_values()) {
-    times.notes.emplace_back("the trace holds no values: random ones were attended");
-  }
+  times.notes = run.Notes();
   return times;
 }
 
