@@ -22,10 +22,6 @@ constexpr int64_t kLarge = int64_t{1} << 28;      // a copy that runs at the lin
 constexpr int64_t kScattered = int64_t{8} << 30;  // the largest pool of single tokens
 constexpr int64_t kRead = int64_t{2} << 30;       // a read that runs at the memory's rate
 
-void Copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), "cudaMemcpyAsync");
-}
-
 // Time of one copy among many of its size.
 double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {
   const int count =
@@ -62,10 +58,8 @@ double BothWays(Stopwatch& watch, const CopyEnds& ends) {
     return watch.WallTime(
         [&] {
           for (int i = 0; i < kCopies; ++i) {
-            Copy(ends.device.get(), ends.host.get(), kLarge, cudaMemcpyHostToDevice,
-                 watch.stream());
-            Copy(ends.host.get() + kLarge, ends.device.get() + kLarge, kLarge,
-                 cudaMemcpyDeviceToHost, watch.other());
+            ends.Copy(0, kLarge, true, watch.stream());
+            ends.Copy(kLarge, kLarge, false, watch.other());
           }
           watch.Finish();
         },
@@ -211,9 +205,8 @@ void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
   }
   profile.copy_2d_row = std::max(FitLine(rows, times).b, 1e-12);
 
-  profile.host_copy_call = watch.HostTime(200, [&](int) {
-    Copy(ends.device.get(), ends.host.get(), 16384, cudaMemcpyHostToDevice, watch.stream());
-  });
+  profile.host_copy_call =
+      watch.HostTime(200, [&](int) { ends.Copy(0, 16384, true, watch.stream()); });
 
   // Batches: the host's time a piece, and what the engine adds to each. Sources are new ones each
   // time, as those of a recall are: the same again come out a third faster.
@@ -267,7 +260,7 @@ void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
   const auto [reads, copied] = ReadsBeside(watch, memory, sink.get(), [&](cudaStream_t stream) {
-    Copy(ends.device.get(), ends.host.get(), kLarge, cudaMemcpyHostToDevice, stream);
+    ends.Copy(0, kLarge, true, stream);
     return static_cast<double>(kLarge);
   });
   profile.copy_device_factor = std::max((profile.memory_bandwidth - reads) / copied, 1.0);
