@@ -38,15 +38,6 @@ Buffer<__nv_bfloat16> Normal(int64_t count, float deviation) {
   return buffer;
 }
 
-template <class T>
-Buffer<T> Uploaded(const std::vector<T>& values) {
-  Buffer<T> buffer(static_cast<int64_t>(values.size()));
-  Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
-                   cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  return buffer;
-}
-
 void Gate(Stopwatch& watch, int tokens, double memory) {
   const auto w1 = Normal(int64_t{kHeads} * kHidden * 2 * kDim, 0.05f);
   const auto vector = Normal(kHeads * kHidden, 0.1f);
