@@ -1,11 +1,11 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <compare>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "kernels/buffer.h"
@@ -14,6 +14,7 @@
 #include "kernels/decoder.h"
 #include "kernels/skinny_product.h"
 #include "traces/common/error.h"
+#include "traces/common/median.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -162,10 +163,9 @@ struct Gemm::Impl {
       const bool is_long = trials[0] > kLongMilliseconds;
       if (is_long && trials[0] > best * kClearlySlower) return false;
       while (std::ssize(trials) < (is_long ? kLongTrials : kTrials)) trials.push_back(time());
-      const auto middle = trials.begin() + static_cast<std::ptrdiff_t>(trials.size() / 2);
-      std::nth_element(trials.begin(), middle, trials.end());
-      if (*middle >= best * kClearlyFaster) return false;
-      best = *middle;
+      const float median = Median(std::move(trials));
+      if (median >= best * kClearlyFaster) return false;
+      best = median;
       return true;
     };
     for (const cublasLtMatmulAlgo_t& candidate : candidates) {

@@ -4,14 +4,15 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/probe.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 
@@ -84,9 +85,7 @@ class Stopwatch {
       const double value = measure();
       if (i >= 0) seconds.push_back(value);  // the first warms up
     }
-    const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-    std::nth_element(seconds.begin(), middle, seconds.end());
-    return *middle;
+    return stallcast::Median(std::move(seconds));
   }
 
   void Hold();

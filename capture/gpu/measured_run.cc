@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "models/methods/decoder_plan.h"
 #include "models/methods/projection.h"
 #include "traces/common/error.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -194,13 +194,6 @@ GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
   return recorder.Stop();
 }
 
-Picoseconds MedianOf(std::vector<Picoseconds> times) {
-  if (times.empty()) return Picoseconds{0};
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
-}
-
 }  // namespace
 
 Picoseconds StepTimes::Mean() const {
@@ -209,7 +202,7 @@ Picoseconds StepTimes::Mean() const {
          static_cast<int64_t>(steps.size());
 }
 
-Picoseconds StepTimes::Median() const { return MedianOf(steps); }
+Picoseconds StepTimes::Median() const { return stallcast::Median(steps); }
 
 struct GpuRunner::Impl {
   kernels::HostPool pool;
@@ -243,7 +236,7 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   for (size_t step = 0; step < all.front().size(); ++step) {
     std::vector<Picoseconds> of_step;
     for (const auto& repetition : all) of_step.push_back(repetition[step]);
-    times.steps.push_back(MedianOf(of_step));
+    times.steps.push_back(Median(std::move(of_step)));
   }
   times.notes = run.Notes();
   return times;
@@ -257,7 +250,7 @@ Picoseconds GpuRunner::TimePrefill(const RunRequest& request, int repetitions) {
   if (Seconds(first) > kLong) return first;
   std::vector<Picoseconds> times;
   for (int i = 0; i < repetitions; ++i) times.push_back(run.PrefillAnew());
-  return MedianOf(times);
+  return Median(std::move(times));
 }
 
 kernels::SelectionCheck GpuRunner::CheckSelection(const RunRequest& request, bool after_prefill) {

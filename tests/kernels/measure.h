@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <exception>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/buffer.h"
@@ -18,6 +19,7 @@
 #include "kernels/probe.h"
 #include "kernels/upload.h"
 #include "tests/kernels/has_device.h"
+#include "traces/common/median.h"
 
 namespace stallcast::kernels {
 
@@ -84,8 +86,7 @@ class Stopwatch {
       Check(cudaEventSynchronize(stop_), "cudaEventSynchronize");
       trial = ElapsedSeconds(start_, stop_);
     }
-    std::nth_element(seconds.begin(), seconds.begin() + trials / 2, seconds.end());
-    return seconds[trials / 2];
+    return stallcast::Median(std::move(seconds));
   }
 
   Stream stream_{cudaStreamDefault};
