@@ -136,6 +136,15 @@ int64_t StreamOrder(int64_t device, int64_t stream) {
          std::clamp<int64_t>(stream, 0, kMost);
 }
 
+std::string MachineOf(const std::map<std::string, int>& devices) {
+  std::string machine;
+  for (const auto& [name, count] : devices) {
+    machine += (machine.empty() ? "" : ", ") + (count > 1 ? std::to_string(count) + " x " : "");
+    machine += name;
+  }
+  return machine;
+}
+
 std::string Counted(int64_t count, const std::string& what) {
   const bool hiss = what.ends_with('h') || what.ends_with('s');
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : hiss ? "es" : "s");
