@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <exception>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -95,9 +96,9 @@ class Stopwatch {
 
 /// `count` normal numbers of a period that no kernel notices: power, and so the clock, depends on
 /// the data.
-inline Buffer<__nv_bfloat16> RandomOnDevice(int64_t count) {
+inline Buffer<__nv_bfloat16> RandomOnDevice(int64_t count, float deviation = 1) {
   std::mt19937 random(1);
-  std::normal_distribution<float> normal;
+  std::normal_distribution<float> normal(0, deviation);
   std::vector<__nv_bfloat16> period(4194301);
   for (auto& value : period) value = __float2bfloat16(normal(random));
   Buffer<__nv_bfloat16> buffer(count);
@@ -108,6 +109,12 @@ inline Buffer<__nv_bfloat16> RandomOnDevice(int64_t count) {
           "cudaMemcpy");
   }
   return buffer;
+}
+
+/// A line of a table: a time, the bytes that it moved, and their rate as a share of `limit`.
+inline void MemoryRow(const std::string& what, double seconds, double bytes, double limit) {
+  std::printf("%-46s %10.2f us %12.3f MB %8.0f GB/s %6.1f %%\n", what.c_str(), seconds * 1e6,
+              bytes / 1e6, bytes / seconds / 1e9, 100 * bytes / seconds / limit);
 }
 
 /// What main() of a benchmark does: a line where there is no device, or where it fails.
