@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <numbers>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/methods/common/bf16.h"

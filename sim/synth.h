@@ -41,9 +41,7 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
-#include <string>
 
 #include "models/llm/model.h"
 #include "traces/format/trace_file.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "models/hardware/cost_model.h"
 #include "traces/common/median.h"

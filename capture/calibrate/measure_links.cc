@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <vector>
 
 #include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/fit.h"

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <thread>
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"

@@ -11,6 +11,7 @@
 #include <set>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "traces/common/error.h"
 #include "traces/convert/chrome_events.h"

@@ -15,7 +15,6 @@
 #include "kernels/movement.h"
 #include "kernels/selection.h"
 #include "kernels/selection_passes.h"
-#include "traces/common/error.h"
 
 namespace stallcast::kernels {
 namespace {

@@ -2,9 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <numeric>
 
 #include "models/methods/prkv/policy.h"
 #include "tests/models/methods/random_trace.h"

@@ -3,14 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 

@@ -4,8 +4,6 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <span>
 #include <string>
