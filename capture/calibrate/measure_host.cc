@@ -16,6 +16,7 @@
 #include "capture/run_info.h"
 #include "kernels/movement.h"
 #include "traces/common/error.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -396,10 +397,7 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
     }
   }
   const auto median = [](std::vector<double> values) {
-    if (values.empty()) return 0.0;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return std::max(*middle, 1e-8);
+    return values.empty() ? 0.0 : std::max(Median(std::move(values)), 1e-8);
   };
   const auto gap = [&](Train kind) {
     std::vector<Row>& rows = gpu[kind];

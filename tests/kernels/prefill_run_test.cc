@@ -3,14 +3,13 @@
 
 #include <cmath>
 #include <functional>
-#include <map>
+#include <memory>
 #include <string>
 
 #include "kernels/executor/decoder_binder.h"
 #include "kernels/executor/executor.h"
 #include "kernels/executor/prefill_binder.h"
 #include "models/methods/decoder_plan.h"
-#include "models/methods/projection.h"
 #include "tests/kernels/on_device.h"
 #include "tests/models/methods/random_trace.h"
 

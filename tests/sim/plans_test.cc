@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <memory>
 #include <ostream>
 
 #include "models/hardware/profile.h"

@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "models/hardware/profile.h"
-#include "sim/log_cache.h"
 #include "tests/models/methods/random_trace.h"
 #include "tests/models/methods/samples.h"
 #include "traces/common/error.h"

@@ -4,9 +4,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "traces/common/error.h"
