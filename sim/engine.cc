@@ -59,10 +59,8 @@ struct OpLists {
 struct Simulation::Compiled {
   const plan::OpTable& ops;
   std::vector<OpCost> costs;             // by distinct work
-  std::vector<std::vector<OpId>> calls;  // by host lane: stream ops that it issues and its own work
   std::vector<std::vector<OpId>> queue;  // by stream lane
   std::vector<Gap> gap;                  // by op: between the lane's previous op and this one
-  std::vector<OpId> previous_call;
   std::vector<bool> recorded;  // by op: an event is recorded behind it
   OpLists dependents;
 
@@ -77,27 +75,18 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   for (const plan::Work& work : ops.works()) costs.push_back(model.Cost(work));
   recorded = plan::FindEvents(plan).recorded;
   gap.assign(count, Gap::kNone);
-  previous_call.assign(count, OpId::kNone);
-  calls.resize(plan.lanes.size());
   queue.resize(plan.lanes.size());
   dependents.begin.assign(count + 1, 0);
 
-  std::vector<size_t> calls_of(plan.lanes.size()), queued_on(plan.lanes.size());
+  std::vector<size_t> queued_on(plan.lanes.size());
   for (const plan::Op& op : ops) {
-    ++calls_of[At(op.issuer)];
     if (!IsHostWork(op)) ++queued_on[At(op.lane)];
   }
-  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
-    calls[lane].reserve(calls_of[lane]);
-    queue[lane].reserve(queued_on[lane]);
-  }
+  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) queue[lane].reserve(queued_on[lane]);
 
   for (size_t i = 0; i < count; ++i) {
     const plan::Op& op = ops[i];
     const OpId id{static_cast<int32_t>(i)};
-    auto& issued = calls[At(op.issuer)];
-    if (!issued.empty()) previous_call[i] = issued.back();
-    issued.push_back(id);
     if (!IsHostWork(op)) {
       auto& lane = queue[At(op.lane)];
       if (!lane.empty()) {
@@ -187,9 +176,9 @@ class EventLoop {
   struct Lane {
     const OpCost* cost = nullptr;  // of what is under way
     size_t issued = 0;             // calls made for a stream's ops
-    size_t next = 0;               // position in its calls (host) or queue (stream)
+    size_t next = 0;               // op to look at for its next call (host), position in its queue
     OpId current = OpId::kNone;    // under way
-    OpId previous = OpId::kNone;
+    OpId previous = OpId::kNone;   // the last op; of a host lane, or call
     Phase phase = Phase::kNone;
     int64_t free_at = 0;   // end of the previous op or call
     int64_t since = 0;     // `remaining` is of this time
@@ -255,16 +244,14 @@ class EventLoop {
   /// Lets a host thread make its calls until it blocks.
   void MakeCalls(size_t lane) {
     Lane& host = lanes_[lane];
-    const std::vector<OpId>& calls = compiled_.calls[lane];
-    while (host.phase == Phase::kNone && host.next < calls.size()) {
-      const OpId id = calls[host.next];
-      const plan::Op& op = plan_.ops[At(id)];
+    for (; host.phase == Phase::kNone && host.next < plan_.ops.size(); ++host.next) {
+      const OpId id{static_cast<int32_t>(host.next)};
+      const plan::Op& op = plan_.ops[host.next];
+      if (At(op.issuer) != lane) continue;
       if (IsHostWork(op)) {
         if (missing_[At(id)] > 0) return;
-        ++host.next;
         DoHostWork(lane, id);
       } else {
-        ++host.next;
         Issue(host, id, op);
       }
     }
@@ -293,6 +280,7 @@ class EventLoop {
     const Picoseconds latency = copy ? latency_.copy_launch : latency_.launch;
     HoldBack(id, host.free_at + first + latency.count(), {CauseKind::kIssue, id});
     host.free_at += all;
+    host.previous = id;
     ++lanes_[At(op.lane)].issued;
     Satisfy(id);
   }
@@ -301,8 +289,8 @@ class EventLoop {
     Lane& host = lanes_[lane];
     const OpCost& cost = compiled_.Cost(id);
     const int64_t begin = host.free_at;
-    const OpId previous = compiled_.previous_call[At(id)];
-    HoldBack(id, begin, {previous == OpId::kNone ? CauseKind::kNone : CauseKind::kLane, previous});
+    HoldBack(id, begin,
+             {host.previous == OpId::kNone ? CauseKind::kNone : CauseKind::kLane, host.previous});
     event_[lane] = Earliest(id) + cost.host.count() + Stretch(cost.fixed, id);
     out_.start[At(id)] = Picoseconds(begin);
     host.current = id;
@@ -620,7 +608,13 @@ Execution Simulation::Sample(uint64_t seed) const {
 
 const hardware::OpCost& Simulation::Cost(OpId id) const { return compiled_->Cost(id); }
 
-OpId Simulation::PreviousCall(OpId id) const { return compiled_->previous_call[At(id)]; }
+OpId Simulation::PreviousCall(OpId id) const {
+  const LaneId issuer = plan_[id].issuer;
+  do {
+    id = OpId{plan::Index(id) - 1};
+  } while (id != OpId::kNone && plan_[id].issuer != issuer);
+  return id;
+}
 
 Picoseconds Simulation::CallStart(OpId id, const Execution& execution) const {
   const OpId previous = PreviousCall(id);
