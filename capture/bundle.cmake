@@ -6,7 +6,7 @@ file(MAKE_DIRECTORY ${folder})
 file(GET_RUNTIME_DEPENDENCIES
   LIBRARIES ${LIBRARY}
   RESOLVED_DEPENDENCIES_VAR needed
-  PRE_INCLUDE_REGEXES "^lib(protobuf|fmt|zstd|xxhash)\\."
+  PRE_INCLUDE_REGEXES "^lib(protobuf-lite|fmt|zstd|xxhash)\\."
   PRE_EXCLUDE_REGEXES ".")
 foreach(library ${needed})
   get_filename_component(name ${library} NAME)

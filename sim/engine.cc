@@ -61,10 +61,8 @@ struct Simulation::Compiled {
   const plan::OpTable& ops;
   std::vector<OpCost> costs;             // by distinct work
   std::vector<std::optional<OpCost>> inlined;  // by distinct work: where the stream is idle
-  std::vector<std::vector<OpId>> calls;  // by host lane: stream ops that it issues and its own work
   std::vector<std::vector<OpId>> queue;  // by stream lane
   std::vector<Gap> gap;                  // by op: between the lane's previous op and this one
-  std::vector<OpId> previous_call;
   std::vector<bool> recorded;  // by op: an event is recorded behind it
   OpLists dependents;
   OpLists called_first;     // by op: those of other threads whose calls come before its call
@@ -85,24 +83,20 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   }
   recorded = plan::FindEvents(plan).recorded;
   gap.assign(count, Gap::kNone);
-  previous_call.assign(count, OpId::kNone);
-  calls.resize(plan.lanes.size());
   queue.resize(plan.lanes.size());
   dependents.begin.assign(count + 1, 0);
 
-  std::vector<size_t> calls_of(plan.lanes.size()), queued_on(plan.lanes.size());
+  std::vector<size_t> queued_on(plan.lanes.size());
   for (const plan::Op& op : ops) {
-    ++calls_of[At(op.issuer)];
     if (!IsHostWork(op)) ++queued_on[At(op.lane)];
   }
-  const bool threads = std::ranges::count_if(calls_of, [](size_t of) { return of > 0; }) > 1;
+  std::vector<bool> calling(plan.lanes.size());
+  for (const plan::Op& op : ops) calling[At(op.issuer)] = true;
+  const bool threads = std::ranges::count(calling, true) > 1;
   calls_meet = threads && model.latencies().beside > 1;
-  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
-    calls[lane].reserve(calls_of[lane]);
-    queue[lane].reserve(queued_on[lane]);
-  }
+  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) queue[lane].reserve(queued_on[lane]);
 
-  called_first.begin.push_back(0);
+  if (threads) called_first.begin.push_back(0);
   for (size_t i = 0; i < count; ++i) {
     const plan::Op& op = ops[i];
     const OpId id{static_cast<int32_t>(i)};
@@ -115,10 +109,7 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
       for (const OpId wait : plan.Waits(op)) add(wait);
       if (!queue[At(op.lane)].empty()) add(queue[At(op.lane)].back());
     }
-    called_first.begin.push_back(static_cast<uint32_t>(called_first.ids.size()));
-    auto& issued = calls[At(op.issuer)];
-    if (!issued.empty()) previous_call[i] = issued.back();
-    issued.push_back(id);
+    if (threads) called_first.begin.push_back(static_cast<uint32_t>(called_first.ids.size()));
     if (!IsHostWork(op)) {
       auto& lane = queue[At(op.lane)];
       if (!lane.empty()) {
@@ -211,9 +202,9 @@ class EventLoop {
   struct Lane {
     const OpCost* cost = nullptr;  // of what is under way
     size_t issued = 0;             // calls made for a stream's ops
-    size_t next = 0;               // position in its calls (host) or queue (stream)
+    size_t next = 0;               // op to look at for its next call (host), position in its queue
     OpId current = OpId::kNone;    // under way
-    OpId previous = OpId::kNone;
+    OpId previous = OpId::kNone;   // the last op; of a host lane, or call
     Phase phase = Phase::kNone;
     int64_t free_at = 0;   // end of the previous op or call
     int64_t since = 0;     // `remaining` is of this time
@@ -280,21 +271,20 @@ class EventLoop {
   /// Lets a host thread make its calls until it blocks.
   void MakeCalls(size_t lane) {
     Lane& host = lanes_[lane];
-    const std::vector<OpId>& calls = compiled_.calls[lane];
-    while (host.phase == Phase::kNone && host.next < calls.size()) {
-      const OpId id = calls[host.next];
-      const plan::Op& op = plan_.ops[At(id)];
+    for (; host.phase == Phase::kNone && host.next < plan_.ops.size(); ++host.next) {
+      const OpId id{static_cast<int32_t>(host.next)};
+      const plan::Op& op = plan_.ops[host.next];
+      if (At(op.issuer) != lane) continue;
       if (IsHostWork(op)) {
         if (missing_[At(id)] > 0) return;
-        ++host.next;
         DoHostWork(lane, id);
       } else if (!OthersHaveCalled(host, id)) {
         return;
       } else if (host.free_at > now_ && !op.graph_node && DependsOnState(id)) {
         host.phase = Phase::kCall;
         event_[lane] = host.free_at;
+        return;
       } else {
-        ++host.next;
         Issue(lane, id, op);
       }
     }
@@ -303,6 +293,7 @@ class EventLoop {
   /// The calls of others that come before its own; else the thread waits for the first that has not
   /// been made.
   bool OthersHaveCalled(Lane& host, OpId id) {
+    if (compiled_.called_first.ids.empty()) return true;
     for (const OpId first : compiled_.called_first[At(id)]) {
       if (called_[At(first)]) {
         host.free_at = std::max(host.free_at, out_.call_end[At(first)].count());
@@ -361,6 +352,7 @@ class EventLoop {
     const Picoseconds latency = copies ? latency_.copy_launch : latency_.launch;
     HoldBack(id, host.free_at + first + latency.count(), {CauseKind::kIssue, id});
     host.free_at += all;
+    host.previous = id;
     ++stream.issued;
     if (!compiled_.called_first.ids.empty()) ReportCalled(id);
     Satisfy(id);
@@ -380,10 +372,10 @@ class EventLoop {
       if (i == lane || !IsHost(i)) continue;
       const Lane& other = lanes_[i];
       if (other.phase == Phase::kCall) return true;
-      const std::vector<OpId>& calls = compiled_.calls[i];
-      if (other.phase == Phase::kNone && other.next == calls.size()) continue;
-      const OpId at = other.phase == Phase::kNone ? calls[other.next] : other.current;
-      if (std::holds_alternative<plan::HostSync>(plan_.ops[At(at)].work)) return true;
+      const size_t at = other.phase == Phase::kNone ? other.next : At(other.current);
+      if (at < plan_.ops.size() && std::holds_alternative<plan::HostSync>(plan_.ops[at].work)) {
+        return true;
+      }
     }
     return false;
   }
@@ -392,8 +384,8 @@ class EventLoop {
     Lane& host = lanes_[lane];
     const OpCost& cost = compiled_.Cost(id);
     const int64_t begin = host.free_at;
-    const OpId previous = compiled_.previous_call[At(id)];
-    HoldBack(id, begin, {previous == OpId::kNone ? CauseKind::kNone : CauseKind::kLane, previous});
+    HoldBack(id, begin,
+             {host.previous == OpId::kNone ? CauseKind::kNone : CauseKind::kLane, host.previous});
     event_[lane] = Earliest(id) + cost.host.count() + Stretch(cost.fixed, id);
     out_.start[At(id)] = Picoseconds(begin);
     host.current = id;
@@ -730,11 +722,18 @@ const hardware::OpCost& Simulation::LeastCost(OpId id) const {
   return inlined ? *inlined : compiled_->Cost(id);
 }
 
-OpId Simulation::PreviousCall(OpId id) const { return compiled_->previous_call[At(id)]; }
+OpId Simulation::PreviousCall(OpId id) const {
+  const LaneId issuer = plan_[id].issuer;
+  do {
+    id = OpId{plan::Index(id) - 1};
+  } while (id != OpId::kNone && plan_[id].issuer != issuer);
+  return id;
+}
 
 Picoseconds Simulation::CallStart(OpId id, const Execution& execution) const {
   const OpId previous = PreviousCall(id);
   Picoseconds start = previous == OpId::kNone ? Picoseconds{0} : execution.call_end[At(previous)];
+  if (compiled_->called_first.ids.empty()) return start;
   for (const OpId first : compiled_->called_first[At(id)]) {
     start = std::max(start, execution.call_end[At(first)]);
   }

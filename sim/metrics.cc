@@ -130,17 +130,16 @@ class Blame {
   RoleTimes* times_ = nullptr;
 };
 
-struct Interval {
-  int64_t begin, end;
-};
-
-// Length of [begin, end) that lies inside the disjoint ascending intervals.
-int64_t Inside(const std::vector<Interval>& intervals, int64_t begin, int64_t end) {
-  auto it = std::lower_bound(intervals.begin(), intervals.end(), begin,
-                             [](const Interval& i, int64_t t) { return i.end <= t; });
+// Of [begin, end), the time in which one of `ops`, which follow on one another, runs.
+int64_t Inside(const std::vector<OpId>& ops, const Execution& execution, int64_t begin,
+               int64_t end) {
+  const auto ends = [&](OpId op) { return execution.end[At(op)].count(); };
+  const auto begins = [&](OpId op) { return execution.start[At(op)].count(); };
+  auto it = std::lower_bound(ops.begin(), ops.end(), begin,
+                             [&](OpId op, int64_t t) { return ends(op) <= t; });
   int64_t inside = 0;
-  for (; it != intervals.end() && it->begin < end; ++it) {
-    inside += std::min(it->end, end) - std::max(it->begin, begin);
+  for (; it != ops.end() && begins(*it) < end; ++it) {
+    inside += std::min(ends(*it), end) - std::max(begins(*it), begin);
   }
   return inside;
 }
@@ -197,7 +196,8 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
   const auto computes = [&](const Op& op) {
     return plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute;
   };
-  std::vector<Interval> computing;
+  std::vector<OpId> computing;
+  int64_t computed = 0;
   computing.reserve(static_cast<size_t>(std::ranges::count_if(plan.ops, computes)));
   RoleTimes exposed{};
   Blame blame(simulation, execution);
@@ -205,12 +205,14 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     if (!computes(op)) continue;
+    const OpId id{static_cast<int32_t>(i)};
     const int64_t begin = execution.start[i].count(), end = execution.end[i].count();
-    blame.BeforeStart(OpId{static_cast<int32_t>(i)}, free_at, begin, exposed);
+    blame.BeforeStart(id, free_at, begin, exposed);
     if (IsTransfer(op.work)) {
       exposed[static_cast<size_t>(op.role)] += end - begin;
     } else {
-      computing.push_back({begin, end});
+      computing.push_back(id);
+      computed += end - begin;
     }
     free_at = end;
   }
@@ -234,7 +236,7 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
     if (std::holds_alternative<plan::HostSync>(op.work)) continue;  // waiting is not work
     role.busy += Picoseconds(end - begin);
     if (!computes(op)) {
-      role.overlapped += Picoseconds(Inside(computing, begin, end));
+      role.overlapped += Picoseconds(Inside(computing, execution, begin, end));
     }
     if (op.role == Role::kRecall && IsTransfer(op.work)) {
       metrics.recall_bytes += plan::MovedBytes(op.work);
@@ -253,8 +255,6 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
     metrics.roles[r].bytes = roles[r].bytes / steps;
     metrics.roles[r].exposed = Picoseconds(exposed[r] / steps);
   }
-  int64_t computed = 0;
-  for (const Interval& i : computing) computed += i.end - i.begin;
   metrics.compute_busy = Picoseconds(computed / steps);
   metrics.exposed =
       Picoseconds(std::accumulate(exposed.begin(), exposed.end(), int64_t{0}) / steps);

@@ -1,5 +1,9 @@
 #include "traces/format/byte_planes.h"
 
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
 namespace stallcast::traces::format {
 namespace {
 
@@ -13,12 +17,26 @@ void Split(const std::byte* __restrict in, int64_t count, int64_t plane_size,
   }
 }
 
-template <int kBytes>
-void Merge(const std::byte* __restrict planes, int64_t count, int64_t plane_size,
-           std::byte* __restrict out) {
+static_assert(std::endian::native == std::endian::little, "plane 0 holds the lowest bytes");
+
+// The first plane also sets the other bytes, to zero: whole elements are written, which the
+// compiler can vectorise.
+template <typename Element, bool kFirst>
+void Put(const std::byte* __restrict bytes, int64_t count, int plane, std::byte* __restrict out) {
   for (int64_t i = 0; i < count; ++i) {
-    for (int plane = 0; plane < kBytes; ++plane)
-      out[kBytes * i + plane] = planes[plane * plane_size + i];
+    Element element = 0;
+    if (!kFirst) std::memcpy(&element, out + i * sizeof element, sizeof element);
+    element = static_cast<Element>(element | std::to_integer<Element>(bytes[i]) << (8 * plane));
+    std::memcpy(out + i * sizeof element, &element, sizeof element);
+  }
+}
+
+template <typename Element>
+void Put(std::span<const std::byte> bytes, int plane, std::byte* out) {
+  if (plane == 0) {
+    Put<Element, true>(bytes.data(), std::ssize(bytes), plane, out);
+  } else {
+    Put<Element, false>(bytes.data(), std::ssize(bytes), plane, out);
   }
 }
 
@@ -34,13 +52,13 @@ void SplitPlanes(std::span<const std::byte> in, int element_bytes, int64_t plane
   }
 }
 
-void MergePlanes(const std::byte* planes, int element_bytes, int64_t plane_size, int64_t first,
-                 std::span<std::byte> out) {
-  const int64_t count = std::ssize(out) / element_bytes;
-  if (element_bytes == 2) {
-    Merge<2>(planes + first, count, plane_size, out.data());
+void PutPlane(std::span<const std::byte> bytes, int element_bytes, int plane, std::byte* out) {
+  if (element_bytes == 1) {
+    std::ranges::copy(bytes, out);
+  } else if (element_bytes == 2) {
+    Put<uint16_t>(bytes, plane, out);
   } else {
-    Merge<4>(planes + first, count, plane_size, out.data());
+    Put<uint32_t>(bytes, plane, out);
   }
 }
 

@@ -13,8 +13,8 @@ namespace stallcast::traces::format {
 void SplitPlanes(std::span<const std::byte> in, int element_bytes, int64_t plane_size,
                  int64_t first, std::byte* planes);
 
-/// The inverse: fills `out` with the elements at positions [first, first + count).
-void MergePlanes(const std::byte* planes, int element_bytes, int64_t plane_size, int64_t first,
-                 std::span<std::byte> out);
+/// The inverse, a stretch of one plane at a time, planes in order: gives the elements from `out` on
+/// their bytes of plane `plane`.
+void PutPlane(std::span<const std::byte> bytes, int element_bytes, int plane, std::byte* out);
 
 }  // namespace stallcast::traces::format

@@ -54,6 +54,11 @@ void EncodeHead(const ChunkHead& head, std::byte* at) {
   Put(Checksum({at, checked}), at + checked);
 }
 
+// How much of a payload is read and unpacked at a time: zstd's largest block.
+constexpr int64_t kPieceBytes = int64_t{128} << 10;
+
+constexpr const char* kWrongFrame = "the compressed frame is not of the size stated";
+
 // A tensor's planes hold no repeats worth finding, only skewed bytes: almost no search, but always
 // entropy coding (which zstd leaves out at such levels unless told otherwise). Four times as fast
 // as level 1 on such data, and as small.
@@ -87,6 +92,28 @@ std::string_view Name(ChunkKind kind) {
 uint64_t Checksum(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
+
+struct RunningChecksum::State {
+  State() : xxh(XXH3_createState()) {
+    if (xxh == nullptr) throw std::bad_alloc();
+    XXH3_64bits_reset(xxh);
+  }
+  ~State() { XXH3_freeState(xxh); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  XXH3_state_t* xxh;
+};
+
+RunningChecksum::RunningChecksum() : state_(std::make_unique<State>()) {}
+RunningChecksum::~RunningChecksum() = default;
+RunningChecksum::RunningChecksum(RunningChecksum&&) noexcept = default;
+RunningChecksum& RunningChecksum::operator=(RunningChecksum&&) noexcept = default;
+
+void RunningChecksum::Add(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(state_->xxh, bytes.data(), bytes.size());
+}
+
+uint64_t RunningChecksum::value() const { return XXH3_64bits_digest(state_->xxh); }
 
 std::array<std::byte, kFileHeaderBytes> EncodeFileHeader() {
   std::array<std::byte, kFileHeaderBytes> header;
@@ -217,24 +244,78 @@ ChunkUnpacker::~ChunkUnpacker() = default;
 ChunkUnpacker::ChunkUnpacker(ChunkUnpacker&&) noexcept = default;
 ChunkUnpacker& ChunkUnpacker::operator=(ChunkUnpacker&&) noexcept = default;
 
-std::string ChunkUnpacker::Unpack(const ChunkHead& head, std::span<const std::byte> stored,
-                                  std::span<const std::byte>* raw) {
-  if (stored.size() != head.stored_size) return "cut off";
-  if (Checksum(stored) != head.checksum) return "checksum";
+namespace {
+
+// Calls `take` with one piece of the stored bytes after another until it returns false. Returns
+// whether the source has them all.
+template <typename Take>
+bool ReadPieces(const ChunkHead& head, const Source& source, int64_t offset,
+                std::vector<std::byte>* scratch, Take take) {
+  const auto size = static_cast<int64_t>(head.stored_size);
+  for (int64_t done = 0; done < size;) {
+    const int64_t wanted = std::min(kPieceBytes, size - done);
+    const std::span<const std::byte> piece = source.Read(offset + done, wanted, scratch);
+    if (std::ssize(piece) < wanted) return false;
+    if (!take(piece)) break;
+    done += wanted;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string ChunkUnpacker::Check(const ChunkHead& head, const Source& source, int64_t offset) {
+  RunningChecksum checksum;
+  const bool whole = ReadPieces(head, source, offset, &stored_, [&](auto piece) {
+    checksum.Add(piece);
+    return true;
+  });
+  if (!whole) return "cut off";
+  return checksum.value() == head.checksum ? "" : "checksum";
+}
+
+std::string ChunkUnpacker::Unpack(const ChunkHead& head, const Source& source, int64_t offset,
+                                  const std::function<void(std::span<const std::byte>)>& take) {
   if (head.codec == Codec::kStored) {
-    *raw = stored;
-    return "";
+    const bool whole = ReadPieces(head, source, offset, &stored_, [&](auto piece) {
+      take(piece);
+      return true;
+    });
+    return whole ? "" : "cut off";
   }
-  if (ZSTD_getFrameContentSize(stored.data(), stored.size()) != head.raw_size ||
-      ZSTD_findFrameCompressedSize(stored.data(), stored.size()) != stored.size()) {
-    return "the compressed frame is not of the size stated";
-  }
-  if (raw_.size() < head.raw_size) raw_.resize(head.raw_size);
-  const size_t size =
-      ZSTD_decompressDCtx(context_->zstd, raw_.data(), head.raw_size, stored.data(), stored.size());
-  if (ZSTD_isError(size) || size != head.raw_size) return "does not decompress";
-  *raw = std::span(raw_).first(head.raw_size);
-  return "";
+  ZSTD_DCtx* const zstd = context_->zstd;
+  ZSTD_DCtx_reset(zstd, ZSTD_reset_session_only);
+  raw_.resize(kPieceBytes);
+  std::string fault;
+  uint64_t stored_taken = 0, unpacked = 0;
+  bool ended = false;
+  const bool whole = ReadPieces(head, source, offset, &stored_, [&](auto piece) {
+    // Before it makes room for what the frame claims to hold.
+    if (stored_taken == 0 &&
+        ZSTD_getFrameContentSize(piece.data(), piece.size()) != head.raw_size) {
+      fault = kWrongFrame;
+      return false;
+    }
+    stored_taken += piece.size();
+    ZSTD_inBuffer in{piece.data(), piece.size(), 0};
+    ZSTD_outBuffer out{raw_.data(), raw_.size(), 0};
+    do {
+      out.pos = 0;
+      const size_t left = ZSTD_decompressStream(zstd, &out, &in);
+      unpacked += out.pos;
+      if (ZSTD_isError(left) || unpacked > head.raw_size) {
+        fault = "does not decompress";
+        return false;
+      }
+      take(std::span(raw_).first(out.pos));
+      ended = left == 0;
+    } while (!ended && (in.pos < in.size || out.pos == out.size));
+    if (ended && (in.pos < in.size || stored_taken < head.stored_size)) fault = kWrongFrame;
+    return fault.empty() && !ended;
+  });
+  if (!whole) return "cut off";
+  if (!fault.empty()) return fault;
+  return ended && unpacked == head.raw_size ? "" : kWrongFrame;
 }
 
 }  // namespace stallcast::traces::format

@@ -27,12 +27,15 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "traces/format/source.h"
 
 namespace stallcast::traces::format {
 
@@ -82,6 +85,22 @@ std::string HeadFault(const ChunkHead& head);
 
 uint64_t Checksum(std::span<const std::byte> bytes);
 
+/// The Checksum of bytes that come piece by piece.
+class RunningChecksum {
+ public:
+  RunningChecksum();
+  ~RunningChecksum();
+  RunningChecksum(RunningChecksum&&) noexcept;
+  RunningChecksum& operator=(RunningChecksum&&) noexcept;
+
+  void Add(std::span<const std::byte> bytes);
+  uint64_t value() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 /// Makes whole chunks. One a thread.
 class ChunkPacker {
  public:
@@ -108,15 +127,18 @@ class ChunkUnpacker {
   ChunkUnpacker(ChunkUnpacker&&) noexcept;
   ChunkUnpacker& operator=(ChunkUnpacker&&) noexcept;
 
-  /// Unpacks a payload whose head has no HeadFault. Returns why it is damaged, or empty and then
-  /// sets `*raw`, valid until the next call and while `stored` is.
-  std::string Unpack(const ChunkHead& head, std::span<const std::byte> stored,
-                     std::span<const std::byte>* raw);
+  /// What is wrong with the stored bytes of a payload, which begin at `offset`, or empty.
+  std::string Check(const ChunkHead& head, const Source& source, int64_t offset);
+  /// Unpacks a payload whose head has no HeadFault piece by piece, so that it takes little memory:
+  /// calls `take` with one after another, head.raw_size bytes in all. Returns why it is damaged, or
+  /// empty; what was taken before is then worth nothing.
+  std::string Unpack(const ChunkHead& head, const Source& source, int64_t offset,
+                     const std::function<void(std::span<const std::byte>)>& take);
 
  private:
   struct Context;
   std::unique_ptr<Context> context_;
-  std::vector<std::byte> raw_;
+  std::vector<std::byte> stored_, raw_;  // a piece of each
 };
 
 }  // namespace stallcast::traces::format

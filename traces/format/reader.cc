@@ -84,8 +84,16 @@ class Reader {
   }
 
   std::string ReadMessage(const FoundChunk& chunk) {
-    std::span<const std::byte> raw;
-    if (std::string fault = Unpack(chunk, &workers_[0], &raw); !fault.empty()) return fault;
+    std::vector<std::byte> raw;
+    format::ChunkUnpacker& unpacker = unpackers_[0];
+    std::string fault = unpacker.Check(chunk.head, source_, chunk.payload_offset);
+    if (fault.empty()) {
+      raw.reserve(chunk.head.raw_size);
+      fault = unpacker.Unpack(chunk.head, source_, chunk.payload_offset, [&](auto piece) {
+        raw.insert(raw.end(), piece.begin(), piece.end());
+      });
+    }
+    if (!fault.empty()) return fault;
     switch (chunk.head.kind) {
       case ChunkKind::kInfo:
         return Parse(raw, &trace_.info);
@@ -94,7 +102,7 @@ class Reader {
       case ChunkKind::kAccessLog:
         return ReadLog(raw);
       case ChunkKind::kEnd: {
-        std::string fault = Parse(raw, &end_);
+        fault = Parse(raw, &end_);
         ended_ = fault.empty();
         return fault;
       }
@@ -146,18 +154,6 @@ class Reader {
     return fault;
   }
 
-  // What one thread needs to read payloads.
-  struct Worker {
-    format::ChunkUnpacker unpacker;
-    std::vector<std::byte> stored;
-  };
-
-  std::string Unpack(const FoundChunk& chunk, Worker* worker, std::span<const std::byte>* raw) {
-    const std::span<const std::byte> stored = source_.Read(
-        chunk.payload_offset, static_cast<int64_t>(chunk.head.stored_size), &worker->stored);
-    return worker->unpacker.Unpack(chunk.head, stored, raw);
-  }
-
   // Every chunk is decoded straight into its place in its tensor, by all cores.
   void ReadTensors() {
     const std::vector<format::TensorPlan> plans = format::PlanTensors(metas_, &problems_);
@@ -172,24 +168,27 @@ class Reader {
       for (const size_t part : plans[i].parts) jobs.push_back({i, part});
     }
     std::vector<Tensor> tensors(plans.size());
+    for (size_t i = 0; i < plans.size(); ++i) tensors[i].spec = plans[i].spec;
     std::vector<std::once_flag> allocated(plans.size());
     std::vector<std::string> faults(metas_.size());
     const int64_t count = std::ssize(jobs);
-    workers_.resize(static_cast<size_t>(WorkersFor(count)));
+    unpackers_.resize(static_cast<size_t>(WorkersFor(count)));
     ParallelFor(count, [&](int worker, int64_t item) {
       const Job& job = jobs[static_cast<size_t>(item)];
-      std::span<const std::byte> encoded;
-      faults[job.part] = UnpackPart(job.part, &workers_[static_cast<size_t>(worker)], &encoded);
-      if (!faults[job.part].empty()) return;
+      const FoundChunk& chunk = scan_.chunks[tensor_chunks_[job.part]];
+      format::ChunkUnpacker& unpacker = unpackers_[static_cast<size_t>(worker)];
+      std::string& fault = faults[job.part];
+      fault = unpacker.Check(chunk.head, source_, chunk.payload_offset);
+      if (!fault.empty()) return;
       // Not before a part has proved true: a damaged file may claim any size.
       Tensor& tensor = tensors[job.plan];
-      std::call_once(allocated[job.plan], [&] {
-        tensor.spec = plans[job.plan].spec;
-        Allocate(tensor.spec.bytes(), &tensor.data);
-      });
-      format::DecodeTensor(metas_[job.part], encoded, tensor.spec, tensor.data);
+      std::call_once(allocated[job.plan], [&] { Allocate(tensor.spec.bytes(), &tensor.data); });
+      format::TensorDecoder decoder(metas_[job.part], tensor.spec, tensor.data);
+      fault = unpacker.Unpack(chunk.head, source_, chunk.payload_offset,
+                              [&](auto piece) { decoder.Take(piece); });
+      if (fault.empty() && !decoder.Intact()) fault = "checksum of elements";
     });
-    workers_.resize(1);
+    unpackers_.resize(1);
 
     std::vector<bool> lost(metas_.size());
     for (size_t part = 0; part < metas_.size(); ++part) {
@@ -209,13 +208,6 @@ class Reader {
         trace_.tensors.push_back(std::move(left));
       }
     }
-  }
-
-  std::string UnpackPart(size_t part, Worker* worker, std::span<const std::byte>* encoded) {
-    std::string fault = Unpack(scan_.chunks[tensor_chunks_[part]], worker, encoded);
-    if (!fault.empty()) return fault;
-    return format::Checksum(*encoded) == metas_[part].elements_checksum ? ""
-                                                                        : "checksum of elements";
   }
 
   void FinishLogs() {
@@ -287,7 +279,7 @@ class Reader {
   Trace trace_;
   std::vector<std::string> faults_;  // one a chunk, empty where it is intact
   std::vector<std::string> problems_;
-  std::vector<Worker> workers_ = std::vector<Worker>(1);
+  std::vector<format::ChunkUnpacker> unpackers_ = std::vector<format::ChunkUnpacker>(1);  // a thread
   int64_t records_ = 0;
   bool ended_ = false;
   proto::End end_;

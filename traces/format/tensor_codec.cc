@@ -88,21 +88,24 @@ std::string EncodeTensor(const TensorSpec& whole, std::span<const std::byte> ele
   return tensor.SerializeAsString();
 }
 
-void DecodeTensor(const TensorMeta& meta, std::span<const std::byte> encoded,
-                  const TensorSpec& whole, std::span<std::byte> elements) {
-  const TensorSpec& part = meta.spec;
-  const auto run_bytes = static_cast<size_t>(part.tokens * RowBytes(part));
-  if (run_bytes == 0) return;
-  for (int head = 0; head < part.heads; ++head) {
-    const std::span<std::byte> run =
-        elements.subspan(static_cast<size_t>(RunOffset(whole, part, head)), run_bytes);
-    if (meta.encoding == proto::Tensor::BYTE_PLANES) {
-      MergePlanes(encoded.data(), static_cast<int>(ElementBytes(part.dtype)), part.elements(),
-                  head * part.tokens * part.head_dim, run);
-    } else {
-      std::ranges::copy(encoded.subspan(static_cast<size_t>(head) * run_bytes, run_bytes),
-                        run.begin());
-    }
+void TensorDecoder::Take(std::span<const std::byte> encoded) {
+  checksum_.Add(encoded);
+  const TensorSpec& part = meta_.spec;
+  // Elements stored whole are one plane of bytes.
+  const int64_t width = meta_.encoding == proto::Tensor::BYTE_PLANES ? ElementBytes(part.dtype) : 1;
+  const int64_t plane_bytes = part.bytes() / width;
+  const int64_t run_bytes = plane_bytes / part.heads;
+  while (!encoded.empty()) {
+    const int64_t in_plane = taken_ % plane_bytes;
+    const int64_t in_run = in_plane % run_bytes;
+    const int64_t count = std::min(std::ssize(encoded), run_bytes - in_run);
+    const int64_t place =
+        RunOffset(whole_, part, static_cast<int>(in_plane / run_bytes)) + in_run * width;
+    PutPlane(encoded.first(static_cast<size_t>(count)), static_cast<int>(width),
+             static_cast<int>(taken_ / plane_bytes),
+             elements_.subspan(static_cast<size_t>(place)).data());
+    encoded = encoded.subspan(static_cast<size_t>(count));
+    taken_ += count;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "traces/format/chunk.h"
 #include "traces/format/schema.pb.h"
 #include "traces/tensor.h"
 
@@ -30,8 +31,23 @@ std::string EncodeTensor(const TensorSpec& whole, std::span<const std::byte> ele
                          const TensorSpec& part, std::vector<std::byte>* encoded);
 
 /// Decodes the elements of `meta.spec` into their places among the elements of `whole`, which
-/// covers them.
-void DecodeTensor(const TensorMeta& meta, std::span<const std::byte> encoded,
-                  const TensorSpec& whole, std::span<std::byte> elements);
+/// covers them, as they come.
+class TensorDecoder {
+ public:
+  /// `meta` and `elements` must outlive this.
+  TensorDecoder(const TensorMeta& meta, const TensorSpec& whole, std::span<std::byte> elements)
+      : meta_(meta), whole_(whole), elements_(elements) {}
+  /// Takes the next of the encoded bytes, of which there are meta.spec.bytes().
+  void Take(std::span<const std::byte> encoded);
+  /// Whether all that it took is what was encoded.
+  bool Intact() const { return checksum_.value() == meta_.elements_checksum; }
+
+ private:
+  const TensorMeta& meta_;
+  TensorSpec whole_;
+  std::span<std::byte> elements_;
+  int64_t taken_ = 0;
+  RunningChecksum checksum_;
+};
 
 }  // namespace stallcast::traces::format
