@@ -19,6 +19,7 @@ struct AccessCell {
   int32_t recalled_ahead = 0;
   int32_t attended_tokens = 0;
   int32_t cached_tokens = 0;  ///< 0 where the method drops none
+  int32_t evicted = 0;
   int64_t context = 0;        ///< of the trace at that step, the step's own token included
 };
 
