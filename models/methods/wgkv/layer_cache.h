@@ -17,6 +17,7 @@ class LayerCache {
  public:
   LayerCache(const LayerTensors& tensors, const WgKvParams& params);
 
+  const Admission& admitted() const { return admitted_; }
   const HeadCache& head(int head) const { return heads_[static_cast<size_t>(head)]; }
   int64_t window(int64_t context) const { return std::min(params_.window, context); }
   int64_t kept(int head, int64_t context) const {
