@@ -1,7 +1,9 @@
 #include <xxhash.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "models/methods/common/configured_method.h"
 #include "models/methods/common/footprint.h"
@@ -64,6 +66,9 @@ const ParamTable<WgKvParams>& Table() {
 }
 
 std::string FileHash(const std::string& path) {
+  if (std::error_code ignored; !std::filesystem::is_regular_file(path, ignored)) {
+    throw UsageError("there is no such file", path, "give gate_file the weights of the gate");
+  }
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
@@ -142,6 +147,10 @@ std::unique_ptr<Method> Make(const ParamValues& values) {
                                    "tokens: older ones do not see all that is kept",
                                    params.observe, params.window),
                        kName, "lower observe or raise window");
+    }
+    if (params.smooth % 2 == 0) {
+      throw UsageError(fmt::format("smooth of {} tokens has no middle one", params.smooth), kName,
+                       "give an odd number");
     }
     if (params.evict_share <= 0 || params.evict_share >= 1) {
       throw UsageError(fmt::format("evict_share of {}", params.evict_share), kName,

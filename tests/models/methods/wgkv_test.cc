@@ -206,6 +206,11 @@ TEST_F(WgKv, ALogIsKeyedByTheWeightsContent) {
   EXPECT_NE(key(), first);
   Write(RandomWeights(2, 16, 3));
   EXPECT_EQ(key(), first);
+  for (const char* path : {"", "/", "/dev/zero", "/no/such/file"}) {
+    EXPECT_THROW(MakeMethod("wgkv", {{"gate", "mlp"}, {"gate_file", path}}).method->Params(true),
+                 Error)
+        << path;
+  }
 }
 
 TEST_F(WgKv, HeadsAttendTheirRowOfTheMask) {
@@ -531,6 +536,7 @@ TEST_F(WgKv, RefusesWhatCannotBe) {
   refuses({{"select", "quest"}, {"budget", "200"}}, "less than the local window");
   refuses({{"evict", "snapkv"}, {"capacity", "200"}}, "less than the local window");
   refuses({{"evict", "snapkv"}, {"observe", "257"}}, "more than the local window");
+  refuses({{"evict", "snapkv"}, {"smooth", "4"}}, "smooth of 4");
   refuses({{"evict", "snapkv"}, {"evict_share", "0"}}, "evict_share of 0");
   refuses({{"evict", "snapkv"}, {"evict_share", "1"}}, "evict_share of 1");
   refuses({{"gate", "mlp"}}, "gate_file is not given");
