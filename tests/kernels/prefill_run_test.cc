@@ -255,7 +255,8 @@ void ExpectWhatTheLogSays(PrefillRun::Ready& ready, const std::string& name, int
     decoder.Reset();
     steps.Run({.observer = nullptr,
                .after_step = [&](int step) { ready.cache->CheckStep(step, check); }});
-    EXPECT_GE(check.share_equal(), 0.999)
+    // A token at the edge that goes instead of its equal is missed in all steps that follow.
+    EXPECT_GE(check.share_equal(), evicts ? 0.99 : 0.999)
         << name << ": " << check.equal << " of " << check.selected;
     EXPECT_EQ(check.missing, 0) << " of " << check.verified;
     EXPECT_EQ(check.decided_alike, check.decisions);
