@@ -49,6 +49,11 @@ void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int3
           void* workspace, cudaStream_t stream, const int32_t* last = nullptr);
 int64_t TopKWorkspace(int32_t rows, int32_t candidates, int32_t k);
 
+/// The k_of[row] <= k lowest scores of each row, in the places and with the workspace of TopK():
+/// ids ascending, ties to the smaller id; what is left of a row's k places is not written.
+void LowestK(const float* scores, int32_t rows, int32_t candidates, int32_t k, const int32_t* k_of,
+             int32_t* ids, void* workspace, cudaStream_t stream);
+
 /// How the slots of a row's cache are chosen for units that are not in it.
 struct SlotVictims {
   /// Scores of units, [rows][units]: free slots go first, then the lowest-scored units not

@@ -105,7 +105,7 @@ std::vector<Variant> Variants() {
           {"wgkv", wgkv({})},
           {"wgkv", wgkv({{"host", "as-coded"}, {"prefill", "dense"}})},
           {"wgkv", wgkv({{"select", "quest"}, {"budget", "64"}})},
-          {"wgkv", wgkv({{"evict", "snapkv"}, {"capacity", "80"}})}};
+          {"wgkv", wgkv({{"evict", "snapkv"}, {"capacity", "80"}, {"observe", "32"}})}};
 }
 
 constexpr int64_t kLouisKvCapacity = 128 - 16 - 32;
