@@ -257,9 +257,22 @@ TEST_F(WgKv, VerticalSlashAttentionSeesExactlyTheMask) {
 
 TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
   constexpr int kDim = 128, kPage = 16, kRows = 2, kSlots = 40;
-  for (const int group : {1, 3, 4}) {
-    const int queries = 21, stride = 200, first = 500;
-    const std::vector<int32_t> counts{200, 77};
+  struct Shape {
+    int group, queries, stride, shorter;
+  };
+  // One chunk of keys and several, one part of the window and several, groups that fill their slots
+  // and others; the last rows have no key.
+  for (const auto& [group, queries, stride, shorter] : {Shape{1, 21, 200, 77},
+                                                        {2, 150, 300, 256},
+                                                        {3, 21, 200, 77},
+                                                        {4, 70, 600, 257},
+                                                        {7, 40, 300, 31},
+                                                        {12, 21, 200, 77},
+                                                        {32, 9, 300, 0},
+                                                        {64, 5, 257, 1}}) {
+    SCOPED_TRACE(testing::Message() << group << " " << queries << " " << stride);
+    const int first = 500;
+    const std::vector<int32_t> counts{stride, shorter};
     std::vector<int32_t> places, positions;
     for (int row = 0; row < kRows; ++row) {
       for (int n = 0; n < stride; ++n) {
