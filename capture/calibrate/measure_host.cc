@@ -7,10 +7,10 @@
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
-#include <random>
 #include <thread>
 
 #include "capture/calibrate/fit.h"
+#include "capture/calibrate/measure_gather.h"
 #include "capture/gpu_recorder.h"
 #include "capture/run_info.h"
 #include "kernels/movement.h"
@@ -142,33 +142,6 @@ void MeasureColdCalls(Stopwatch& watch, hardware::Profile& profile) {
     longer += medians[static_cast<size_t>(i)] - later / (kCalls / 4);
   }
   profile.host_cold_call = std::max(longer / hardware::kColdCalls, 0.0);
-}
-
-void MeasureGather(hardware::Profile& profile) {
-  constexpr int64_t kPool = int64_t{4} << 30, kPage = 16384, kRow = 256, kPieces = 4096;
-  const Buffer<std::byte> pool(kPool, Memory::kPinned), out(kPieces * kPage, Memory::kPinned);
-  std::mt19937_64 random(2);
-  std::vector<int64_t> source(kPieces);
-  // Of a piece.
-  const auto seconds = [&](int64_t bytes, int threads) {
-    return Stopwatch::Median(5,
-                             [&] {
-                               // Other pieces each time, so that none is in the processor's caches.
-                               for (int64_t& piece : source)
-                                 piece = static_cast<int64_t>(random() % (kPool / bytes));
-                               const auto begin = SteadyClock::now();
-                               kernels::HostGather(pool.get(), source.data(), kPieces, bytes,
-                                                   out.get(), threads);
-                               return SecondsSince(begin);
-                             }) /
-           static_cast<double>(kPieces);
-  };
-  const double page = seconds(kPage, 1), row = seconds(kRow, 1);
-  profile.host_gather_thread = static_cast<double>(kPage - kRow) / std::max(page - row, page / 100);
-  profile.host_gather_piece =
-      std::max(row - static_cast<double>(kRow) / profile.host_gather_thread, 1e-10);
-  const int all = static_cast<int>(std::thread::hardware_concurrency());
-  profile.host_memory = 2 * static_cast<double>(kPage) / seconds(kPage, all);
 }
 
 }  // namespace
