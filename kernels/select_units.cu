@@ -1,6 +1,8 @@
 // Units of different sizes under a budget of tokens: one block a row pools the scores, finds the
 // score at which the budget ends by weighing ever finer bins, and lists the tokens. What a block
 // needs again and again is in shared memory where it fits.
+#include <cuda_pipeline_primitives.h>
+
 #include <algorithm>
 #include <string>
 
@@ -42,28 +44,54 @@ struct Shared {
   int32_t ids[kListed], starts[kListed];
 };
 
+// Heads that a thread reads at once.
+constexpr int kHeadsAtOnce = 4;
+
 // Log of the sum of exp(scale * score) of each head, over the units that have tokens.
 __device__ void LogSums(const SelectUnitsArgs& args, const float* scores, const int32_t* offsets,
                         int units, Shared& shared) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  for (int h = 0; h < args.group; ++h) {
-    const float* row = scores + int64_t{h} * args.units;
-    Partial partial{kNever, 0};
-#pragma unroll 4
+  for (int first = 0; first < args.group; first += kHeadsAtOnce) {
+    Partial partial[kHeadsAtOnce];
+#pragma unroll
+    for (Partial& p : partial) p = {kNever, 0};
+#pragma unroll 2
     for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads) {
-      const float logit = offsets[u] < offsets[u + 1] ? __ldg(row + u) * args.scale : kNever;
-      const float max = fmaxf(partial.max, logit);
-      partial.sum = partial.sum * __expf(partial.max - max) + __expf(logit - max);
-      partial.max = max;
+      const bool holds = __ldg(offsets + u) < __ldg(offsets + u + 1);
+#pragma unroll
+      for (int i = 0; i < kHeadsAtOnce; ++i) {
+        // Heads past the last repeat it; what they give is not used.
+        const int h = min(first + i, args.group - 1);
+        const float score = __ldg(scores + int64_t{h} * args.units + u);
+        const float logit = holds ? score * args.scale : kNever;
+        const float max = fmaxf(partial[i].max, logit);
+        partial[i].sum = partial[i].sum * __expf(partial[i].max - max) + __expf(logit - max);
+        partial[i].max = max;
+      }
     }
-    float max = partial.max;
+    float max[kHeadsAtOnce], sum[kHeadsAtOnce];
 #pragma unroll
-    for (int o = 16; o > 0; o /= 2) max = fmaxf(max, __shfl_xor_sync(kAll, max, o));
-    float sum = partial.sum * __expf(partial.max - max);
+    for (int i = 0; i < kHeadsAtOnce; ++i) max[i] = partial[i].max;
 #pragma unroll
-    for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(kAll, sum, o);
-    if (lane == 0) shared.of_warp[h][warp] = {max, sum};
+    for (int o = 16; o > 0; o /= 2) {
+#pragma unroll
+      for (float& m : max) m = fmaxf(m, __shfl_xor_sync(kAll, m, o));
+    }
+#pragma unroll
+    for (int i = 0; i < kHeadsAtOnce; ++i) {
+      sum[i] = partial[i].sum * __expf(partial[i].max - max[i]);
+    }
+#pragma unroll
+    for (int o = 16; o > 0; o /= 2) {
+#pragma unroll
+      for (float& s : sum) s += __shfl_xor_sync(kAll, s, o);
+    }
+#pragma unroll
+    for (int i = 0; i < kHeadsAtOnce; ++i) {
+      if (lane == i && first + i < args.group) shared.of_warp[first + i][warp] = {max[i], sum[i]};
+    }
   }
+  __pipeline_wait_prior(0);  // for the offsets' copy
   __syncthreads();
   if (warp < args.group) {
     const Partial partial = shared.of_warp[warp][lane];
@@ -137,18 +165,22 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   uint32_t* keys = all_keys + int64_t{row} * args.units;
+  const int32_t* far = offsets;
   if (kInShared) {
     keys = here;
     auto* copy = reinterpret_cast<int32_t*>(here + args.units);
-    for (int u = thread; u <= units; u += kThreads) copy[u] = offsets[u];
+    for (int u = thread; u <= units; u += kThreads) {
+      __pipeline_memcpy_async(copy + u, offsets + u, sizeof(int32_t));
+    }
+    __pipeline_commit();
     offsets = copy;
   }
   if (thread == 0) {
     shared.highest = 0;
     shared.lowest = 0xffffffffu;
   }
-  __syncthreads();
-  LogSums(args, scores, offsets, units, shared);
+  // Reads the offsets from where they are: what it reads is on its way together with their copy.
+  LogSums(args, scores, far, units, shared);
   uint32_t highest = 0, lowest = 0xffffffffu;
   for (int u = thread; u < units; u += kThreads) {
     if (offsets[u] == offsets[u + 1]) {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "capture/calibrate/kernel_probe.h"
-#include "capture/calibrate/measure_host.h"
+#include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
 #include "traces/common/error.h"
@@ -216,12 +216,22 @@ std::vector<BenchRow> Bench(const BenchOptions& options) {
   }
   if (wanted(kHostGather)) {
     progress("host", 0.95);
-    MeasureHost(watch, profile);
-    // Each byte is read and written.
-    constexpr double kPiece = 8192;
-    rows.push_back(Transfer(kHostGather, Bytes(kPiece) + " a piece, 1 thread", kPiece,
-                            kPiece / profile.host_gather_thread, "host memory",
-                            profile.host_memory / 2));
+    MeasureGather(profile);
+    // A layer's recall at batch 4: each byte is read and written.
+    constexpr double kPages = 1024, kPiece = 16384;
+    for (const double threads : profile.host_gather_rate.x()) {
+      rows.push_back(Transfer(
+          kHostGather, fmt::format("{} x {} a piece, {} threads", kPages, Bytes(kPiece), threads),
+          kPages * kPiece,
+          profile.host_gather_start.At(threads) +
+              kPages * (profile.host_gather_piece / threads +
+                        kPiece / profile.host_gather_rate.At(threads)),
+          "host memory", profile.host_memory / 2));
+    }
+    constexpr double kRow = 256;
+    rows.push_back(Transfer(kHostGather, Bytes(kRow) + " a piece, 1 threads", kRow,
+                            profile.host_gather_piece + kRow / profile.host_gather_thread,
+                            "host memory", profile.host_memory / 2));
   }
   return rows;
 }

@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
-#include <random>
 #include <thread>
 
 #include "capture/calibrate/fit.h"
+#include "capture/calibrate/measure_gather.h"
 #include "capture/gpu_recorder.h"
 #include "capture/run_info.h"
 #include "kernels/movement.h"
@@ -238,33 +238,6 @@ void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
   sizes.resize(inlined), seconds.resize(inlined);
   profile.copy_h2d_inline_call = {};
   if (inlined > 0) profile.copy_h2d_inline_call = hardware::Curve(std::move(sizes), std::move(seconds));
-}
-
-void MeasureGather(hardware::Profile& profile) {
-  constexpr int64_t kPool = int64_t{4} << 30, kPage = 16384, kRow = 256, kPieces = 4096;
-  const Buffer<std::byte> pool(kPool, Memory::kPinned), out(kPieces * kPage, Memory::kPinned);
-  std::mt19937_64 random(2);
-  std::vector<int64_t> source(kPieces);
-  // Of a piece.
-  const auto seconds = [&](int64_t bytes, int threads) {
-    return Stopwatch::Median(5,
-                             [&] {
-                               // Other pieces each time, so that none is in the processor's caches.
-                               for (int64_t& piece : source)
-                                 piece = static_cast<int64_t>(random() % (kPool / bytes));
-                               const auto begin = SteadyClock::now();
-                               kernels::HostGather(pool.get(), source.data(), kPieces, bytes,
-                                                   out.get(), threads);
-                               return SecondsSince(begin);
-                             }) /
-           static_cast<double>(kPieces);
-  };
-  const double page = seconds(kPage, 1), row = seconds(kRow, 1);
-  profile.host_gather_thread = static_cast<double>(kPage - kRow) / std::max(page - row, page / 100);
-  profile.host_gather_piece =
-      std::max(row - static_cast<double>(kRow) / profile.host_gather_thread, 1e-10);
-  const int all = static_cast<int>(std::thread::hardware_concurrency());
-  profile.host_memory = 2 * static_cast<double>(kPage) / seconds(kPage, all);
 }
 
 }  // namespace

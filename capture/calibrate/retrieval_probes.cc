@@ -42,7 +42,7 @@ class Retrieval {
         scores_(int64_t{rows} * kernels::ScoreStride(tokens)),
         histograms_(kernels::HistogramSize(rows, tokens)),
         chosen_(int64_t{rows} * candidates_) {
-    kernels::FillRandom(query_.get(), query_.size(), 1, 7, nullptr);
+    Ask(nullptr);
     {
       Buffer<Bf16> keys(Places() * kDim);
       kernels::FillRandom(keys.get(), keys.size(), 1, 8, nullptr);
@@ -62,6 +62,10 @@ class Retrieval {
 
   void Encode(const kernels::TokenView& keys, int i, cudaStream_t stream) const {
     kernels::EncodeKeys(tables_, keys, rows_ / share_, tokens_, 0, Index(i), stream);
+  }
+  /// Writes the queries.
+  void Ask(cudaStream_t stream) const {
+    kernels::FillRandom(query_.get(), query_.size(), 1, 7, stream);
   }
   void Table(int i, cudaStream_t stream) const {
     kernels::CollisionTable(tables_, query_.get(), rows_, share_ == 1 ? kGroup : 1, share_,
@@ -116,17 +120,17 @@ void AddRetrieval(int32_t rows, int32_t share, int32_t tokens, std::vector<Kerne
                         const auto launch = [data](Stage of) {
                           return [=](int i, cudaStream_t stream) { of(*data, i, stream); };
                         };
-                        return before == nullptr ? Prepared(launch(stage))
-                                                 : Prepared(launch(stage), launch(before));
+                        return Prepared(launch(stage), launch(before));
                       },
                       /*after_stream=*/true});
   };
+  const Stage ask = [](const Retrieval& r, int, cudaStream_t s) { r.Ask(s); };
   const Stage table = [](const Retrieval& r, int i, cudaStream_t s) { r.Table(i, s); };
   const Stage score = [](const Retrieval& r, int i, cudaStream_t s) { r.Score(i, s); };
   const Stage choose = [](const Retrieval& r, int, cudaStream_t s) { r.Choose(s); };
   const Stage rerank = [](const Retrieval& r, int i, cudaStream_t s) { r.Rerank(i, s); };
   const auto candidates = methods::Candidates({}, tokens);
-  probe(plan::CollisionTable{rows, share == 1 ? kGroup : 1, kDim, kSubspaces}, table, nullptr);
+  probe(plan::CollisionTable{rows, share == 1 ? kGroup : 1, kDim, kSubspaces}, table, ask);
   probe(plan::CollisionScore{rows, rows / share, tokens, kSubspaces}, score, table);
   probe(plan::BucketTopK{rows, tokens, candidates}, choose, score);
   probe(plan::Rerank{rows, candidates, kDim, kSubspaces}, rerank, choose);
@@ -319,8 +323,11 @@ std::vector<KernelProbe> RetrievalProbes() {
     if (tokens <= 131072) AddRetrieval(32, 4, tokens, probes);  // query heads choose
   }
   for (const int32_t tokens : {16, 512, 8192, 32768, 131072}) {
-    probes.push_back(EncodeProbe(8, tokens));
-    if (tokens <= 32768) probes.push_back(EncodeProbe(32, tokens));
+    for (const int32_t rows : {8, 32}) {
+      if (int64_t{rows} * tokens > (1 << 20)) continue;
+      probes.push_back(EncodeProbe(rows, tokens));
+      probes.back().after_stream = tokens <= 512;  // an update of a decode step
+    }
   }
   for (const int32_t rows : {8, 32}) {
     for (const int32_t tokens : {16, 128, 512}) probes.push_back(MoveProbe(rows, tokens));

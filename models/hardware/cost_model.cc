@@ -143,13 +143,22 @@ class Coster {
   OpCost operator()(const plan::HostGather& gather) const {
     OpCost cost;
     cost.amount = static_cast<double>(counts_.host_memory) / 2;
-    const int threads = std::max(1, gather.threads);
-    const auto piece = static_cast<double>(gather.piece_bytes);
-    const double of_thread =
-        piece / (profile_.host_gather_piece + piece / profile_.host_gather_thread);
-    cost.rate = std::min(threads * of_thread, profile_.host_memory / 2);
+    const int64_t threads =
+        std::clamp<int64_t>(gather.threads, 1, std::max<int64_t>(1, gather.pieces));
+    const auto piece = static_cast<double>(gather.piece_bytes), all = static_cast<double>(threads);
+    // Threads share the memory that bytes pass through, not what finding a piece takes each.
+    const hardware::Curve& rate = profile_.host_gather_rate;
+    const double bytes = rate.empty() ? all * profile_.host_gather_thread : rate.At(all);
+    cost.rate = std::min(piece / (profile_.host_gather_piece / all + piece / bytes),
+                         profile_.host_memory / 2);
     // The other threads are woken first.
-    if (threads > 1 && gather.pieces > 1) cost.fixed = Time(profile_.host_handoff);
+    const hardware::Curve& start = profile_.host_gather_start;
+    if (!start.empty()) {
+      cost.fixed = Time(start.At(all));
+    } else if (threads > 1) {
+      cost.fixed = Time(profile_.host_handoff);
+    }
+    cost.extrapolated = !rate.empty() && !rate.Covers(all);
     cost.weight = cost.rate;
     cost.spread = profile_.host_spread;
     Add(cost, Resource::kHostMemory, 2);

@@ -155,6 +155,10 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     Scale(profile.copy_h2d_piece, factor);
   } else if (field.member == &Profile::copy_d2h_start) {
     Scale(profile.copy_d2h_piece, factor);
+  } else if (field.member == &Profile::host_gather_thread) {
+    Scale(profile.host_gather_rate, factor);
+  } else if (field.member == &Profile::host_handoff) {
+    Scale(profile.host_gather_start, factor);
   } else if (field.member == &Profile::memory_bandwidth && value > 0) {
     for (auto& [kind, fit] : profile.kernels) fit.bandwidth *= factor;
     Scale(profile.zero_copy_memory_loss, factor);

@@ -144,6 +144,9 @@ struct Profile {
   /// What the start of a kernel, or of a copy's piece, takes longer while others use the share x of
   /// the device memory's bandwidth, s. Empty: nothing.
   Curve load_kernel, load_h2d_piece, load_d2h_piece;
+  /// Rate of a gather of large pieces by so many threads, bytes/s, and what passes, s, before they
+  /// gather at that rate. Empty: threads at host_gather_thread each, that host_handoff wakes.
+  Curve host_gather_rate, host_gather_start;
   RateTable zero_copy;
   /// Most pieces a second that zero-copy reads bring whose places are scattered over a pool of so
   /// many bytes: each needs its own address translation. Empty: no limit.

@@ -10,7 +10,8 @@ nvidia-smi --query-gpu=name,driver_version,pcie.link.gen.max,pcie.link.width.max
   sed -E "s/(.*), (.*), (.*), (.*)/Kernels on one \1 (PCIe \3 x\4), driver \2/" | head -n 1
 echo "$(. /etc/os-release && echo "$PRETTY_NAME"), $(date -u +%F)"
 echo "Command: tests/kernels/bench.sh $bin $results"
-for subject in decode_attention selection prefill_attention movement decoder; do
+for subject in decode_attention selection prefill_attention movement decoder clusters restructure \
+  pariskv wgkv; do
   printf '\n$ bench_%s\n' "$subject"
   "$bin/bench_$subject"
 done
@@ -18,4 +19,10 @@ if python3 -c 'import torch' 2>/dev/null; then
   read_rate=$(sed -n 's/^read bandwidth.*: \([0-9]*\) GB\/s/\1/p' "$results" | head -n 1)
   printf '\n$ %s\n' "peers_decoder.py $read_rate"
   python3 "$here/peers_decoder.py" "$read_rate"
+  for peers in peers peers_pw; do
+    printf '\n$ %s.py\n' "$peers"
+    python3 "$here/$peers.py"
+  done
+  printf '\n$ claims.py\n'
+  python3 "$here/claims.py" "$results"
 fi

@@ -162,7 +162,7 @@ void Run() {
   AdmitRows(watch, 256, 1, memory);
   AdmitRows(watch, 8, 32'768, memory);
   AdmitRows(watch, 8, 131'072, memory);
-  Evict(watch, 4'096);
+  for (const int keys : {4'096, 8'192}) Evict(watch, keys);
   for (const int tokens : {32'768, 131'072, 200'000}) Prefill(watch, tokens, 2);
   Prefill(watch, 32'768, 8);
 }

@@ -304,7 +304,7 @@ TEST(HostGather, GathersWithAnyThreadsAndAnyPieceSize) {
   for (const int64_t piece_bytes : {int64_t{1}, int64_t{48}, int64_t{100}, int64_t{8192}}) {
     std::vector<char> pool(static_cast<size_t>(50 * piece_bytes));
     for (char& byte : pool) byte = static_cast<char>(random());
-    for (const int64_t count : {0, 1, 2, 33}) {
+    for (const int64_t count : {0, 1, 2, 33, 3001}) {
       std::vector<int64_t> source;
       for (int64_t i = 0; i < count; ++i) source.push_back(random() % 50);
       for (const int threads : {1, 2, 5, 64}) {

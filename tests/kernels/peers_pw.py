@@ -107,23 +107,28 @@ def select(n, beta):
 
 def fetch():
     tokens = 1 << 18  # as many as fit twice
-    pool = torch.zeros(ROWS, tokens, 2, DIM, dtype=torch.bfloat16, pin_memory=True)
+    joined = torch.zeros(ROWS, tokens, 2, DIM, dtype=torch.bfloat16, pin_memory=True)
+    split = joined.view(2, ROWS, tokens, DIM)
     for k in (100, 1000):
         index = torch.randint(0, tokens, (ROWS, k), device=DEVICE)
 
-        def gather():
-            host = index.cpu()
-            rows = torch.arange(ROWS)[:, None]
-            return pool[rows, host].to(DEVICE, non_blocking=True)
+        def gather_joined():
+            return joined[torch.arange(ROWS)[:, None], index.cpu()].to(DEVICE)
 
-        seconds = []
-        for _ in range(9):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            gather()
-            torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - start)
-        row(f"fetch {ROWS} x {k}, framework gather", statistics.median(seconds), ROWS * k * 512)
+        def gather_split():
+            wide = index.cpu()[..., None].expand(-1, -1, DIM)
+            return [part.gather(1, wide).to(DEVICE) for part in split]
+
+        for layout, gather in (("split", gather_split), ("joined", gather_joined)):
+            seconds = []
+            for _ in range(9):
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                gather()
+                torch.cuda.synchronize()
+                seconds.append(time.perf_counter() - start)
+            row(f"fetch {ROWS} x {k} {layout}, framework gather", statistics.median(seconds),
+                ROWS * k * 512)
 
 
 def gate(tokens):

@@ -261,12 +261,29 @@ TEST_F(WgKv, VerticalSlashAttentionSeesExactlyTheMask) {
 
 TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
   constexpr int kDim = 128, kPage = 16, kRows = 2, kSlots = 40;
-  // Queries may be further apart than they need, and keys beyond some be for the softmax alone.
-  for (const auto& [group, apart, partly] : std::vector<std::tuple<int, int, bool>>{
-           {1, 0, false}, {3, 0, false}, {4, 0, false}, {4, 5, true}, {2, 0, true}}) {
-    const int queries = 21, stride = 200, first = 500;
-    const std::vector<int32_t> counts{200, 77}, scored{150, 77};
-    const int scored_stride = partly ? 160 : stride;
+  struct Shape {
+    int group, queries, stride, shorter;
+    int apart = 0;  // queries between the rows'
+    bool partly = false;
+  };
+  // One chunk of keys and several, one part of the window and several, groups that fill their slots
+  // and others; the last rows have no key. Queries may be further apart than they need, and keys
+  // beyond some be for the softmax alone.
+  for (const auto& [group, queries, stride, shorter, apart, partly] :
+       {Shape{1, 21, 200, 77},
+        {2, 150, 300, 256},
+        {3, 21, 200, 77},
+        {4, 70, 600, 257},
+        {7, 40, 300, 31},
+        {12, 21, 200, 77},
+        {32, 9, 300, 0},
+        {64, 5, 257, 1},
+        {4, 70, 600, 257, 5, true},
+        {2, 21, 200, 77, 0, true}}) {
+    SCOPED_TRACE(testing::Message() << group << " " << queries << " " << stride << " " << partly);
+    const int first = 500;
+    const std::vector<int32_t> counts{stride, shorter}, scored{stride * 3 / 4, shorter};
+    const int scored_stride = partly ? stride * 4 / 5 : stride;
     const int64_t query_stride = int64_t{queries + apart} * group * kDim;
     std::vector<int32_t> places, positions;
     for (int row = 0; row < kRows; ++row) {

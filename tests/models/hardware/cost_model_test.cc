@@ -293,6 +293,27 @@ TEST_F(CostModelTest, HostGathersShareHostMemory) {
   EXPECT_EQ(many.Alone(), Us(6 + 16));
 }
 
+TEST_F(CostModelTest, HostGathersByThreadsAsTheyWereTimed) {
+  Profile profile = RoundProfile();
+  profile.host_gather_rate = Curve({1, 2, 8}, {4e9, 6.4e9, 16e9});
+  profile.host_gather_start = Curve({1, 2, 8}, {1e-6, 5e-6, 20e-6});
+  const auto alone = [&](int32_t threads, int64_t pieces = 100) {
+    const CostModel model(profile);
+    return model.Cost(plan::HostGather{pieces, 8'000, threads}).Alone();
+  };
+  // Pieces of 0.5 us are shared by all, the bytes pass at what the threads reach together.
+  EXPECT_EQ(alone(1), Us(1 + 50 + 200));
+  EXPECT_EQ(alone(2), Us(5 + 25 + 125));
+  EXPECT_EQ(alone(8), Us(20 + 6.25 + 50));
+  // A thread that finds no piece is not woken.
+  EXPECT_EQ(alone(8, 2), Us(5 + 0.5 + 2.5));
+  const CostModel model(profile);
+  EXPECT_FALSE(model.Cost(plan::HostGather{100, 8'000, 8}).extrapolated);
+  EXPECT_TRUE(model.Cost(plan::HostGather{100, 8'000, 16}).extrapolated);
+  Set(profile, "host.gather_thread", "8GB/s");
+  EXPECT_EQ(alone(2), Us(5 + 25 + 62.5));
+}
+
 TEST_F(CostModelTest, HostWorkAndLatencies) {
   EXPECT_EQ(model_.Cost(plan::GraphLaunch{.nodes = 300}).host, Us(7 + 3));
   for (const plan::Work& work : {plan::Work(plan::HostSync{}), plan::Work(plan::HostHandoff{})}) {
