@@ -25,7 +25,7 @@ constexpr int kMaxCandidates = 1 << 20;
 
 // Orders like the float.
 __device__ uint32_t KeyOf(float score) {
-  const uint32_t bits = __float_as_uint(score);
+  const uint32_t bits = __float_as_uint(score + 0.0f);  // both zeros are one
   return bits ^ ((bits >> 31) != 0 ? 0xffffffffu : 0x80000000u);
 }
 

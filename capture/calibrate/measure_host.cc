@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/measure_gather.h"
 #include "capture/gpu_recorder.h"
 #include "capture/run_info.h"
+#include "kernels/cuda_handles.h"
 #include "kernels/movement.h"
 #include "traces/common/error.h"
 #include "traces/common/median.h"
@@ -23,23 +25,12 @@ namespace {
 
 using kernels::Buffer;
 using kernels::Check;
+using kernels::Event;
 using kernels::Memory;
 using SteadyClock = std::chrono::steady_clock;
 
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 double SecondsSince(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
-}
-
-cudaEvent_t NewEvent() {
-  cudaEvent_t event = nullptr;
-  Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-  return event;
 }
 
 // A CUDA graph of `nodes` empty kernels.
@@ -118,8 +109,7 @@ void MeasureHandoff(hardware::Profile& profile) {
 // lately, a kernel, an event.
 class CallMix {
  public:
-  CallMix() : host_(kPool, Memory::kPinned), device_(kMost), event_(NewEvent()) {}
-  ~CallMix() { cudaEventDestroy(event_); }
+  CallMix() : host_(kPool, Memory::kPinned), device_(kMost) {}
   void Call(cudaStream_t stream, cudaEvent_t awaited) {
     Check(cudaStreamWaitEvent(stream, awaited, 0), "cudaStreamWaitEvent");
     Copy(stream, kPiece);
@@ -138,7 +128,7 @@ class CallMix {
  private:
   Buffer<std::byte> host_, device_;
   std::mt19937_64 random_;
-  cudaEvent_t event_;
+  Event event_{cudaEventDisableTiming};
 };
 
 // What the first calls of a woken thread take longer than its later ones, by how long it slept: its
@@ -147,7 +137,7 @@ void MeasureWoken(Stopwatch& watch, hardware::Profile& profile) {
   constexpr int kRounds = 31, kFirst = 4, kCalls = 12;
   int gpu = 0;
   Check(cudaGetDevice(&gpu), "cudaGetDevice");
-  const cudaEvent_t held = NewEvent();
+  const Event held(cudaEventDisableTiming);
   CallMix mix;
   std::vector<std::vector<double>> seconds(kCalls);
   std::vector<double> asleep, longer;
@@ -181,7 +171,6 @@ void MeasureWoken(Stopwatch& watch, hardware::Profile& profile) {
     }
   }
   profile.host_woken = hardware::Curve(std::move(asleep), std::move(longer));
-  cudaEventDestroy(held);
 }
 
 // What calls take while another thread launches and waits as one does that decodes, over what they
@@ -191,7 +180,7 @@ void MeasureBeside(Stopwatch& watch, hardware::Profile& profile) {
   constexpr int64_t kKernelNs = 50'000;
   int gpu = 0;
   Check(cudaGetDevice(&gpu), "cudaGetDevice");
-  const cudaEvent_t done = NewEvent();
+  const Event done(cudaEventDisableTiming);
   CallMix mix;
   const auto calls = [&] {
     return watch.HostTime(kCalls, [&](int) { mix.Call(watch.stream(), done); }, 3);
@@ -217,7 +206,6 @@ void MeasureBeside(Stopwatch& watch, hardware::Profile& profile) {
     other.join();
   }
   profile.host_beside = std::max(Median(std::move(ratio)), 1.0);
-  cudaEventDestroy(done);
 }
 
 // Copies of a few KiB to an idle stream take the host longer the larger they are: their bytes go to
@@ -244,7 +232,7 @@ void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
 
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   profile.host_launch = watch.HostTime(200, [&](int) { kernels::Nothing(watch.stream()); });
-  const cudaEvent_t event = NewEvent();
+  const Event event(cudaEventDisableTiming);
   profile.host_event_record = watch.HostTime(
       200, [&](int) { Check(cudaEventRecord(event, watch.stream()), "cudaEventRecord"); });
   profile.host_stream_wait = watch.HostTime(200, [&](int) {
@@ -258,15 +246,13 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
     Check(cudaStreamWaitEvent(watch.stream(), event, 0), "cudaStreamWaitEvent");
     kernels::Nothing(watch.stream());
   });
-  const cudaEvent_t recorded_event = NewEvent();
+  const Event recorded_event(cudaEventDisableTiming);
   const double recorded = watch.Period(100, [&](int) {
     kernels::Nothing(watch.stream());
     Check(cudaEventRecord(recorded_event, watch.stream()), "cudaEventRecord");
   });
   profile.device_event_wait = std::max(waited - alone, 0.0);
   profile.device_event_record = std::max(recorded - alone, 0.0);
-  cudaEventDestroy(recorded_event);
-  cudaEventDestroy(event);
 
   std::vector<double> nodes, launches;
   for (const int count : {20, 100, 400, 1000}) {
