@@ -55,21 +55,22 @@ class LayerCache {
     const int64_t last = context - 1;  // the step's own query comes later
     const int64_t first = std::max(tensors_.first_query_token(), last - params_.observe);
     if (first >= last) return false;
-    std::vector<uint8_t> dropped(heads_.size());
-    tbb::parallel_for(size_t{0}, heads_.size(), [&](size_t h) {
+    bool dropped = false;
+    // One head after another: each takes as much memory as its keys in floats.
+    for (size_t h = 0; h < heads_.size(); ++h) {
       const auto all = static_cast<double>(kept(static_cast<int>(h), context));
       const auto drop =
           std::min<int64_t>(heads_[h].size(), std::llround(std::ceil(params_.evict_share * all)));
-      if (drop == 0) return;
+      if (drop == 0) continue;
       const std::span<const uint32_t> cached = heads_[h].tokens();
       const std::vector<float> scores = Importance(tensors_, static_cast<int>(h), cached, left_,
                                                    window(context), first, last, params_.smooth);
       std::vector<uint32_t> keep = Best(scores, 0, heads_[h].size() - drop);
       for (uint32_t& at : keep) at = cached[at];
       heads_[h].Keep(keep);
-      dropped[h] = 1;
-    });
-    return std::ranges::find(dropped, 1) != dropped.end();
+      dropped = true;
+    }
+    return dropped;
   }
 
   const LayerTensors& tensors_;
