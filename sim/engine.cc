@@ -59,7 +59,6 @@ struct OpLists {
 struct Simulation::Compiled {
   const plan::OpTable& ops;
   std::vector<OpCost> costs;             // by distinct work
-  std::vector<std::vector<OpId>> queue;  // by stream lane
   std::vector<Gap> gap;                  // by op: between the lane's previous op and this one
   std::vector<bool> recorded;  // by op: an event is recorded behind it
   OpLists dependents;
@@ -75,22 +74,16 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   for (const plan::Work& work : ops.works()) costs.push_back(model.Cost(work));
   recorded = plan::FindEvents(plan).recorded;
   gap.assign(count, Gap::kNone);
-  queue.resize(plan.lanes.size());
   dependents.begin.assign(count + 1, 0);
 
-  std::vector<size_t> queued_on(plan.lanes.size());
-  for (const plan::Op& op : ops) {
-    if (!IsHostWork(op)) ++queued_on[At(op.lane)];
-  }
-  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) queue[lane].reserve(queued_on[lane]);
-
+  std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
   for (size_t i = 0; i < count; ++i) {
     const plan::Op& op = ops[i];
     const OpId id{static_cast<int32_t>(i)};
     if (!IsHostWork(op)) {
-      auto& lane = queue[At(op.lane)];
-      if (!lane.empty()) {
-        const plan::Op& before = plan[lane.back()];
+      OpId& previous = last[At(op.lane)];
+      if (previous != OpId::kNone) {
+        const plan::Op& before = plan[previous];
         const bool copy = std::holds_alternative<plan::Copy>(op.work);
         const bool copy_before = std::holds_alternative<plan::Copy>(before.work);
         gap[i] = op.graph_node && before.graph_node ? Gap::kGraph
@@ -98,7 +91,7 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
                  : copy                             ? Gap::kNone  // part of what a copy takes
                                                     : Gap::kKernel;
       }
-      lane.push_back(id);
+      previous = id;
     }
     for (OpId wait : plan.Waits(op)) ++dependents.begin[At(wait) + 1];
   }
@@ -176,7 +169,8 @@ class EventLoop {
   struct Lane {
     const OpCost* cost = nullptr;  // of what is under way
     size_t issued = 0;             // calls made for a stream's ops
-    size_t next = 0;               // op to look at for its next call (host), position in its queue
+    size_t started = 0;            // of a stream's ops
+    size_t next = 0;               // op from which on to look for its next
     OpId current = OpId::kNone;    // under way
     OpId previous = OpId::kNone;   // the last op; of a host lane, or call
     Phase phase = Phase::kNone;
@@ -312,11 +306,12 @@ class EventLoop {
   /// Starts a stream's next op, as soon as time allows, if nothing else holds it back.
   void Advance(size_t lane) {
     Lane& stream = lanes_[lane];
-    const std::vector<OpId>& queue = compiled_.queue[lane];
-    if (stream.phase != Phase::kNone || stream.next == queue.size()) return;
-    const OpId id = queue[stream.next];
-    if (missing_[At(id)] > 0) return;
-    ++stream.next;
+    if (stream.phase != Phase::kNone) return;
+    const plan::OpTable& ops = plan_.ops;
+    while (stream.next < ops.size() && At(ops[stream.next].lane) != lane) ++stream.next;
+    if (stream.next == ops.size() || missing_[stream.next] > 0) return;
+    const OpId id{static_cast<int32_t>(stream.next++)};
+    ++stream.started;
     if (stream.previous != OpId::kNone) {
       HoldBack(
           id,
@@ -529,7 +524,7 @@ class EventLoop {
     int busy = 0;
     for (size_t i = 0; i < plan_.lanes.size(); ++i) {
       const Lane& lane = lanes_[i];
-      if (i != index && !IsHost(i) && (lane.phase != Phase::kNone || lane.issued > lane.next)) {
+      if (i != index && !IsHost(i) && (lane.phase != Phase::kNone || lane.issued > lane.started)) {
         ++busy;
       }
     }

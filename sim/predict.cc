@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <malloc.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
@@ -232,6 +233,7 @@ struct Predictor::Impl {
       known.log = std::make_shared<const traces::AccessLog>(
           InTrace(found, [&] { return Replay({name, method, group, progress}, found); }));
     });
+    malloc_trim(0);  // what the replay's threads have left is not there beside the plan
     known.problems = found.problems;
     // Damaged tensors have the hash of their own that a next run does not know before reading them.
     known.cached =
