@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "capture/gpu_record.h"
 #include "capture/record_thread.h"

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda_error.h"
 #include "kernels/device/block_scan.cuh"
+#include "kernels/device/page_marks.cuh"
 #include "kernels/wgkv.h"
 #include "traces/common/error.h"
 
@@ -16,13 +17,6 @@ constexpr int kPart = 1024;  // tokens of a CTA
 constexpr int kEach = kPart / kThreads;
 
 int Parts(int tokens) { return (tokens + kPart - 1) / kPart; }
-
-__device__ void Mark(const PageMarks& marks, int row, int length, int page_tokens) {
-  if (marks.begun == nullptr) return;
-  const int tokens = length - marks.lead;
-  marks.begun[row] = (tokens + page_tokens - 1) / page_tokens;
-  marks.last_whole[row] = tokens / page_tokens - 1;
-}
 
 __global__ void __launch_bounds__(kThreads)
     CountKernel(const float* __restrict__ scores, int64_t score_stride, int tokens, float threshold,

@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(kWarps * 32) DecodeAttentionKernel(const Param
   const int splits = static_cast<int>(gridDim.y);
   const int tokens = min(p.pages.tokens[row], p.pages.max_tokens);
 
-  // The warp's step s holds the 16 tokens from TokenOf(s). Where pages hold whole steps, a lane
+  // The warp's step s holds the 16 tokens from token_of(s). Where pages hold whole steps, a lane
   // needs only the slot of its step; elsewhere lane i looks token i % 16 up for all. The first look
   // does not wait for the row's length: what it finds past that is not followed.
   const int first = split * p.share;

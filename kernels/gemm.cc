@@ -1,18 +1,20 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <compare>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "kernels/cuda_handles.h"
 #include "kernels/decoder.h"
 #include "kernels/skinny_product.h"
 #include "traces/common/error.h"
+#include "traces/common/median.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -55,18 +57,6 @@ using Library = Owned<cublasLtHandle_t, cublasLtDestroy>;
 using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-
-class Event {
- public:
-  Event() { Check(cudaEventCreate(&event_), "cudaEventCreate"); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  ~Event() { cudaEventDestroy(event_); }
-  operator cudaEvent_t() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 
 /// One shape: cuBLASLt is column-major, so it computes C^T[n, m] = B[n, k] A^T[k, m].
 struct Product {
@@ -155,7 +145,7 @@ struct Gemm::Impl {
     Check(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device),
           "cudaDeviceGetAttribute");
     const Buffer<char> eviction(int64_t{2} * l2_bytes);
-    const Event start, stop;
+    const Event start(cudaEventDefault), stop(cudaEventDefault);
     float best = INFINITY;
     const auto is_faster = [&](const auto& launch) {
       const auto time = [&] {
@@ -173,10 +163,9 @@ struct Gemm::Impl {
       const bool is_long = trials[0] > kLongMilliseconds;
       if (is_long && trials[0] > best * kClearlySlower) return false;
       while (std::ssize(trials) < (is_long ? kLongTrials : kTrials)) trials.push_back(time());
-      const auto middle = trials.begin() + static_cast<std::ptrdiff_t>(trials.size() / 2);
-      std::nth_element(trials.begin(), middle, trials.end());
-      if (*middle >= best * kClearlyFaster) return false;
-      best = *middle;
+      const float median = Median(std::move(trials));
+      if (median >= best * kClearlyFaster) return false;
+      best = median;
       return true;
     };
     for (const cublasLtMatmulAlgo_t& candidate : candidates) {

@@ -78,8 +78,7 @@ void ScatterTokens(const __nv_bfloat16* pieces, const ChosenTokens& chosen, cons
                    cudaStream_t stream);
 
 /// Gathers `count` pieces of piece_bytes from `pool` to a contiguous buffer with at most `threads`
-/// host threads (the machine's at most). Pieces of 4 KiB
-/// and more are stored past the caches.
+/// host threads (the machine's at most). Pieces of 4 KiB and more are stored past the caches.
 void HostGather(const void* pool, const int64_t* source, int64_t count, int64_t piece_bytes,
                 void* out, int threads);
 

@@ -43,12 +43,16 @@ void MeanOverRows(const float* scores, int32_t sets, int32_t rows_a_set, int32_t
                   cudaStream_t stream);
 
 /// The k largest of `candidates` scores of each row, ids ascending, ties to the smaller id: ids is
-/// [rows][k], or with `last` (Quest's newest page, [rows]) [rows][k + 1] and ends with it. k <=
-/// candidates
-/// <= 2^20.
+/// [rows][k], or with `last` (Quest's newest page, [rows]) [rows][k + 1] and ends with it. k is at
+/// most `candidates`, of more than 16,384 at most 8,192; candidates are at most 2^20. Else: Error.
 void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int32_t* ids,
           void* workspace, cudaStream_t stream, const int32_t* last = nullptr);
 int64_t TopKWorkspace(int32_t rows, int32_t candidates, int32_t k);
+
+/// The k_of[row] <= k lowest scores of each row, in the places and with the workspace of TopK():
+/// ids ascending, ties to the smaller id; what is left of a row's k places is not written.
+void LowestK(const float* scores, int32_t rows, int32_t candidates, int32_t k, const int32_t* k_of,
+             int32_t* ids, void* workspace, cudaStream_t stream);
 
 /// How the slots of a row's cache are chosen for units that are not in it.
 struct SlotVictims {
@@ -59,10 +63,10 @@ struct SlotVictims {
 };
 
 /// Hits, misses and victims. slot_unit is [rows][slots], the unit that each slot holds (-1: free).
-/// Selected units that are cached stay; the others, ascending, take the
-/// slots of units not selected. Writes missed_unit and missed_slot [rows][k] and missed [rows], and
-/// brings slot_unit up to date. Rows that `rows_enabled` (may be null) has zero for miss nothing
-/// and keep their slots.
+/// Selected units that are cached stay; the others, ascending, take the slots of units not
+/// selected. Writes missed_unit and missed_slot [rows][k] and missed [rows], and brings slot_unit
+/// up to date. Rows that `rows_enabled` (may be null) has zero for miss nothing and keep their
+/// slots.
 void AssignSlots(const int32_t* ids, int32_t rows, int32_t k, int32_t slots, int32_t* slot_unit,
                  int32_t* missed_unit, int32_t* missed_slot, int32_t* missed,
                  const int32_t* rows_enabled, const SlotVictims& victims, cudaStream_t stream);

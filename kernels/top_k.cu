@@ -38,6 +38,8 @@ struct Round {
   float* kept_scores;   // [rows][kept]; null in the last round
   int32_t* kept_ids;    // likewise
   const int32_t* last;  // [rows], ends a row's ids in the last round; null: nothing does
+  const int32_t* k_of;  // [rows], of at most k each; null: k
+  uint32_t flip;        // turns the order of keys round where the lowest are wanted
 };
 
 struct Shared {
@@ -119,19 +121,19 @@ __device__ Threshold FindThreshold(const uint32_t (&keys)[kItems], int valid, ui
 
 // The first `valid` keys, the others zero.
 template <int kItems>
-__device__ void LoadKeys(const float* scores, int valid, uint32_t (&keys)[kItems]) {
+__device__ void LoadKeys(const float* scores, int valid, uint32_t flip, uint32_t (&keys)[kItems]) {
   if (valid == kItems && reinterpret_cast<uintptr_t>(scores) % sizeof(float4) == 0) {
 #pragma unroll
     for (int i = 0; i < kItems; i += 4) {
       const float4 four = *reinterpret_cast<const float4*>(scores + i);
-      keys[i] = KeyOf(four.x);
-      keys[i + 1] = KeyOf(four.y);
-      keys[i + 2] = KeyOf(four.z);
-      keys[i + 3] = KeyOf(four.w);
+      keys[i] = KeyOf(four.x) ^ flip;
+      keys[i + 1] = KeyOf(four.y) ^ flip;
+      keys[i + 2] = KeyOf(four.z) ^ flip;
+      keys[i + 3] = KeyOf(four.w) ^ flip;
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) keys[i] = i < valid ? KeyOf(scores[i]) : 0;
+    for (int i = 0; i < kItems; ++i) keys[i] = i < valid ? KeyOf(scores[i]) ^ flip : 0;
   }
 }
 
@@ -142,16 +144,25 @@ __global__ void __launch_bounds__(kThreads) TopKKernel(const Round round) {
   if (round.last != nullptr && threadIdx.x == 0) {
     round.kept_ids[int64_t{row} * round.kept + round.k] = round.last[row];
   }
-  if (round.k == 0) return;
   const int begin = static_cast<int>(blockIdx.x) * kSegment;
   const int count = min(round.candidates - begin, kSegment);
+  const int places = min(round.k, count);  // for what the segment keeps
+  const int k = round.k_of == nullptr ? places : min(round.k_of[row], places);
+  const int64_t first_place = int64_t{row} * round.kept + int64_t{blockIdx.x} * round.k;
+  if (round.kept_scores != nullptr) {
+    // Places left over hold what no later round takes.
+    const auto thread = static_cast<int>(threadIdx.x);
+    for (int i = k + thread; i < places; i += kThreads) {
+      round.kept_scores[first_place + i] = round.flip != 0 ? INFINITY : -INFINITY;
+    }
+  }
+  if (k == 0) return;
   const int first = static_cast<int>(threadIdx.x) * kItems;
   const int valid = max(0, min(kItems, count - first));
   const int64_t at = int64_t{row} * round.candidates + begin + first;
   uint32_t keys[kItems];
-  LoadKeys(round.scores + at, valid, keys);
+  LoadKeys(round.scores + at, valid, round.flip, keys);
 
-  const int k = min(round.k, count);
   const Threshold threshold = FindThreshold(keys, valid, static_cast<uint32_t>(k), shared);
 
   // Taken before this thread: two counts in one sum, each at most kSegment.
@@ -164,8 +175,7 @@ __global__ void __launch_bounds__(kThreads) TopKKernel(const Round round) {
   uint32_t total;
   const uint32_t before = BlockExclusiveSum(counts, shared.scratch, total);
   uint32_t equal = before & 0xffffu;
-  int64_t to = int64_t{row} * round.kept + int64_t{blockIdx.x} * round.k + (before >> 16) +
-               min(equal, threshold.equal);
+  int64_t to = first_place + (before >> 16) + min(equal, threshold.equal);
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
     if (i >= valid || keys[i] < threshold.key) continue;
@@ -193,8 +203,12 @@ int64_t TopKWorkspace(int32_t rows, int32_t candidates, int32_t k) {
          static_cast<int64_t>(sizeof(float) + sizeof(int32_t));
 }
 
-void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int32_t* ids,
-          void* workspace, cudaStream_t stream, const int32_t* last) {
+namespace {
+
+// All but the first arguments as in Round.
+void Choose(const float* scores, int32_t rows, int32_t candidates, int32_t k, int32_t* ids,
+            void* workspace, cudaStream_t stream, const int32_t* last, const int32_t* k_of,
+            uint32_t flip) {
   if (k < 0 || k > candidates || candidates > kMaxCandidates ||
       (candidates > kSegment && k > kMaxK)) {
     throw Error("the " + std::to_string(k) + " best of " + std::to_string(candidates), "TopK",
@@ -203,7 +217,7 @@ void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int3
   }
   if (rows <= 0 || (k == 0 && last == nullptr)) return;
   if (k == 0) candidates = 0;  // none is looked at
-  Round round{scores, nullptr, candidates, k, 0, nullptr, nullptr, nullptr};
+  Round round{scores, nullptr, candidates, k, 0, nullptr, nullptr, nullptr, k_of, flip};
   auto* free = static_cast<float*>(workspace);
   float* busy = free + 2 * int64_t{rows} * (candidates > kSegment ? Kept(candidates, k) : 0);
   while (true) {
@@ -226,9 +240,22 @@ void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int3
     }
     CheckLaunch("TopK");
     if (ends) return;
-    round = {round.kept_scores, round.kept_ids, round.kept, k, 0, nullptr, nullptr, nullptr};
+    round = {round.kept_scores, round.kept_ids, round.kept, k,    0,
+             nullptr,           nullptr,        nullptr,    k_of, flip};
     std::swap(free, busy);
   }
+}
+
+}  // namespace
+
+void TopK(const float* scores, int32_t rows, int32_t candidates, int32_t k, int32_t* ids,
+          void* workspace, cudaStream_t stream, const int32_t* last) {
+  Choose(scores, rows, candidates, k, ids, workspace, stream, last, nullptr, 0);
+}
+
+void LowestK(const float* scores, int32_t rows, int32_t candidates, int32_t k, const int32_t* k_of,
+             int32_t* ids, void* workspace, cudaStream_t stream) {
+  Choose(scores, rows, candidates, k, ids, workspace, stream, nullptr, k_of, 0xffffffffU);
 }
 
 }  // namespace stallcast::kernels

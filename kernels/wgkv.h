@@ -79,13 +79,18 @@ void VerticalSlashAttention(const VerticalSlashArgs& args, cudaStream_t stream);
 
 struct WindowScoreArgs {
   const __nv_bfloat16* query = nullptr;  ///< [row][queries][group][head_dim]
+  int64_t query_stride = 0;              ///< elements from row to row; 0: rows follow one another
   PagedKv cache;                         ///< pages of one head
   /// [row][stride]: the n-th key is token `place % page_tokens` of slot `place / page_tokens`, and
   /// its position in the sequence, ascending; counts[row] of them.
   const int32_t* places = nullptr;
   const int32_t* positions = nullptr;
   const int32_t* counts = nullptr;
-  float* scores = nullptr;     ///< [row][stride]
+  float* scores = nullptr;  ///< [row][scored_stride]
+  /// Null: all keys are scored. Else the first scored[row] of a row's, and the other places of the
+  /// row are infinity, so that they are not among the lowest.
+  const int32_t* scored = nullptr;
+  int32_t scored_stride = 0;   ///< 0: stride
   float* workspace = nullptr;  ///< WindowScoreWorkspace() floats
   int32_t rows = 0, stride = 0, queries = 0, group = 0;
   int32_t first_position = 0;  ///< of the first query; the others follow
@@ -98,5 +103,34 @@ struct WindowScoreArgs {
 /// of up to 64.
 void WindowScore(const WindowScoreArgs& args, cudaStream_t stream);
 int64_t WindowScoreWorkspace(const WindowScoreArgs& args);
+
+/// Rows whose tokens lie in pages of their own: the n-th in token n % page_tokens of slot
+/// table[row * max_pages + n / page_tokens] of head 0 of `cache`. The first `window` of them are a
+/// ring of the last tokens, the others what the row admitted, in order; `lengths` [rows] counts
+/// both.
+struct GrowingRows {
+  PagedKv cache;
+  const int32_t* table = nullptr;
+  int32_t* lengths = nullptr;
+  int32_t rows = 0, max_pages = 0, window = 0;
+};
+
+/// The keys of rows as WindowScore() reads them: what a row admitted, `admitted` [rows] of them,
+/// and then its window from the oldest token on, which is at place `oldest` of the ring. Their
+/// positions count from the first of `queries` queries, the last of which is the newest token's
+/// predecessor; the first `unseen` queries see none of them. queries <= window.
+struct ObservedKeys {
+  int32_t *places = nullptr, *positions = nullptr;  ///< [rows][stride]
+  int32_t *counts = nullptr, *admitted = nullptr;   ///< [rows]
+  int32_t stride = 0;
+};
+void ListObservedKeys(const GrowingRows& rows, int32_t oldest, int32_t queries, int32_t unseen,
+                      const ObservedKeys& keys, cudaStream_t stream);
+
+/// Drops count[row] of the tokens that a row admitted, dropped[row * stride + i] ascending and from
+/// 0; those of them that the row does not have are ignored. Later ones move up in its pages, in
+/// order. Brings lengths and `marks` up to date.
+void DropTokens(const GrowingRows& rows, const int32_t* dropped, int32_t stride,
+                const int32_t* count, const PageMarks& marks, cudaStream_t stream);
 
 }  // namespace stallcast::kernels

@@ -27,7 +27,7 @@ __device__ uint32_t At(int row, int piece) {
 /// Query heads first, first + 1, ... of a row, in the order of queries and then of the group.
 __device__ void LoadQueries(const WindowScoreArgs& args, int row, int first, uint32_t to) {
   const int heads = args.queries * args.group;
-  const __nv_bfloat16* from = args.query + int64_t{row} * heads * kHeadDim;
+  const __nv_bfloat16* from = args.query + row * args.query_stride;
   for (int i = threadIdx.x; i < kTile * 16; i += kThreads) {
     const int head = min(first + i / 16, heads - 1);
     CopyAsync(to + At(i / 16, i % 16), from + int64_t{head} * kHeadDim + i % 16 * 8);
@@ -197,13 +197,19 @@ __global__ void PoolKernel(const WindowScoreArgs args, const float* __restrict__
   const int row = static_cast<int>(blockIdx.y);
   const int key = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const int count = args.counts[row];
+  if (key >= args.scored_stride) return;
+  float& score = args.scores[int64_t{row} * args.scored_stride + key];
+  if (args.scored != nullptr && key >= args.scored[row]) {
+    score = INFINITY;
+    return;
+  }
   if (key >= count) return;
   const int reach = args.smooth / 2;
   float largest = 0;
   for (int i = max(0, key - reach); i <= min(count - 1, key + reach); ++i) {
     largest = fmaxf(largest, raw[int64_t{row} * args.stride + i]);
   }
-  args.scores[int64_t{row} * args.stride + key] = largest;
+  score = largest;
 }
 
 }  // namespace
@@ -212,7 +218,10 @@ int64_t WindowScoreWorkspace(const WindowScoreArgs& args) {
   return int64_t{args.rows} * (int64_t{args.queries} * args.group + args.stride);
 }
 
-void WindowScore(const WindowScoreArgs& args, cudaStream_t stream) {
+void WindowScore(const WindowScoreArgs& given, cudaStream_t stream) {
+  WindowScoreArgs args = given;
+  if (args.query_stride == 0) args.query_stride = int64_t{args.queries} * args.group * kHeadDim;
+  if (args.scored_stride == 0) args.scored_stride = args.stride;
   if (args.cache.head_dim != kHeadDim || args.group < 1 || args.group > kTile) {
     throw Error("heads of " + std::to_string(args.cache.head_dim) + " in groups of " +
                     std::to_string(args.group),
@@ -233,8 +242,8 @@ void WindowScore(const WindowScoreArgs& args, cudaStream_t stream) {
   WeightsKernel<<<dim3(tiles(args.stride), rows), kThreads, kBytes, stream>>>(args, scale, logs,
                                                                               raw);
   CheckLaunch("WindowScore");
-  PoolKernel<<<dim3(static_cast<unsigned>((args.stride + 127) / 128), rows), 128, 0, stream>>>(args,
-                                                                                               raw);
+  const auto blocks = static_cast<unsigned>((args.scored_stride + 127) / 128);
+  PoolKernel<<<dim3(blocks, rows), 128, 0, stream>>>(args, raw);
   CheckLaunch("WindowScore");
 }
 

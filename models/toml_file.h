@@ -4,7 +4,6 @@
 #include <toml++/toml.h>
 
 #include <filesystem>
-#include <string>
 #include <string_view>
 
 namespace stallcast {

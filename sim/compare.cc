@@ -8,6 +8,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "sim/quantile.h"
 #include "traces/common/error.h"
 
 namespace stallcast::sim {
@@ -112,20 +113,6 @@ Side Collect(const Timeline& t) {
   }
   side.step_times = StepTimes(t);
   return side;
-}
-
-template <class T, class Key>
-T Quantile(std::vector<T>& values, double q, Key key) {
-  // Nearest rank: an observed value, defined for any count.
-  const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(values.size())));
-  const auto at = values.begin() + static_cast<int64_t>(std::max<size_t>(rank, 1) - 1);
-  std::nth_element(values.begin(), at, values.end(),
-                   [&](const T& a, const T& b) { return key(a) < key(b); });
-  return *at;
-}
-
-double Quantile(std::vector<double> values, double q) {
-  return Quantile(values, q, [](double v) { return v; });
 }
 
 void Add(TimePair& sum, const TimePair& t) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -58,28 +59,51 @@ struct OpLists {
 // What every run of a plan needs, computed once.
 struct Simulation::Compiled {
   const plan::OpTable& ops;
-  std::vector<OpCost> costs;             // by distinct work
-  std::vector<Gap> gap;                  // by op: between the lane's previous op and this one
-  std::vector<bool> recorded;  // by op: an event is recorded behind it
+  std::vector<OpCost> costs;                   // by distinct work
+  std::vector<std::optional<OpCost>> inlined;  // by distinct work: where the stream is idle
+  std::vector<Gap> gap;                        // by op: between the lane's previous op and this one
+  std::vector<bool> recorded;                  // by op: an event is recorded behind it
   OpLists dependents;
+  OpLists called_first;     // by op: those of other threads whose calls come before its call
+  bool calls_meet = false;  // several threads call, and slow one another down
 
   Compiled(const plan::Plan& plan, const hardware::CostModel& model);
   const OpCost& Cost(OpId id) const { return costs[ops.WorkOf(At(id))]; }
+  const std::optional<OpCost>& Inlined(OpId id) const { return inlined[ops.WorkOf(At(id))]; }
 };
 
 Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel& model)
     : ops(plan.ops) {
   const size_t count = ops.size();
   costs.reserve(ops.works().size());
-  for (const plan::Work& work : ops.works()) costs.push_back(model.Cost(work));
+  for (const plan::Work& work : ops.works()) {
+    costs.push_back(model.Cost(work));
+    inlined.push_back(model.InlinedCost(work));
+  }
   recorded = plan::FindEvents(plan).recorded;
   gap.assign(count, Gap::kNone);
   dependents.begin.assign(count + 1, 0);
 
+  std::vector<bool> calling(plan.lanes.size());
+  for (const plan::Op& op : ops) calling[At(op.issuer)] = true;
+  const bool threads = std::ranges::count(calling, true) > 1;
+  calls_meet = threads && model.latencies().beside > 1;
+
+  if (threads) called_first.begin.push_back(0);
   std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
   for (size_t i = 0; i < count; ++i) {
     const plan::Op& op = ops[i];
     const OpId id{static_cast<int32_t>(i)};
+    if (threads && !IsHostWork(op)) {
+      // An event must have been recorded before a stream is told to wait for it, and a stream gets
+      // its ops in the plan's order.
+      const auto add = [&](OpId first) {
+        if (ops[At(first)].issuer != op.issuer) called_first.ids.push_back(first);
+      };
+      for (const OpId wait : plan.Waits(op)) add(wait);
+      if (last[At(op.lane)] != OpId::kNone) add(last[At(op.lane)]);
+    }
+    if (threads) called_first.begin.push_back(static_cast<uint32_t>(called_first.ids.size()));
     if (!IsHostWork(op)) {
       OpId& previous = last[At(op.lane)];
       if (previous != OpId::kNone) {
@@ -132,6 +156,8 @@ class EventLoop {
     out_.call_end.resize(ops);
     out_.cause.resize(ops);
     missing_.resize(ops);
+    carried_.resize(ops);
+    called_.resize(ops);
     for (size_t i = 0; i < ops; ++i) {
       // A stream op also waits for its own call.
       const plan::Op& op = plan.ops[i];
@@ -159,9 +185,10 @@ class EventLoop {
   // An op goes through these in turn; kArrival and kTail are often instants.
   enum class Phase : uint8_t {
     kNone,
+    kCall,     // of a host thread: the call before, on whose end the next one's time depends
     kArrival,  // its lane, waits and call allow it to start
     kQueued,   // waits for the copy engine
-    kFixed,    // its time that nothing can stretch
+    kFixed,    // its time that shares nothing; load may stretch it
     kFlow,     // shares what it uses
     kTail,     // its last piece, which the host has handed over late
   };
@@ -180,7 +207,8 @@ class EventLoop {
     double rate = 0;       // of `remaining` a ps
     double fixed = 0;      // the stretchable fixed time unloaded, ps; 0: it is not under way
     bool queued_behind_background = false;
-    int cold_calls = 0;  // of a thread that has been woken
+    OpId until_called = OpId::kNone;  // a thread waits until another has made the call of this
+    double woken = 0;  // what calls of a thread that has been woken still take longer, ps
   };
 
   // Copies of others, `period` apart. Two lanes: `timer` has the next one's time as its event,
@@ -245,14 +273,57 @@ class EventLoop {
       if (IsHostWork(op)) {
         if (missing_[At(id)] > 0) return;
         DoHostWork(lane, id);
+      } else if (!OthersHaveCalled(host, id)) {
+        return;
+      } else if (host.free_at > now_ && !op.graph_node && DependsOnState(id)) {
+        host.phase = Phase::kCall;
+        event_[lane] = host.free_at;
+        return;
       } else {
-        Issue(host, id, op);
+        Issue(lane, id, op);
       }
     }
   }
 
-  void Issue(Lane& host, OpId id, const plan::Op& op) {
-    const OpCost& cost = compiled_.Cost(id);
+  /// The calls of others that come before its own; else the thread waits for the first that has not
+  /// been made.
+  bool OthersHaveCalled(Lane& host, OpId id) {
+    if (compiled_.called_first.ids.empty()) return true;
+    for (const OpId first : compiled_.called_first[At(id)]) {
+      if (called_[At(first)]) {
+        host.free_at = std::max(host.free_at, out_.call_end[At(first)].count());
+      } else {
+        host.until_called = first;
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void ReportCalled(OpId id) {
+    called_[At(id)] = true;
+    for (size_t i = 0; i < plan_.lanes.size(); ++i) {
+      Lane& other = lanes_[i];
+      if (other.until_called != id) continue;
+      other.until_called = OpId::kNone;
+      other.free_at = std::max(other.free_at, out_.call_end[At(id)].count());
+      other.phase = Phase::kCall;
+      event_[i] = std::max(other.free_at, now_);
+    }
+  }
+
+  /// Whether what a call takes depends on what others are at when it begins.
+  bool DependsOnState(OpId id) const {
+    return compiled_.calls_meet || compiled_.Inlined(id).has_value();
+  }
+
+  void Issue(size_t lane, OpId id, const plan::Op& op) {
+    Lane& host = lanes_[lane];
+    Lane& stream = lanes_[At(op.lane)];
+    // The op's own call is what is missing, and nothing else is under way.
+    carried_[At(id)] = compiled_.Inlined(id).has_value() && missing_[At(id)] == 1 &&
+                       stream.phase == Phase::kNone && stream.issued == stream.started;
+    const OpCost& cost = CostOf(id);
     int64_t first = 0, all = 0;
     if (!op.graph_node) {
       // The waits are enqueued before the op, the event that others wait for behind it.
@@ -260,23 +331,48 @@ class EventLoop {
       first = waits + cost.first_call.count();
       all = waits + cost.host.count() +
             (compiled_.recorded[At(id)] ? latency_.event_record.count() : 0);
-      const int64_t switched =
-          std::holds_alternative<plan::Copy>(op.work) && compiled_.gap[At(id)] == Gap::kCopy
-              ? latency_.copy_switch.count()
-              : 0;
-      const int cold = std::min(host.cold_calls, cost.calls);
-      host.cold_calls -= cold;
-      first += switched + (cold > 0 ? latency_.cold_call.count() : 0);
-      all += switched + cold * latency_.cold_call.count();
+      if (compiled_.calls_meet && AnotherThreadCalls(lane)) {
+        first = std::llround(static_cast<double>(first) * latency_.beside);
+        all = std::llround(static_cast<double>(all) * latency_.beside);
+      }
+      if (host.woken >= 1 && cost.calls > 0) {
+        const double left = std::ldexp(host.woken, -cost.calls);
+        first += std::llround(host.woken / 2);
+        all += std::llround(host.woken - left);
+        host.woken = left;
+      }
     }
     out_.call_end[At(id)] = Picoseconds(host.free_at + all);
-    const bool copy = std::holds_alternative<plan::Copy>(op.work);
-    const Picoseconds latency = copy ? latency_.copy_launch : latency_.launch;
+    const bool copies = std::holds_alternative<plan::Copy>(op.work) && !IsCarried(id);
+    const Picoseconds latency = copies ? latency_.copy_launch : latency_.launch;
     HoldBack(id, host.free_at + first + latency.count(), {CauseKind::kIssue, id});
     host.free_at += all;
     host.previous = id;
-    ++lanes_[At(op.lane)].issued;
+    ++stream.issued;
+    if (!compiled_.called_first.ids.empty()) ReportCalled(id);
     Satisfy(id);
+  }
+
+  const OpCost& CostOf(OpId id) const {
+    return carried_[At(id)] ? *compiled_.Inlined(id) : compiled_.Cost(id);
+  }
+  /// Whether all of a copy goes in its call: then it is no copy to the streams.
+  bool IsCarried(OpId id) const {
+    return carried_[At(id)] && compiled_.Inlined(id)->engine == hardware::Engine::kNone;
+  }
+
+  /// Whether a thread beside this one is in a call, or waits in one for the device.
+  bool AnotherThreadCalls(size_t lane) const {
+    for (size_t i = 0; i < plan_.lanes.size(); ++i) {
+      if (i == lane || !IsHost(i)) continue;
+      const Lane& other = lanes_[i];
+      if (other.phase == Phase::kCall) return true;
+      const size_t at = other.phase == Phase::kNone ? other.next : At(other.current);
+      if (at < plan_.ops.size() && std::holds_alternative<plan::HostSync>(plan_.ops[at].work)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   void DoHostWork(size_t lane, OpId id) {
@@ -313,15 +409,19 @@ class EventLoop {
     const OpId id{static_cast<int32_t>(stream.next++)};
     ++stream.started;
     if (stream.previous != OpId::kNone) {
-      HoldBack(
-          id,
-          stream.free_at + Time(compiled_.gap[At(id)], latency_) + EventTime(id, stream.previous),
-          {CauseKind::kLane, stream.previous});
+      HoldBack(id, stream.free_at + GapBehind(stream.previous, id) + EventTime(id, stream.previous),
+               {CauseKind::kLane, stream.previous});
     }
     stream.current = id;
-    stream.cost = &compiled_.Cost(id);
+    stream.cost = &CostOf(id);
     stream.phase = Phase::kArrival;
     event_[lane] = Earliest(id);
+  }
+
+  int64_t GapBehind(OpId previous, OpId id) const {
+    const Gap gap = compiled_.gap[At(id)];
+    const bool carried = IsCarried(previous) || IsCarried(id);
+    return Time(gap == Gap::kCopy && carried ? Gap::kKernel : gap, latency_);
   }
 
   /// What the waits of an op and the event behind the one before take of the stream. Inside a graph
@@ -348,6 +448,9 @@ class EventLoop {
         return EndFlow(index);
       case Phase::kTail:
         return Finish(index);
+      case Phase::kCall:
+        lane.phase = Phase::kNone;
+        return MakeCalls(index);
       case Phase::kNone:
         if (IsBackground(index)) return OnTimer(index);
         [[fallthrough]];
@@ -485,9 +588,11 @@ class EventLoop {
     if (IsHost(index)) {
       const plan::Op& op = plan_.ops[At(id)];
       if (op.waits_count > 0 && std::holds_alternative<plan::HostHandoff>(op.work)) {
-        lane.cold_calls = hardware::kColdCalls;
+        lane.woken = static_cast<double>(
+            model_.Woken(Picoseconds(now_) - out_.start[At(id)] - cost.host).count());
       }
       out_.call_end[At(id)] = Picoseconds(now_);
+      if (!compiled_.called_first.ids.empty()) ReportCalled(id);
       MakeCalls(index);
     } else {
       Advance(index);
@@ -548,7 +653,8 @@ class EventLoop {
 
   /// From the end of an op to the start of one on another lane that waits for it.
   Picoseconds EventLatency(OpId from, OpId to) const {
-    const bool copied = std::holds_alternative<plan::Copy>(plan_.ops[At(from)].work);
+    const bool copied =
+        std::holds_alternative<plan::Copy>(plan_.ops[At(from)].work) && !IsCarried(from);
     const bool copies = std::holds_alternative<plan::Copy>(plan_.ops[At(to)].work);
     return copied == copies ? latency_.event
            : copies         ? latency_.event_to_copy
@@ -567,6 +673,8 @@ class EventLoop {
   std::vector<Background> background_;
   double memory_share_ = 0;        // of the device memory that flows take
   std::vector<uint16_t> missing_;  // by op: waits and own call not yet done
+  std::vector<bool> called_;       // by op: its call has been made
+  std::vector<bool> carried_;      // by op: a copy whose call carried (the first of) it
   int64_t now_ = 0;
   size_t done_ = 0;
   Execution out_;
@@ -603,6 +711,11 @@ Execution Simulation::Sample(uint64_t seed) const {
 
 const hardware::OpCost& Simulation::Cost(OpId id) const { return compiled_->Cost(id); }
 
+const hardware::OpCost& Simulation::LeastCost(OpId id) const {
+  const auto& inlined = compiled_->Inlined(id);
+  return inlined ? *inlined : compiled_->Cost(id);
+}
+
 OpId Simulation::PreviousCall(OpId id) const {
   const LaneId issuer = plan_[id].issuer;
   do {
@@ -613,7 +726,12 @@ OpId Simulation::PreviousCall(OpId id) const {
 
 Picoseconds Simulation::CallStart(OpId id, const Execution& execution) const {
   const OpId previous = PreviousCall(id);
-  return previous == OpId::kNone ? Picoseconds{0} : execution.call_end[At(previous)];
+  Picoseconds start = previous == OpId::kNone ? Picoseconds{0} : execution.call_end[At(previous)];
+  if (compiled_->called_first.ids.empty()) return start;
+  for (const OpId first : compiled_->called_first[At(id)]) {
+    start = std::max(start, execution.call_end[At(first)]);
+  }
+  return start;
 }
 
 }  // namespace stallcast::sim

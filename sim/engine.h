@@ -43,8 +43,11 @@ struct Execution {
 /// fairly in proportion to their weights, none above its own rate (progressive filling). Fixed
 /// times pass slower while others load the device memory, where the profile says so. Background
 /// traffic queues for the copy engine as any copy; an op that waits for it has begun. Host threads
-/// make calls in program order, each taking its cost, and block only in host work. The same input
-/// gives the same result, bit for bit.
+/// make calls in program order and block only in host work. A call comes after those of
+/// other threads that its waits or its stream's order need. It takes its cost, longer while
+/// another thread is in a call or waits for the device, and longer after a thread has slept; a small
+/// copy to a stream that has nothing left to do goes in its call. The same input gives the same
+/// result, bit for bit.
 class Simulation {
  public:
   /// `plan` must outlive the simulation.
@@ -62,9 +65,12 @@ class Simulation {
   const plan::Plan& plan() const { return plan_; }
   const hardware::CostModel& model() const { return model_; }
   const hardware::OpCost& Cost(plan::OpId id) const;
+  /// The same, or of a copy that may go in its call what it then takes.
+  const hardware::OpCost& LeastCost(plan::OpId id) const;
   /// The call or host op that the issuing thread did before `id`'s, or kNone.
   plan::OpId PreviousCall(plan::OpId id) const;
-  /// When `id`'s call, or host work, began: as soon as the one before had ended.
+  /// When `id`'s call, or host work, began: as soon as the one before, and those of other threads
+  /// that come first, had ended.
   Picoseconds CallStart(plan::OpId id, const Execution& execution) const;
 
   struct Compiled;

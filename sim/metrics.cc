@@ -1,10 +1,11 @@
 #include "sim/metrics.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <variant>
+
+#include "sim/quantile.h"
 
 namespace stallcast::sim {
 namespace {
@@ -143,15 +144,6 @@ int64_t Inside(const std::vector<OpId>& ops, const Execution& execution, int64_t
   return inside;
 }
 
-Picoseconds Quantile(std::vector<Picoseconds> values, double q) {
-  if (values.empty()) return Picoseconds{0};
-  // Nearest rank: a time that some step really took.
-  const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(values.size())));
-  const auto nth = values.begin() + static_cast<int64_t>(std::max<size_t>(rank, 1) - 1);
-  std::nth_element(values.begin(), nth, values.end());
-  return *nth;
-}
-
 }  // namespace
 
 Picoseconds Ceiling(const Simulation& simulation) {
@@ -161,7 +153,7 @@ Picoseconds Ceiling(const Simulation& simulation) {
   std::array<int64_t, 3> engines{};  // by hardware::Engine
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    const OpCost& cost = simulation.Cost(OpId{static_cast<int32_t>(i)});
+    const OpCost& cost = simulation.LeastCost(OpId{static_cast<int32_t>(i)});
     if (plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute && !IsTransfer(op.work)) {
       compute += cost.Alone().count();
     }
@@ -194,8 +186,9 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
   }
   const int64_t total = previous.count();
   metrics.step_mean = Picoseconds(total / steps);
-  metrics.step_p50 = Quantile(metrics.step_times, 0.50);
-  metrics.step_p95 = Quantile(metrics.step_times, 0.95);
+  std::vector<Picoseconds> times = metrics.step_times;
+  metrics.step_p50 = Quantile(times, 0.50);
+  metrics.step_p95 = Quantile(times, 0.95);
   metrics.tokens_per_second = batch / Seconds(metrics.step_mean);
   metrics.ceiling = Ceiling(simulation);
 

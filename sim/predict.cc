@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <tuple>
 #include <utility>
@@ -230,14 +231,14 @@ struct Predictor::Impl {
     };
     // While this thread holds the lock it must not take up other work, which may want the lock.
     tbb::this_task_arena::isolate([&] {
-      known.log = std::make_shared<const traces::AccessLog>(
-          InTrace(found, [&] { return Replay({name, method, group, progress}, found); }));
+      known.log = std::make_shared<const traces::AccessLog>(InTrace(found, [&] {
+        return Replay({name, method, group, progress}, found);
+      }));
     });
     malloc_trim(0);  // what the replay's threads have left is not there beside the plan
     known.problems = found.problems;
     // Damaged tensors have the hash of their own that a next run does not know before reading them.
-    known.cached =
-        cache && found.content_hash == report.content_hash && cache->Store(*known.log);
+    known.cached = cache && found.content_hash == report.content_hash && cache->Store(*known.log);
     return known;
   }
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <vector>
 
 namespace stallcast::sim {
 namespace {

@@ -1,7 +1,6 @@
 // A sweep's results in an SQLite file, one row a point.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <mutex>
 #include <string>

@@ -1,6 +1,7 @@
 // Many predictions of one trace, over all cores, into a results file.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>

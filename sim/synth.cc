@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <numbers>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "models/methods/common/bf16.h"
 #include "traces/common/error.h"
 #include "traces/common/parallel.h"
 
@@ -79,15 +80,11 @@ class Random {
   uint64_t state_;
 };
 
-uint16_t ToBf16(double value) {
-  auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
-  bits += 0x7fff + ((bits >> 16) & 1);  // to nearest, ties to even
-  return static_cast<uint16_t>(bits >> 16);
-}
-
 // The value that bf16 holds.
-double AsBf16(double value) {
-  return std::bit_cast<float>(static_cast<uint32_t>(ToBf16(value)) << 16);
+float AsBf16(double value) { return methods::RoundToBf16(static_cast<float>(value)); }
+
+uint16_t ToBf16(double value) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(AsBf16(value)) >> 16);
 }
 
 // The logits that every head uses at one query token.

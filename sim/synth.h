@@ -11,11 +11,11 @@
 //   drift     3 lambda (cos phi j, sin phi j)           0
 //   noise     Gaussian-like, norm about lambda / 4      0
 //
-// The sink group has two dimensions, the second for what bf16 leaves of alpha in the first.
 // with c(j) = (cos w_m j, sin w_m j)_m / sqrt(M) for M frequencies w_m spread irregularly over
 // (0, pi / local_window), so that c(t).c(j) = k(t - j) is 1 at distance 0, near 0 from local_window
 // on, and does not come back. A query's logits (q.k / sqrt(d)) are then exactly alpha on sink
-// tokens, gamma on the odd tokens of its topic, beta k(t - j) on even tokens, 0 on the rest.
+// tokens, gamma on the odd tokens of its topic, beta k(t - j) on even tokens, 0 on the rest. The
+// sink group has two dimensions, the second for what bf16 leaves of alpha in the first.
 //
 // Masses. gamma is set so that a token's topic outweighs all tokens at logit 0 by 500 to 1; beta
 // and alpha then solve, for every step (bisection in beta, alpha in closed form),
@@ -41,9 +41,7 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
-#include <string>
 
 #include "models/llm/model.h"
 #include "traces/format/trace_file.h"

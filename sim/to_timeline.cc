@@ -1,8 +1,6 @@
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <map>
-#include <numeric>
 #include <string>
 
 #include "sim/engine.h"

@@ -49,7 +49,8 @@ struct LayerAccess {
   IdLists recalled_ahead;  ///< units moved host to GPU for the next step
   std::vector<int32_t> attended_tokens;  ///< all tokens attended: sink, selected, window
   /// Units of this head that left the GPU in this step: for recalled ones, on leaving the window
-  /// with no slot free, or dropped for good. The end of prefill is no step.
+  /// with no slot free, or dropped for good (tokens, whatever the unit). The end of prefill is no
+  /// step.
   std::vector<int32_t> evicted;
   /// Tokens kept anywhere, where a method drops some for good (admission, eviction); else empty.
   std::vector<int32_t> cached_tokens;

@@ -15,7 +15,7 @@ struct CalibrateOptions {
   std::function<void(const std::string& what, double share)> progress;
 };
 
-/// Takes some minutes, a few GiB of device memory and one of pinned memory. Without CUPTI the gaps
+/// Takes some minutes, a few GiB of device memory and nine of pinned memory. Without CUPTI the gaps
 /// between ops cannot be told from the ops and are assumed; the profile's notes say so. Errors: no
 /// device, no memory.
 hardware::Profile Calibrate(const CalibrateOptions& options);

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "models/hardware/cost_model.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -102,9 +105,7 @@ hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
   apply(values);
   std::vector<double> host;
   for (const TimedWork& each : timed) host.push_back(each.host);
-  const auto middle = host.begin() + static_cast<std::ptrdiff_t>(host.size() / 2);
-  std::nth_element(host.begin(), middle, host.end());
-  fit.host_s = *middle;
+  fit.host_s = Median(std::move(host));
   for (const TimedWork& each : timed) {
     fit.points.push_back({plan::ShapeOf(each.work), each.seconds,
                           each.seconds / Law(fit, plan::Count(each.work)),

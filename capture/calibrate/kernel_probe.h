@@ -67,7 +67,7 @@ std::vector<KernelProbe> SelectionProbes();  ///< summarize, query_similarity, s
                                              ///< assign_slots, select_units, k_means,
                                              ///< observation_score, layout
 std::vector<KernelProbe> RetrievalProbes();  ///< key_encode to rerank, gate_mlp, admit,
-                                             ///< window_score, vertical_slash_attention
+                                             ///< window_score, vertical_slash_attention, layout
 
 /// For launches, which are copied, to share.
 template <class T>

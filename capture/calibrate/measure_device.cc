@@ -1,10 +1,10 @@
 #include "capture/calibrate/measure_device.h"
 
 #include <algorithm>
-#include <numeric>
 #include <random>
 
 #include "capture/calibrate/copy_ends.h"
+#include "kernels/cuda_handles.h"
 
 namespace stallcast::capture {
 namespace {
@@ -15,15 +15,22 @@ using kernels::Check;
 constexpr int64_t kPage = 16384;  // the piece of a recall
 constexpr int kTrain = 100;
 
+// Makes `to` wait for what `from` has been given.
+class Joiner {
+ public:
+  void Join(cudaStream_t from, cudaStream_t to) const {
+    Check(cudaEventRecord(event_, from), "cudaEventRecord");
+    Check(cudaStreamWaitEvent(to, event_, 0), "cudaStreamWaitEvent");
+  }
+
+ private:
+  kernels::Event event_{cudaEventDisableTiming};
+};
+
 // The device's clock before and after what a stream does between two kernels.
 class Handovers {
  public:
-  explicit Handovers(Stopwatch& watch) : watch_(watch), stamps_(2 * (kCycles + 1)) {
-    Check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
-  }
-  ~Handovers() { cudaEventDestroy(event_); }
-  Handovers(const Handovers&) = delete;
-  Handovers& operator=(const Handovers&) = delete;
+  explicit Handovers(Stopwatch& watch) : watch_(watch), stamps_(2 * (kCycles + 1)) {}
 
   /// Mean seconds from a kernel's end to the next one's start, `between` being enqueued after each.
   template <class Between>
@@ -50,17 +57,10 @@ class Handovers {
     return sum / (kTrials * kCycles);
   }
 
-  /// Makes `to` wait for what `from` has been given.
-  void Join(cudaStream_t from, cudaStream_t to) {
-    Check(cudaEventRecord(event_, from), "cudaEventRecord");
-    Check(cudaStreamWaitEvent(to, event_, 0), "cudaStreamWaitEvent");
-  }
-
  private:
   static constexpr int kCycles = 40, kTrials = 6;
   Stopwatch& watch_;
   Buffer<uint64_t> stamps_;
-  cudaEvent_t event_ = nullptr;
   std::mt19937_64 random_{1};
   std::uniform_int_distribution<int64_t> length_{2000, 32000};
 };
@@ -71,14 +71,15 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
   constexpr double kLeast = 1e-8;
   const CopyEnds ends;
   Handovers handovers(watch);
+  const Joiner joiner;
   int at = 0;
   const auto copies = [&](int count, bool down, cudaStream_t stream) {
     for (int i = 0; i < count; ++i) ends.CopyPage(at++, kPage, down, stream);
   };
-  const auto alone = [&](int count, bool down) {
-    const double piece = watch.Period(kTrain, [&](int) { copies(1, down, watch.stream()); });
-    return count * piece;
+  const auto alone = [&](bool down) {
+    return watch.Period(kTrain, [&](int) { copies(1, down, watch.stream()); });
   };
+  const double h2d = alone(true), d2h = alone(false);
   const cudaStream_t same = watch.stream(), other = watch.other();
   // A stamp lies within its kernel: what the kernel takes beyond it is no gap.
   const double within =
@@ -89,31 +90,30 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
     for (const int count : {1, 4, 12}) {
       const double whole =
           handovers.Mean([&](cudaStream_t mine, cudaStream_t) { copies(count, down, mine); }, same);
-      gap += (whole - within - alone(count, down)) / 2;
+      gap += (whole - within - count * (down ? h2d : d2h)) / 2;
       ++shapes;
     }
   }
   profile.device_copy_gap = std::max(gap / shapes, kLeast);
 
-  const double copy = alone(1, true);
-  profile.device_event_latency = std::max(
-      handovers.Mean([&](cudaStream_t mine, cudaStream_t next) { handovers.Join(mine, next); },
-                     other) -
-          within,
-      kLeast);
+  profile.device_event_latency =
+      std::max(handovers.Mean(
+                   [&](cudaStream_t mine, cudaStream_t next) { joiner.Join(mine, next); }, other) -
+                   within,
+               kLeast);
   const double copied_there = handovers.Mean(
       [&](cudaStream_t mine, cudaStream_t next) {
-        handovers.Join(mine, next);
+        joiner.Join(mine, next);
         copies(1, true, next);
       },
       other);
   const double copied_here = handovers.Mean(
       [&](cudaStream_t mine, cudaStream_t next) {
         copies(1, true, mine);
-        handovers.Join(mine, next);
+        joiner.Join(mine, next);
       },
       other);
-  const double known = within + copy + profile.device_copy_gap;
+  const double known = within + h2d + profile.device_copy_gap;
   profile.device_event_to_copy = std::max(copied_there - known, kLeast);
   profile.device_event_from_copy = std::max(copied_here - known, kLeast);
 }
@@ -121,28 +121,22 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
 void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile) {
   constexpr int kPieces = 12, kTrains = 24;
   const CopyEnds ends;
-  cudaEvent_t event = nullptr;
-  cudaStream_t third = nullptr;
-  Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-  Check(cudaStreamCreateWithFlags(&third, cudaStreamNonBlocking), "cudaStreamCreate");
-  const auto join = [&](cudaStream_t from, cudaStream_t to) {
-    Check(cudaEventRecord(event, from), "cudaEventRecord");
-    Check(cudaStreamWaitEvent(to, event, 0), "cudaStreamWaitEvent");
-  };
+  const Joiner joiner;
+  const kernels::Stream third;
   int at = 0;
   const auto train_time = [&](bool crowded) {
     const double all = watch.Period(
         1,
         [&](int) {
-          join(watch.stream(), watch.other());
+          joiner.Join(watch.stream(), watch.other());
           for (int train = 0; train < kTrains; ++train) {
             const cudaStream_t stream = train % 2 == 0 ? watch.stream() : watch.other();
             for (int i = 0; i < kPieces; ++i) ends.CopyPage(at++, kPage, true, stream);
             kernels::Nothing(stream);
           }
-          join(watch.other(), watch.stream());
+          joiner.Join(watch.other(), watch.stream());
           if (!crowded) return;
-          join(watch.stream(), third);
+          joiner.Join(watch.stream(), third);
           kernels::Nothing(third);
         },
         9);
@@ -151,8 +145,6 @@ void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile) {
   const double longer = train_time(true) - train_time(false);
   profile.copy_crowded_piece = std::max(longer / kPieces, 0.0);
   Check(cudaStreamSynchronize(third), "cudaStreamSynchronize");
-  cudaStreamDestroy(third);
-  cudaEventDestroy(event);
 }
 
 void MeasureLoad(Stopwatch& watch, hardware::Profile& profile) {
@@ -184,12 +176,11 @@ void MeasureLoad(Stopwatch& watch, hardware::Profile& profile) {
   const double alone_kernel = beside(0, kernel).first, alone_h2d = beside(0, h2d).first,
                alone_d2h = beside(0, d2h).first;
   std::vector<double> shares, kernel_longer, h2d_longer, d2h_longer;
-  const auto blocks_a_share = static_cast<int32_t>(profile.device_sms);
-  for (const double part : {0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0}) {
-    const auto blocks = std::max(1, static_cast<int32_t>(part * blocks_a_share));
+  for (const double blocks_an_sm : {0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0}) {
+    const auto blocks = std::max(1, static_cast<int32_t>(blocks_an_sm * profile.device_sms));
     const auto [of_kernel, share] = beside(blocks, kernel);
-    const auto [of_h2d, share_h2d] = beside(blocks, h2d);
-    const auto [of_d2h, share_d2h] = beside(blocks, d2h);
+    const double of_h2d = beside(blocks, h2d).first;
+    const double of_d2h = beside(blocks, d2h).first;
     if (of_kernel < 0 || of_h2d < 0 || of_d2h < 0) continue;
     if (!shares.empty() && share < shares.back() * 1.02) continue;
     shares.push_back(share);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "capture/run_info.h"
 #include "kernels/movement.h"
 #include "traces/common/error.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -23,6 +25,12 @@ using kernels::Buffer;
 using kernels::Check;
 using kernels::Memory;
 using SteadyClock = std::chrono::steady_clock;
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 double SecondsSince(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
@@ -47,101 +55,189 @@ cudaGraphExec_t EmptyGraph(cudaStream_t stream, int nodes) {
   return exec;
 }
 
-// Two threads that wake one another through a condition variable.
-void MeasureHandoff(hardware::Profile& profile) {
-  constexpr int kRounds = 200;
-  std::mutex mutex;
-  std::condition_variable wake;
-  int turn = 0;
-  std::vector<double> notify, latency;
-  SteadyClock::time_point noticed;
-  std::thread other([&] {
-    for (int round = 0; round < kRounds; ++round) {
-      std::unique_lock lock(mutex);
-      wake.wait(lock, [&] { return turn == 2 * round + 1; });
-      latency.push_back(SecondsSince(noticed));
-      ++turn;
-      lock.unlock();
-      wake.notify_all();
+// Another thread that does the same work each time that it is woken.
+class Sleeper {
+ public:
+  explicit Sleeper(std::function<void()> work) : work_(std::move(work)), thread_([this] { Run(); }) {
+  }
+  ~Sleeper() {
+    Pass(kStop);
+    thread_.join();
+  }
+  void Wake() { Pass(kWork); }
+  void Await() {
+    std::unique_lock lock(mutex_);
+    passed_.wait(lock, [this] { return turn_ == kSleep; });
+  }
+
+ private:
+  enum Turn { kSleep, kWork, kStop };
+  void Pass(Turn turn) {
+    {
+      const std::lock_guard lock(mutex_);
+      turn_ = turn;
     }
-  });
-  for (int round = 0; round < kRounds; ++round) {
+    passed_.notify_all();
+  }
+  void Run() {
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        passed_.wait(lock, [this] { return turn_ != kSleep; });
+        if (turn_ == kStop) return;
+      }
+      work_();
+      Pass(kSleep);
+    }
+  }
+
+  std::function<void()> work_;
+  std::mutex mutex_;
+  std::condition_variable passed_;
+  Turn turn_ = kSleep;
+  std::thread thread_;  // last: it uses the others
+};
+
+void MeasureHandoff(hardware::Profile& profile) {
+  SteadyClock::time_point noticed;
+  std::vector<double> notify, latency;
+  Sleeper sleeper([&] { latency.push_back(SecondsSince(noticed)); });
+  for (int round = 0; round < 200; ++round) {
     // Asleep, not about to: as a worker that has had nothing to do.
     std::this_thread::sleep_for(std::chrono::microseconds(200));
-    const auto begin = SteadyClock::now();
-    {
-      const std::lock_guard lock(mutex);
-      noticed = SteadyClock::now();
-      turn = 2 * round + 1;
-    }
-    wake.notify_all();
-    notify.push_back(SecondsSince(begin));
-    std::unique_lock lock(mutex);
-    wake.wait(lock, [&] { return turn == 2 * round + 2; });
+    noticed = SteadyClock::now();
+    sleeper.Wake();
+    notify.push_back(SecondsSince(noticed));
+    sleeper.Await();
   }
-  other.join();
-  const auto median = [](std::vector<double>& values) {
-    std::nth_element(values.begin(), values.begin() + kRounds / 2, values.end());
-    return values[kRounds / 2];
-  };
-  profile.host_notify = median(notify);
-  profile.host_handoff = std::max(median(latency) - profile.host_notify, 1e-7);
+  profile.host_notify = Median(std::move(notify));
+  profile.host_handoff = std::max(Median(std::move(latency)) - profile.host_notify, 1e-7);
 }
 
-// What calls take longer right after a thread has been woken, beside its later ones.
-void MeasureColdCalls(Stopwatch& watch, hardware::Profile& profile) {
-  constexpr int kRounds = 60, kCalls = 40;
-  const Buffer<std::byte> host(16384, Memory::kPinned), device(16384);
-  std::mutex mutex;
-  std::condition_variable wake;
-  int turn = 0, gpu = 0;
+// What recalling threads do over and over: a wait, a copy of pages that the processor has not seen
+// lately, a kernel, an event.
+class CallMix {
+ public:
+  CallMix() : host_(kPool, Memory::kPinned), device_(kMost), event_(NewEvent()) {}
+  ~CallMix() { cudaEventDestroy(event_); }
+  void Call(cudaStream_t stream, cudaEvent_t awaited) {
+    Check(cudaStreamWaitEvent(stream, awaited, 0), "cudaStreamWaitEvent");
+    Copy(stream, kPiece);
+    kernels::Nothing(stream);
+    Check(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
+  void Copy(cudaStream_t stream, size_t bytes) {
+    const std::byte* from = host_.get() + random_() % (kPool / kMost) * kMost;
+    Check(cudaMemcpyAsync(device_.get(), from, bytes, cudaMemcpyHostToDevice, stream),
+          "cudaMemcpyAsync");
+  }
+
+  static constexpr size_t kPiece = 16384, kMost = 65536;
+  static constexpr int64_t kPool = int64_t{1} << 30;
+
+ private:
+  Buffer<std::byte> host_, device_;
+  std::mt19937_64 random_;
+  cudaEvent_t event_;
+};
+
+// What the first calls of a woken thread take longer than its later ones, by how long it slept: its
+// core has forgotten code and data, or has gone to rest.
+void MeasureWoken(Stopwatch& watch, hardware::Profile& profile) {
+  constexpr int kRounds = 31, kFirst = 4, kCalls = 12;
+  int gpu = 0;
   Check(cudaGetDevice(&gpu), "cudaGetDevice");
+  const cudaEvent_t held = NewEvent();
+  CallMix mix;
   std::vector<std::vector<double>> seconds(kCalls);
-  std::thread worker([&] {
-    cudaSetDevice(gpu);
-    for (int round = 0; round < kRounds; ++round) {
-      std::unique_lock lock(mutex);
-      wake.wait(lock, [&] { return turn == 2 * round + 1; });
-      for (int i = 0; i < kCalls; ++i) {
+  std::vector<double> asleep, longer;
+  {
+    Sleeper sleeper([&] {
+      cudaSetDevice(gpu);
+      for (std::vector<double>& of : seconds) {
         const auto begin = SteadyClock::now();
-        if (i % 2 == 0) {
-          kernels::Nothing(watch.other());
-        } else {
-          Check(cudaMemcpyAsync(device.get(), host.get(), 16384, cudaMemcpyHostToDevice,
-                                watch.other()),
-                "cudaMemcpyAsync");
-        }
-        if (round > 0) seconds[static_cast<size_t>(i)].push_back(SecondsSince(begin));
+        mix.Call(watch.other(), held);
+        of.push_back(SecondsSince(begin));
       }
-      ++turn;
-      lock.unlock();
-      wake.notify_all();
+    });
+    for (const int microseconds : {50, 200, 500, 1000, 2000, 5000}) {
+      for (std::vector<double>& of : seconds) of.clear();
+      for (int round = 0; round < kRounds; ++round) {
+        // The stream has work all the while, so that no copy goes in its call.
+        watch.Hold();
+        Check(cudaEventRecord(held, watch.stream()), "cudaEventRecord");
+        std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+        sleeper.Wake();
+        sleeper.Await();
+        watch.Release();
+        watch.Finish();
+      }
+      double first = 0, later = 0;
+      for (int i = 0; i < kCalls; ++i) {
+        (i < kFirst ? first : later) += Median(seconds[static_cast<size_t>(i)]);
+      }
+      asleep.push_back(microseconds * 1e-6);
+      longer.push_back(std::max(first - later * kFirst / (kCalls - kFirst), 1e-9));
     }
-  });
-  for (int round = 0; round < kRounds; ++round) {
-    // Meanwhile this thread calls, as one does that hands work over.
-    for (int i = 0; i < 20; ++i) kernels::Nothing(watch.stream());
-    watch.Finish();
-    std::unique_lock lock(mutex);
-    turn = 2 * round + 1;
-    wake.notify_all();
-    wake.wait(lock, [&] { return turn == 2 * round + 2; });
   }
-  worker.join();
-  watch.Finish();
-  std::vector<double> medians;
-  for (std::vector<double>& of : seconds) {
-    std::nth_element(of.begin(), of.begin() + kRounds / 2, of.end());
-    medians.push_back(of[kRounds / 2]);
+  profile.host_woken = hardware::Curve(std::move(asleep), std::move(longer));
+  cudaEventDestroy(held);
+}
+
+// What calls take while another thread launches and waits as one does that decodes, over what they
+// take alone.
+void MeasureBeside(Stopwatch& watch, hardware::Profile& profile) {
+  constexpr int kTrials = 7, kCalls = 60, kLaunches = 6;
+  constexpr int64_t kKernelNs = 50'000;
+  int gpu = 0;
+  Check(cudaGetDevice(&gpu), "cudaGetDevice");
+  const cudaEvent_t done = NewEvent();
+  CallMix mix;
+  const auto calls = [&] {
+    return watch.HostTime(kCalls, [&](int) { mix.Call(watch.stream(), done); }, 3);
+  };
+  Stopwatch others;
+  const Buffer<uint64_t> stamps(2);
+  std::vector<double> ratio;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const double alone = calls();
+    std::atomic<bool> decodes = false, stop = false;
+    std::thread other([&] {
+      cudaSetDevice(gpu);
+      while (!stop) {
+        for (int i = 0; i < kLaunches; ++i) kernels::Nothing(others.stream());
+        kernels::Stamp(stamps.get(), kKernelNs, others.stream());
+        others.Finish();
+        decodes = true;
+      }
+    });
+    while (!decodes) std::this_thread::yield();
+    ratio.push_back(calls() / alone);
+    stop = true;
+    other.join();
   }
-  // Launches against later launches, copies against later copies.
-  double longer = 0;
-  for (int i = 0; i < hardware::kColdCalls; ++i) {
-    double later = 0;
-    for (int j = kCalls / 2 + i % 2; j < kCalls; j += 2) later += medians[static_cast<size_t>(j)];
-    longer += medians[static_cast<size_t>(i)] - later / (kCalls / 4);
+  profile.host_beside = std::max(Median(std::move(ratio)), 1.0);
+  cudaEventDestroy(done);
+}
+
+// Copies of a few KiB to an idle stream take the host longer the larger they are: their bytes go to
+// the GPU among the commands. Larger ones again take only the call.
+void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
+  CallMix mix;
+  const auto call = [&](size_t bytes) {
+    return watch.WallTime([&] { mix.Copy(watch.stream(), bytes); }, 61);
+  };
+  const double never = call(CallMix::kMost);
+  std::vector<double> sizes, seconds;
+  size_t inlined = 0;
+  for (const int bytes : {256, 1024, 2048, 4096, 8192, 12288, 16384, 20480, 24576, 28672, 32768}) {
+    sizes.push_back(bytes);
+    seconds.push_back(call(static_cast<size_t>(bytes)));
+    if (seconds.back() > 1.5 * never) inlined = sizes.size();
   }
-  profile.host_cold_call = std::max(longer / hardware::kColdCalls, 0.0);
+  sizes.resize(inlined), seconds.resize(inlined);
+  profile.copy_h2d_inline_call = {};
+  if (inlined > 0) profile.copy_h2d_inline_call = hardware::Curve(std::move(sizes), std::move(seconds));
 }
 
 void MeasureGather(hardware::Profile& profile) {
@@ -175,18 +271,6 @@ void MeasureGather(hardware::Profile& profile) {
 
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   profile.host_launch = watch.HostTime(200, [&](int) { kernels::Nothing(watch.stream()); });
-  const Buffer<std::byte> page_on_host(16384, Memory::kPinned), page(16384);
-  const auto copy = [&] {
-    Check(cudaMemcpyAsync(page.get(), page_on_host.get(), 16384, cudaMemcpyHostToDevice,
-                          watch.stream()),
-          "cudaMemcpyAsync");
-  };
-  const double copies = watch.HostTime(200, [&](int) { copy(); });
-  const double pairs = watch.HostTime(100, [&](int) {
-    kernels::Nothing(watch.stream());
-    copy();
-  });
-  profile.host_copy_switch = std::max(pairs - copies - profile.host_launch, 0.0);
   const cudaEvent_t event = NewEvent();
   profile.host_event_record = watch.HostTime(
       200, [&](int) { Check(cudaEventRecord(event, watch.stream()), "cudaEventRecord"); });
@@ -247,7 +331,9 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
       },
       201);
   MeasureHandoff(profile);
-  MeasureColdCalls(watch, profile);
+  MeasureWoken(watch, profile);
+  MeasureBeside(watch, profile);
+  MeasureInlinedCopies(watch, profile);
   MeasureGather(profile);
   profile.host_spread = 0.1;
 }
@@ -311,10 +397,7 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
     }
   }
   const auto median = [](std::vector<double> values) {
-    if (values.empty()) return 0.0;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return std::max(*middle, 1e-8);
+    return values.empty() ? 0.0 : std::max(Median(std::move(values)), 1e-8);
   };
   const auto gap = [&](Train kind) {
     std::vector<Row>& rows = gpu[kind];

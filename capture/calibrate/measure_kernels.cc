@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "capture/calibrate/fit.h"
 #include "kernels/probe.h"

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <random>
+#include <vector>
 
 #include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/fit.h"
+#include "kernels/cuda_handles.h"
 #include "kernels/movement.h"
 #include "kernels/pariskv.h"
 #include "kernels/upload.h"
@@ -20,10 +22,6 @@ constexpr int64_t kPool = CopyEnds::kPool;
 constexpr int64_t kLarge = int64_t{1} << 28;      // a copy that runs at the link's rate
 constexpr int64_t kScattered = int64_t{8} << 30;  // the largest pool of single tokens
 constexpr int64_t kRead = int64_t{2} << 30;       // a read that runs at the memory's rate
-
-void Copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), "cudaMemcpyAsync");
-}
 
 // Time of one copy among many of its size.
 double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {
@@ -61,10 +59,8 @@ double BothWays(Stopwatch& watch, const CopyEnds& ends) {
     return watch.WallTime(
         [&] {
           for (int i = 0; i < kCopies; ++i) {
-            Copy(ends.device.get(), ends.host.get(), kLarge, cudaMemcpyHostToDevice,
-                 watch.stream());
-            Copy(ends.host.get() + kLarge, ends.device.get() + kLarge, kLarge,
-                 cudaMemcpyDeviceToHost, watch.other());
+            ends.Copy(0, kLarge, true, watch.stream());
+            ends.Copy(kLarge, kLarge, false, watch.other());
           }
           watch.Finish();
         },
@@ -77,36 +73,22 @@ double BothWays(Stopwatch& watch, const CopyEnds& ends) {
 template <class Beside>
 std::pair<double, double> ReadsBeside(Stopwatch& watch, const Buffer<std::byte>& memory, int* sink,
                                       const Beside& beside) {
-  constexpr int kReads = 12;
-  cudaEvent_t begin = nullptr, end = nullptr;
-  Check(cudaEventCreate(&begin), "cudaEventCreate");
-  Check(cudaEventCreate(&end), "cudaEventCreate");
+  constexpr int kReads = 12, kBeside = 10;
+  const auto mark = [] { return kernels::Event(cudaEventDefault); };
+  const kernels::Event begin = mark(), end = mark(), first = mark(), last = mark();
   // Enough work beside the reads to outlast them.
   const double moved = beside(watch.other());
   Check(cudaEventRecord(begin, watch.other()), "cudaEventRecord");
-  for (int i = 0; i < 10; ++i) beside(watch.other());
+  for (int i = 0; i < kBeside; ++i) beside(watch.other());
   Check(cudaEventRecord(end, watch.other()), "cudaEventRecord");
-  const double period = [&] {
-    cudaEvent_t first = nullptr, last = nullptr;
-    Check(cudaEventCreate(&first), "cudaEventCreate");
-    Check(cudaEventCreate(&last), "cudaEventCreate");
-    Check(cudaEventRecord(first, watch.stream()), "cudaEventRecord");
-    for (int i = 0; i < kReads; ++i) {
-      kernels::ReadOnce(memory.get(), kRead, sink, watch.stream());
-    }
-    Check(cudaEventRecord(last, watch.stream()), "cudaEventRecord");
-    watch.Finish();
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, first, last), "cudaEventElapsedTime");
-    cudaEventDestroy(first);
-    cudaEventDestroy(last);
-    return milliseconds * 1e-3 / kReads;
-  }();
-  float milliseconds = 0;
-  Check(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return {static_cast<double>(kRead) / period, 10 * moved / (milliseconds * 1e-3)};
+  Check(cudaEventRecord(first, watch.stream()), "cudaEventRecord");
+  for (int i = 0; i < kReads; ++i) {
+    kernels::ReadOnce(memory.get(), kRead, sink, watch.stream());
+  }
+  Check(cudaEventRecord(last, watch.stream()), "cudaEventRecord");
+  watch.Finish();
+  return {static_cast<double>(kRead) * kReads / kernels::ElapsedSeconds(first, last),
+          kBeside * moved / kernels::ElapsedSeconds(begin, end)};
 }
 
 // Pieces scattered over the pool, for a gather.
@@ -224,9 +206,8 @@ void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
   }
   profile.copy_2d_row = std::max(FitLine(rows, times).b, 1e-12);
 
-  profile.host_copy_call = watch.HostTime(200, [&](int) {
-    Copy(ends.device.get(), ends.host.get(), 16384, cudaMemcpyHostToDevice, watch.stream());
-  });
+  profile.host_copy_call =
+      watch.HostTime(200, [&](int) { ends.Copy(0, 16384, true, watch.stream()); });
 
   // Batches: the host's time a piece, and what the engine adds to each. Sources are new ones each
   // time, as those of a recall are: the same again come out a third faster.
@@ -280,7 +261,7 @@ void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
   const auto [reads, copied] = ReadsBeside(watch, memory, sink.get(), [&](cudaStream_t stream) {
-    Copy(ends.device.get(), ends.host.get(), kLarge, cudaMemcpyHostToDevice, stream);
+    ends.Copy(0, kLarge, true, stream);
     return static_cast<double>(kLarge);
   });
   profile.copy_device_factor = std::max((profile.memory_bandwidth - reads) / copied, 1.0);

@@ -6,11 +6,12 @@
 
 namespace stallcast::capture {
 
-/// Fills in memory.bandwidth and what reads lose to copies and gathers.
+/// Fills in memory.bandwidth.
 void MeasureMemory(Stopwatch& watch, hardware::Profile& profile);
-/// Fills in link.*, copy.* and batch.*.
+/// Fills in link.*, copy.* but copy.crowded_piece, batch.*, host.copy_call and host.batch_call.
+/// Takes memory.bandwidth from the profile.
 void MeasureCopies(Stopwatch& watch, hardware::Profile& profile);
-/// Fills in zero_copy.*.
+/// Fills in zero_copy.*. Takes link.h2d, memory.bandwidth and device.gap from the profile.
 void MeasureZeroCopy(Stopwatch& watch, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -4,13 +4,15 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "kernels/cuda_handles.h"
 #include "kernels/probe.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 
@@ -35,7 +37,7 @@ class Stopwatch {
       Record(stop_);
       Release();
       Finish();
-      return ElapsedSeconds() / count;
+      return kernels::ElapsedSeconds(start_, stop_) / count;
     });
   }
 
@@ -48,7 +50,7 @@ class Stopwatch {
     Record(stop_);
     Release();
     kernels::Check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-    return ElapsedSeconds() / count;
+    return kernels::ElapsedSeconds(start_, stop_) / count;
   }
 
   /// Seconds that the host takes for one work(i) among `count` while the stream is held back.
@@ -83,9 +85,7 @@ class Stopwatch {
       const double value = measure();
       if (i >= 0) seconds.push_back(value);  // the first warms up
     }
-    const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-    std::nth_element(seconds.begin(), middle, seconds.end());
-    return *middle;
+    return stallcast::Median(std::move(seconds));
   }
 
   void Hold();
@@ -96,10 +96,9 @@ class Stopwatch {
  private:
   using Clock = std::chrono::steady_clock;
   void Record(cudaEvent_t event);
-  double ElapsedSeconds() const;
 
-  cudaStream_t stream_ = nullptr, other_ = nullptr;
-  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+  kernels::Stream stream_, other_;
+  kernels::Event start_{cudaEventDefault}, stop_{cudaEventDefault};
   kernels::Buffer<int> flag_;
 };
 

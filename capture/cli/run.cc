@@ -121,12 +121,8 @@ capture::RunRequest RequestOf(const Case& of, const sim::PreparedRun& prepared,
 }
 
 traces::Timeline PredictedPrefill(const Case& of, const sim::PreparedRun& prepared) {
-  hardware::Profile profile = hardware::FindProfile(of.request.machine);
-  for (const auto& [path, value] : of.request.machine_overrides) {
-    hardware::Set(profile, path, value);
-  }
   const plan::Plan plan = methods::WritePrefill(*prepared.method.method, prepared.input);
-  const sim::Simulation simulation(plan, hardware::CostModel(std::move(profile)));
+  const sim::Simulation simulation(plan, hardware::CostModel(of.machine));
   traces::Timeline timeline = sim::ToTimeline(simulation, simulation.Run());
   timeline.title =
       fmt::format("{}, {}, prefill, context {}, batch {}", of.request.method, prepared.whole.title,

@@ -1,7 +1,6 @@
 // CUPTI's activity buffers.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

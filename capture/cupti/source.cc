@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <future>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

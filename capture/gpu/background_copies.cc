@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <thread>
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "kernels/cuda_handles.h"
 
 namespace stallcast::capture {
 namespace {
@@ -25,10 +29,7 @@ class BackgroundCopies::Direction {
         host_(piece, kernels::Memory::kPinned),
         device_(piece) {
     Check(cudaGetDevice(&gpu_), "cudaGetDevice");
-    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-    for (cudaEvent_t& event : done_) {
-      Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    }
+    for (kernels::Event& event : done_) event = kernels::Event(cudaEventDisableTiming);
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -36,8 +37,6 @@ class BackgroundCopies::Direction {
     stop_ = true;
     thread_.join();
     cudaStreamSynchronize(stream_);
-    for (const cudaEvent_t event : done_) cudaEventDestroy(event);
-    cudaStreamDestroy(stream_);
   }
 
   std::string note() const {
@@ -80,8 +79,8 @@ class BackgroundCopies::Direction {
   cudaMemcpyKind kind_;
   kernels::Buffer<std::byte> host_, device_;
   int gpu_ = 0;
-  cudaStream_t stream_ = nullptr;
-  std::array<cudaEvent_t, hardware::kBackgroundCopies> done_{};
+  kernels::Stream stream_;
+  std::array<kernels::Event, hardware::kBackgroundCopies> done_;
   int64_t issued_ = 0, finished_ = 0;
   std::atomic<int64_t> moved_ = 0;
   std::atomic<bool> stop_ = false;

@@ -3,11 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include <atomic>
-#include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "models/hardware/profile.h"

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "capture/gpu/background_copies.h"
@@ -16,6 +17,7 @@
 #include "models/methods/decoder_plan.h"
 #include "models/methods/projection.h"
 #include "traces/common/error.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -50,7 +52,8 @@ class RecordedOps : public kernels::OpObserver {
 };
 thread_local Picoseconds RecordedOps::begun_{0};
 
-// A request made ready: tensors on the device, memory of the method, ops bound.
+// A request made ready: tensors on the device, memory of the method, ops bound, and others' traffic
+// under way.
 class BoundRun {
  public:
   BoundRun(const RunRequest& request, const kernels::DecoderWeights& weights,
@@ -64,7 +67,9 @@ class BoundRun {
         run_(Describe(request, pool)),
         cache_(kernels::MakeCacheBinder(run_, request.name, *request.method)),
         decoder_(run_, weights, *cache_),
-        executor_(plan_, decoder_) {}
+        executor_(plan_, decoder_) {
+    if (request.machine != nullptr) background_.emplace(*request.machine);
+  }
 
   /// To where prefill leaves everything: before each run.
   void Reset() { decoder_.Reset(); }
@@ -94,7 +99,15 @@ class BoundRun {
   }
   bool StartsBehindPrompt() const { return run_.batch() == 1 || run_.stagger == 0; }
   kernels::CacheBinder& cache() { return *cache_; }
-  const kernels::TraceTensors& trace() const { return trace_; }
+  /// What qualifies the times of runs.
+  std::vector<std::string> Notes() const {
+    std::vector<std::string> notes;
+    if (background_) notes = background_->notes();
+    if (!trace_.has_values()) {
+      notes.emplace_back("the trace holds no values: random ones were attended");
+    }
+    return notes;
+  }
 
  private:
   // Of the trace's layers those that the log selects in, or all.
@@ -159,12 +172,8 @@ class BoundRun {
   kernels::DecoderBinder decoder_;
   kernels::Executor executor_;
   std::unique_ptr<Prefilling> prefill_;
+  std::optional<BackgroundCopies> background_;
 };
-
-std::unique_ptr<BackgroundCopies> Background(const RunRequest& request) {
-  if (request.machine == nullptr) return nullptr;
-  return std::make_unique<BackgroundCopies>(*request.machine);
-}
 
 // What `work` runs of `plan`, as a measured timeline.
 GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
@@ -186,13 +195,6 @@ GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
   return recorder.Stop();
 }
 
-Picoseconds MedianOf(std::vector<Picoseconds> times) {
-  if (times.empty()) return Picoseconds{0};
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
-}
-
 }  // namespace
 
 Picoseconds StepTimes::Mean() const {
@@ -201,7 +203,7 @@ Picoseconds StepTimes::Mean() const {
          static_cast<int64_t>(steps.size());
 }
 
-Picoseconds StepTimes::Median() const { return MedianOf(steps); }
+Picoseconds StepTimes::Median() const { return stallcast::Median(steps); }
 
 struct GpuRunner::Impl {
   kernels::HostPool pool;
@@ -228,7 +230,6 @@ GpuRunner::~GpuRunner() = default;
 
 StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   BoundRun run = impl_->Bind(request);
-  const std::unique_ptr<BackgroundCopies> background = Background(request);
   run.RunAnew();
   std::vector<std::vector<Picoseconds>> all;
   for (int i = 0; i < repetitions; ++i) all.push_back(run.RunAnew());
@@ -236,12 +237,9 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   for (size_t step = 0; step < all.front().size(); ++step) {
     std::vector<Picoseconds> of_step;
     for (const auto& repetition : all) of_step.push_back(repetition[step]);
-    times.steps.push_back(MedianOf(of_step));
+    times.steps.push_back(Median(std::move(of_step)));
   }
-  if (background) times.notes = background->notes();
-  if (!run.trace().has_values()) {
-    times.notes.emplace_back("the trace holds no values: random ones were attended");
-  }
+  times.notes = run.Notes();
   return times;
 }
 
@@ -253,7 +251,7 @@ Picoseconds GpuRunner::TimePrefill(const RunRequest& request, int repetitions) {
   if (Seconds(first) > kLong) return first;
   std::vector<Picoseconds> times;
   for (int i = 0; i < repetitions; ++i) times.push_back(run.PrefillAnew());
-  return MedianOf(times);
+  return Median(std::move(times));
 }
 
 kernels::SelectionCheck GpuRunner::CheckSelection(const RunRequest& request, bool after_prefill) {

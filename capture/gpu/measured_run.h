@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +23,7 @@ struct RunRequest {
   const traces::Trace* trace = nullptr;
   std::string title;               ///< of the timeline
   std::vector<std::string> notes;  ///< what qualifies the run
-  /// Whose background traffic is made beside the run; null: none.
+  /// Whose background traffic is made beside all runs; null: none.
   const hardware::Profile* machine = nullptr;
 };
 

@@ -1,7 +1,6 @@
 // What a KV-cache method keeps in memory during a run, and what its ops do to it.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>

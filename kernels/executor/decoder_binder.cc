@@ -4,7 +4,6 @@
 #include <variant>
 
 #include "kernels/cuda_error.h"
-#include "models/methods/projection.h"
 
 namespace stallcast::kernels {
 
@@ -39,8 +38,7 @@ void DecoderBinder::LoadInjected() {
           to += m.head_dim;
         };
         for (int head = 0; head < m.query_heads; ++head) {
-          const int traced = methods::TracedQueryHead(head, m.group(), trace.group()) %
-                             (trace.kv_heads() * trace.group());
+          const int traced = trace.QueryHeadFor(head, m.group());
           // A trace without the last prompt token's query has its first step's stand in.
           put(trace.Query(layer, traced, std::max(token, trace.first_query_token())));
         }

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "kernels/cuda_error.h"
+#include "kernels/cuda_handles.h"
 #include "models/plan/events.h"
 #include "traces/common/error.h"
 
@@ -22,42 +23,6 @@ using plan::OpId;
 
 constexpr size_t At(OpId id) { return static_cast<size_t>(plan::Index(id)); }
 constexpr size_t At(LaneId id) { return static_cast<size_t>(plan::Index(id)); }
-
-class Stream {
- public:
-  Stream() {
-    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  }
-  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
-  ~Stream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
-  }
-  operator cudaStream_t() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
-class Event {
- public:
-  Event() = default;
-  explicit Event(unsigned flags) {
-    Check(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate");
-  }
-  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  Event& operator=(Event&& other) noexcept {
-    std::swap(event_, other.event_);
-    return *this;
-  }
-  ~Event() {
-    if (event_ != nullptr) cudaEventDestroy(event_);
-  }
-  operator cudaEvent_t() const { return event_; }
-  explicit operator bool() const { return event_ != nullptr; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 
 class Graph {
  public:
@@ -305,6 +270,8 @@ void Executor::Impl::RunLane(size_t lane, const RunOptions& options) {
       }
       if (step < plan.step_ends.size() && plan.step_ends[step] == id) {
         if (options.after_step) {
+          // Other threads may not have issued all of theirs yet.
+          for (int32_t op = 0; op <= plan::Index(id); ++op) WaitUntilPassed(OpId{op});
           Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
           options.after_step(static_cast<int>(step));
         }

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 #include <variant>
 
 #include "kernels/cuda_error.h"
 #include "kernels/prefill_attention.h"
 #include "kernels/upload.h"
-#include "models/methods/projection.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -77,8 +75,7 @@ PrefillBinder::Injected PrefillBinder::Inject(int trace_layer) const {
   for (int sequence = 0; sequence < run_.batch(); ++sequence) {
     __nv_bfloat16* to = injected.qkv.get() + sequence * tokens * width;
     for (int head = 0; head < m.query_heads; ++head) {
-      const int traced = methods::TracedQueryHead(head, m.group(), trace.group()) %
-                         (trace.kv_heads() * trace.group());
+      const int traced = trace.QueryHeadFor(head, m.group());
       CopyRows(to + first * width + head * d, width,
                trace.Query(trace_layer, traced, trace.first_query_token()), d, d, tokens - first);
       CopyRows(injected.last_query.get() + sequence * heads + head * d, heads,

@@ -7,7 +7,7 @@
 #include "kernels/cuda_error.h"
 #include "kernels/upload.h"
 #include "models/methods/layer_tensors.h"
-#include "traces/common/error.h"
+#include "models/methods/projection.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -78,6 +78,10 @@ const __nv_bfloat16* TraceTensors::Query(int layer, int query_head, int64_t toke
   const Layer& of = device_[static_cast<size_t>(layer)];
   return of.queries.data() +
          (query_head * (tokens_ - first_query_) + token - first_query_) * head_dim_;
+}
+
+int TraceTensors::QueryHeadFor(int head, int group) const {
+  return methods::TracedQueryHead(head, group, group_) % (kv_heads_ * group_);
 }
 
 const __nv_bfloat16* TraceTensors::Key(int layer, int kv_head, int64_t token) const {

@@ -32,6 +32,9 @@ class TraceTensors {
   const __nv_bfloat16* Key(int layer, int kv_head, int64_t token) const;
   const __nv_bfloat16* Value(int layer, int kv_head, int64_t token) const;
   int64_t first_query_token() const { return first_query_; }
+  /// The query head that stands for `head` of a model with groups of `group`: that of
+  /// methods::TracedQueryHead(), the first KV heads again where the model has more.
+  int QueryHeadFor(int head, int group) const;
 
  private:
   struct Layer {

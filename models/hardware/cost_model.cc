@@ -273,8 +273,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .stream_wait = FromSeconds(profile_.host_stream_wait),
                 .host_sync = FromSeconds(profile_.host_sync),
                 .host_handoff = FromSeconds(profile_.host_handoff),
-                .copy_switch = FromSeconds(profile_.host_copy_switch),
-                .cold_call = FromSeconds(profile_.host_cold_call)};
+                .beside = profile_.host_beside};
   capacity_[At(Resource::kDeviceMemory)] = profile_.memory_bandwidth;
   capacity_[At(Resource::kLinkH2D)] = profile_.link_h2d;
   capacity_[At(Resource::kLinkD2H)] = profile_.link_d2h;
@@ -313,6 +312,44 @@ OpCost CostModel::Cost(const plan::Work& work) const {
   const OpCost cost = std::visit(Coster(profile_, capacity_, fit, shape, counts), work);
   if (cost.amount > 0) Time(cost.amount / cost.rate);
   return cost;
+}
+
+std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
+  const auto* copy = std::get_if<plan::Copy>(&work);
+  const Curve& call = profile_.copy_h2d_inline_call;
+  if (copy == nullptr || copy->direction != plan::Direction::kHostToDevice || call.empty() ||
+      copy->pieces == 0 || static_cast<double>(copy->piece_bytes) > call.x().back()) {
+    return std::nullopt;
+  }
+  const bool one = copy->path == plan::CopyPath::kBulk && copy->pieces == 1;
+  if (!one && copy->path != plan::CopyPath::kPerPiece) return std::nullopt;
+  const Picoseconds carried =
+      Time(call.At(std::max(static_cast<double>(copy->piece_bytes), 1.0)));
+  OpCost cost;
+  if (copy->pieces == 1) {
+    // The bytes cross the link with the commands.
+    cost = Cost(work);
+    cost.host = cost.first_call = carried;
+    cost.last_piece = cost.engine_start = cost.crowded = Picoseconds{0};
+    cost.engine = Engine::kNone;
+    cost.start = Start::kNone;
+    cost.starts = 0;
+    return cost;
+  }
+  plan::Copy others = *copy;
+  --others.pieces;
+  cost = Cost(others);
+  cost.host += carried;
+  cost.first_call += carried;
+  ++cost.calls;
+  return cost;
+}
+
+Picoseconds CostModel::Woken(Picoseconds asleep) const {
+  const Curve& curve = profile_.host_woken;
+  const double seconds = Seconds(asleep);
+  if (curve.empty() || seconds <= 0) return Picoseconds{0};
+  return FromSeconds(curve.At(seconds) * std::min(1.0, seconds / curve.x().front()));
 }
 
 }  // namespace stallcast::hardware

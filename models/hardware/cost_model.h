@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "models/hardware/profile.h"
@@ -77,8 +78,7 @@ struct Latencies {
   Picoseconds event_record{0}, stream_wait{0};  ///< host calls
   Picoseconds host_sync{0};                     ///< end of a waited-for op to the host going on
   Picoseconds host_handoff{0};
-  Picoseconds copy_switch{0};  ///< more of a copy's call behind a kernel
-  Picoseconds cold_call{0};    ///< more of each of a woken thread's first calls
+  double beside = 1;  ///< a call takes so many times as long while another thread is in one
 };
 
 /// What a kernel's law is multiplied by at a shape: exp of the mean of log(factor) over the timed
@@ -126,6 +126,11 @@ class CostModel {
 
   /// Error: an op that takes more than a day.
   OpCost Cost(const plan::Work& work) const;
+  /// A copy whose stream has nothing left to do: its first piece, if small enough, goes to the GPU
+  /// in the call itself and needs no copy engine. None: as always.
+  std::optional<OpCost> InlinedCost(const plan::Work& work) const;
+  /// What the first calls of a thread that has slept so long take longer, all together.
+  Picoseconds Woken(Picoseconds asleep) const;
   const Latencies& latencies() const { return latencies_; }
   /// Seconds that a start takes longer while others use `share` of the device memory, 0 to 1.
   double LoadedStart(Start start, double share) const {

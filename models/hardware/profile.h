@@ -78,9 +78,6 @@ struct KernelFit {
 /// Copies of background traffic that are under way at most, a direction.
 inline constexpr int kBackgroundCopies = 8;
 
-/// Calls after which a woken thread is as fast as one that never slept.
-inline constexpr int kColdCalls = 10;
-
 struct Profile {
   std::string name;        ///< "h200"
   std::string title;       ///< "NVIDIA H200, PCIe 5.0 x16"
@@ -108,10 +105,8 @@ struct Profile {
   double host_sync = 0;     ///< from the last op's end to the host going on
   double host_handoff = 0;  ///< from one host thread's notice to another's going on
   double host_notify = 0;   ///< of the one that gives notice
-  /// More for a copy's call where the stream's work before it was a kernel.
-  double host_copy_switch = 0;
-  /// More for each of the first kColdCalls calls of a thread that has just been woken.
-  double host_cold_call = 0;
+  /// A thread's calls take so many times as long while another thread is in a call or waits in one.
+  double host_beside = 1;
   double host_graph_launch = 0, host_graph_node = 0;
   double host_memory = 0, host_gather_thread = 0;  ///< rates
   double host_gather_piece = 0;                    ///< of a gather's thread, beside the bytes
@@ -140,6 +135,12 @@ struct Profile {
   Curve copy_h2d_piece, copy_d2h_piece;
   Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
   Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes
+  /// Host call of a copy to the GPU whose bytes the call itself carries, s, by bytes: one of at most
+  /// the last x whose stream has nothing left to do. Empty: none is carried so.
+  Curve copy_h2d_inline_call;
+  /// What the first calls of a woken thread take longer, all together, s, by the seconds that it has
+  /// slept. Each takes half of what those before it have left.
+  Curve host_woken;
   /// What the start of a kernel, or of a copy's piece, takes longer while others use the share x of
   /// the device memory's bandwidth, s. Empty: nothing.
   Curve load_kernel, load_h2d_piece, load_d2h_piece;

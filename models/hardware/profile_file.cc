@@ -36,6 +36,8 @@ constexpr CurveField kCurves[] = {
     {"copy.d2h_piece", "piece_bytes", "time_us", 1e6, &Profile::copy_d2h_piece, true},
     {"batch.host_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_host_piece},
     {"batch.engine_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_engine_piece},
+    {"copy.h2d_inline_call", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_inline_call, true},
+    {"host.woken", "asleep_s", "time_us", 1e6, &Profile::host_woken, true},
     {"load.kernel", "memory_share", "time_us", 1e6, &Profile::load_kernel, true},
     {"load.h2d_piece", "memory_share", "time_us", 1e6, &Profile::load_h2d_piece, true},
     {"load.d2h_piece", "memory_share", "time_us", 1e6, &Profile::load_d2h_piece, true},

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
-#include <utility>
 
 #include "traces/common/error.h"
 

@@ -1,7 +1,6 @@
 // The part of a plan that every method shares: a decoder's projections, MLP and sampling.
 #pragma once
 
-#include <memory>
 #include <string_view>
 
 #include "models/methods/method.h"

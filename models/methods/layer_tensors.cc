@@ -257,8 +257,8 @@ void MeasureKvHead(const LayerTensors& tensors, const AttendedRanges& attended, 
           OnlineSoftmax& softmax = rows[row + r];
           const float max = softmax.max;
           float* weights = dots.data() + r * kPanel;
-          const auto ranges = attended.Within(step + r, head / heads_a_selection, begin,
-                                              begin + columns, scratch);
+          const auto ranges =
+              attended.Within(step + r, head / heads_a_selection, begin, begin + columns, scratch);
           if (seen > 0) {
             AddToSoftmax(softmax, weights, begin, seen, tensors.softmax_scale(), ranges);
           }

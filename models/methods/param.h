@@ -2,10 +2,8 @@
 // controls are all made from the declaration.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
 #include <string>
 #include <string_view>

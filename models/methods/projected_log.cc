@@ -62,6 +62,7 @@ AccessCell ProjectedLog::At(int step, int layer, int sequence, int head) const {
           count(access.recalled_ahead),
           access.attended_tokens[cell],
           access.cached_tokens.empty() ? 0 : access.cached_tokens[cell],
+          access.evicted.empty() ? 0 : access.evicted[cell],
           log_->prompt_tokens + cell / access.heads + 1};
 }
 

@@ -19,7 +19,8 @@ struct AccessCell {
   int32_t recalled_ahead = 0;
   int32_t attended_tokens = 0;
   int32_t cached_tokens = 0;  ///< 0 where the method drops none
-  int64_t context = 0;        ///< of the trace at that step, the step's own token included
+  int32_t evicted = 0;
+  int64_t context = 0;  ///< of the trace at that step, the step's own token included
 };
 
 /// Maps a model's (step, layer, sequence, head) to a cell of the log: layers by relative depth

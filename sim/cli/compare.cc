@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "sim/cli/commands.h"
 #include "sim/cli/import_file.h"
 #include "sim/cli/output.h"
 #include "traces/common/error.h"

@@ -1,8 +1,8 @@
 // stallcast export
 #include <memory>
 
+#include "sim/cli/commands.h"
 #include "sim/cli/import_file.h"
-#include "sim/cli/output.h"
 #include "sim/cli/output_file.h"
 #include "traces/common/error.h"
 

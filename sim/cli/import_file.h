@@ -1,9 +1,9 @@
 // Files with timelines, of ours or of another program, as commands read them.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <string>
 
-#include "sim/cli/commands.h"
 #include "traces/convert/import.h"
 
 namespace stallcast::cli {

@@ -10,6 +10,7 @@
 #include "models/hardware/profile.h"
 #include "models/llm/model.h"
 #include "models/methods/method.h"
+#include "sim/cli/commands.h"
 #include "sim/cli/import_file.h"
 #include "sim/cli/output.h"
 #include "sim/names.h"

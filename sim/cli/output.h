@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "sim/cli/commands.h"
 #include "traces/common/units.h"
 
 namespace stallcast::cli {

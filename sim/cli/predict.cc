@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "sim/cli/commands.h"
 #include "sim/cli/output.h"
 #include "sim/cli/output_file.h"
 #include "sim/cli/prediction_output.h"

@@ -10,10 +10,10 @@
 #include <set>
 
 #include "models/hardware/profile.h"
+#include "sim/cli/commands.h"
 #include "sim/cli/output.h"
 #include "sim/cli/progress.h"
 #include "sim/names.h"
-#include "traces/common/error.h"
 
 namespace stallcast::cli {
 namespace {

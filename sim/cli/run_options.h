@@ -1,11 +1,11 @@
-// Options that say what to predict, shared by `predict` and `sweep`.
+// Options that say what to predict, shared by `predict`, `sweep` and `stallcast-gpu run`.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "sim/cli/commands.h"
 #include "sim/cli/progress.h"
 #include "sim/predict.h"
 

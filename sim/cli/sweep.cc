@@ -12,6 +12,7 @@
 #include <numeric>
 #include <set>
 
+#include "sim/cli/commands.h"
 #include "sim/cli/output.h"
 #include "sim/cli/run_options.h"
 #include "sim/names.h"

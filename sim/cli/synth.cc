@@ -3,14 +3,16 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
+#include <string>
 
+#include "sim/cli/commands.h"
 #include "sim/cli/output.h"
 #include "sim/cli/output_file.h"
 #include "sim/cli/progress.h"
 #include "sim/grid.h"
 #include "sim/names.h"
-#include "traces/common/error.h"
 
 namespace stallcast::cli {
 namespace {

@@ -243,15 +243,8 @@ void MeasureSegments(Stopwatch& watch) {
 }
 
 void Run() {
-  cudaDeviceProp device;
-  Check(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
   Stopwatch watch;
-  const double memory = [&] {
-    const Buffer<char> large(int64_t{4} << 30);
-    Check(cudaMemset(large.get(), 0, static_cast<size_t>(large.bytes())), "cudaMemset");
-    return watch.ReadRate(large);
-  }();
-  fmt::print("{}; medians; memory reads {:.0f} GB/s\n", device.name, memory * 1e-9);
+  const double memory = PrintDevice(watch);
   MeasureClustering(watch);
   MeasureRetrieval(watch, 1, 32768, 1728, true, memory);
   MeasureRetrieval(watch, 1, 131072, 1728, false, memory);

@@ -3,7 +3,6 @@
 
 #include "kernels/decoder.h"
 #include "tests/kernels/measure.h"
-#include "traces/common/error.h"
 
 namespace stallcast::kernels {
 namespace {

@@ -8,7 +8,6 @@
 #include "kernels/movement.h"
 #include "tests/kernels/link_counters.h"
 #include "tests/kernels/measure.h"
-#include "traces/common/error.h"
 
 namespace stallcast::kernels {
 namespace {

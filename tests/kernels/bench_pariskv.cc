@@ -18,11 +18,6 @@ struct Rates {
   double memory, link;
 };
 
-void Row(const std::string& what, double seconds, double bytes, double limit) {
-  std::printf("%-46s %10.2f us %12.3f MB %8.0f GB/s %6.1f %%\n", what.c_str(), seconds * 1e6,
-              bytes / 1e6, bytes / seconds / 1e9, 100 * bytes / seconds / limit);
-}
-
 template <class T>
 Buffer<T> Random(int64_t count, uint32_t mask) {
   std::mt19937 random(1);
@@ -54,7 +49,7 @@ void Select(Stopwatch& watch, const methods::CodeBook& book, int n, double rho, 
   zero();
   const double encode = watch.InGraph(
       [&](int) { EncodeKeys(tables, view, kRows, n, 0, index, watch.stream()); }, 4, 5);
-  Row(name + "encode", encode, static_cast<double>(places) * (256 + 112), rates.memory);
+  MemoryRow(name + "encode", encode, static_cast<double>(places) * (256 + 112), rates.memory);
   zero();
   EncodeKeys(tables, view, kRows, n, 0, index, watch.stream());
 
@@ -87,19 +82,19 @@ void Select(Stopwatch& watch, const methods::CodeBook& book, int n, double rho, 
   const auto time = [&](const auto& work) {
     return watch.InGraph([&](int) { work(); }, kLaunches);
   };
-  Row(name + "collision table", time(make_table), kRows * kParts * 256 * 5.0, rates.memory);
-  Row(name + "collision scores", time(score), all * 17, rates.memory);
-  Row(name + "bucket top-k", time(choose), all + some * 4, rates.memory);
-  Row(name + "rerank", time(rerank), some * (96 + 8), rates.memory);
-  Row(name + "top-k of candidates", time(top), some * 4, rates.memory);
-  Row(name + "whole selection", time([&] {
-        make_table();
-        score();
-        choose();
-        rerank();
-        top();
-      }),
-      all * 18 + some * 112, rates.memory);
+  MemoryRow(name + "collision table", time(make_table), kRows * kParts * 256 * 5.0, rates.memory);
+  MemoryRow(name + "collision scores", time(score), all * 17, rates.memory);
+  MemoryRow(name + "bucket top-k", time(choose), all + some * 4, rates.memory);
+  MemoryRow(name + "rerank", time(rerank), some * (96 + 8), rates.memory);
+  MemoryRow(name + "top-k of candidates", time(top), some * 4, rates.memory);
+  MemoryRow(name + "whole selection", time([&] {
+              make_table();
+              score();
+              choose();
+              rerank();
+              top();
+            }),
+            all * 18 + some * 112, rates.memory);
 }
 
 void Fetch(Stopwatch& watch, const Rates& rates) {
@@ -127,9 +122,9 @@ void Fetch(Stopwatch& watch, const Rates& rates) {
                           to, 0, kDim, blocks, watch.stream());
             },
             launches, 7);
-        Row("fetch " + std::to_string(kRows) + " x " + std::to_string(k) +
-                (joined ? " joined, " : " split, ") + std::to_string(blocks) + " blocks",
-            seconds, kRows * k * 512.0, rates.link);
+        MemoryRow("fetch " + std::to_string(kRows) + " x " + std::to_string(k) +
+                      (joined ? " joined, " : " split, ") + std::to_string(blocks) + " blocks",
+                  seconds, kRows * k * 512.0, rates.link);
       }
     }
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <random>
 #include <string>
 
@@ -148,15 +147,8 @@ void MeasureRecall(Stopwatch& watch, int missed) {
 }
 
 void Run() {
-  cudaDeviceProp device;
-  Check(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
   Stopwatch watch;
-  const double memory = [&] {
-    const Buffer<char> large(int64_t{4} << 30);
-    Check(cudaMemset(large.get(), 0, static_cast<size_t>(large.bytes())), "cudaMemset");
-    return watch.ReadRate(large);
-  }();
-  fmt::print("{}; medians; memory reads {:.0f} GB/s\n", device.name, memory * 1e-9);
+  const double memory = PrintDevice(watch);
   for (const int tokens : {8192, 32768, 131072}) MeasureRestructuring(watch, tokens, 256, memory);
   for (const int missed : {32, 192}) MeasureRecall(watch, missed);
 }

@@ -12,46 +12,16 @@ namespace {
 constexpr int kHeads = 8, kGroup = 4, kDim = 128, kHidden = 512, kWindow = 256, kPage = 16;
 constexpr double kTensorRate = 989e12;  // dense bf16, NVIDIA H200 data sheet
 
-void MemoryRow(const std::string& what, double seconds, double bytes, double limit) {
-  std::printf("%-46s %10.2f us %12.3f MB %8.0f GB/s %6.1f %%\n", what.c_str(), seconds * 1e6,
-              bytes / 1e6, bytes / seconds / 1e9, 100 * bytes / seconds / limit);
-}
-
 void TensorRow(const std::string& what, double seconds, double flops) {
   std::printf("%-46s %10.2f us %12.3f TF %8.0f TF/s %6.1f %%\n", what.c_str(), seconds * 1e6,
               flops / 1e12, flops / seconds / 1e12, 100 * flops / seconds / kTensorRate);
 }
 
-// Numbers of a few units, the same in every launch.
-Buffer<__nv_bfloat16> Normal(int64_t count, float deviation) {
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal(0, deviation);
-  std::vector<__nv_bfloat16> some(1 << 20);
-  for (__nv_bfloat16& x : some) x = __float2bfloat16(normal(random));
-  Buffer<__nv_bfloat16> buffer(count);
-  for (int64_t at = 0; at < count; at += std::ssize(some)) {
-    const int64_t part = std::min<int64_t>(std::ssize(some), count - at);
-    Check(cudaMemcpy(buffer.get() + at, some.data(), static_cast<size_t>(part * 2),
-                     cudaMemcpyHostToDevice),
-          "cudaMemcpy");
-  }
-  return buffer;
-}
-
-template <class T>
-Buffer<T> Uploaded(const std::vector<T>& values) {
-  Buffer<T> buffer(static_cast<int64_t>(values.size()));
-  Check(cudaMemcpy(buffer.get(), values.data(), static_cast<size_t>(buffer.bytes()),
-                   cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  return buffer;
-}
-
 void Gate(Stopwatch& watch, int tokens, double memory) {
-  const auto w1 = Normal(int64_t{kHeads} * kHidden * 2 * kDim, 0.05f);
-  const auto vector = Normal(kHeads * kHidden, 0.1f);
-  const auto before = Normal(int64_t{tokens} * kHeads * kDim, 1);
-  const auto after = Normal(int64_t{tokens} * kHeads * kDim, 1);
+  const auto w1 = RandomOnDevice(int64_t{kHeads} * kHidden * 2 * kDim, 0.05f);
+  const auto vector = RandomOnDevice(kHeads * kHidden, 0.1f);
+  const auto before = RandomOnDevice(int64_t{tokens} * kHeads * kDim);
+  const auto after = RandomOnDevice(int64_t{tokens} * kHeads * kDim);
   Buffer<float> scores(int64_t{tokens} * kHeads);
   const TokenView a{before.get(), kDim, kHeads * kDim, 0}, b{after.get(), kDim, kHeads * kDim, 0};
   const GateWeights weights{w1.get(), vector.get(), vector.get(), vector.get(), nullptr,
@@ -76,7 +46,7 @@ void AdmitRows(Stopwatch& watch, int rows, int tokens, double memory) {
   std::vector<float> scores(static_cast<size_t>(rows) * tokens);
   for (float& score : scores) score = static_cast<float>(random() % 4);
   const auto d_scores = Uploaded(scores);
-  const auto kv = Normal(int64_t{rows} * tokens * 2 * kDim, 1);
+  const auto kv = RandomOnDevice(int64_t{rows} * tokens * 2 * kDim);
   const int pages = tokens / kPage + 2;
   std::vector<int32_t> table(static_cast<size_t>(rows) * pages);
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
@@ -102,8 +72,8 @@ void AdmitRows(Stopwatch& watch, int rows, int tokens, double memory) {
 
 void Evict(Stopwatch& watch, int keys) {
   constexpr int kQueries = 256;
-  const auto query = Normal(int64_t{kHeads} * kQueries * kGroup * kDim, 1);
-  const auto pages = Normal(int64_t{kHeads} * keys * 2 * kDim, 1);
+  const auto query = RandomOnDevice(int64_t{kHeads} * kQueries * kGroup * kDim);
+  const auto pages = RandomOnDevice(int64_t{kHeads} * keys * 2 * kDim);
   std::vector<int32_t> places, positions;
   for (int i = 0; i < kHeads * keys; ++i) {
     places.push_back(i);
@@ -151,8 +121,8 @@ void Prefill(Stopwatch& watch, int tokens, int admitted_of_eight) {
   }
   pairs += double{kHeads} * kGroup *
            (double{kWindow} * (tokens - kWindow) + kWindow * (kWindow + 1) / 2.0);
-  const auto query = Normal(int64_t{tokens} * kHeads * kGroup * kDim, 1);
-  const auto kv = Normal(int64_t{tokens} * kHeads * 2 * kDim, 1);
+  const auto query = RandomOnDevice(int64_t{tokens} * kHeads * kGroup * kDim);
+  const auto kv = RandomOnDevice(int64_t{tokens} * kHeads * 2 * kDim);
   const auto d_admitted = Uploaded(admitted);
   const auto d_columns = Uploaded(columns), d_counts = Uploaded(counts);
   Buffer<__nv_bfloat16> output(query.size());

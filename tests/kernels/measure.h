@@ -10,31 +10,22 @@
 #include <cstdio>
 #include <exception>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "kernels/cuda_handles.h"
 #include "kernels/probe.h"
 #include "kernels/upload.h"
 #include "tests/kernels/has_device.h"
+#include "traces/common/median.h"
 
 namespace stallcast::kernels {
 
 class Stopwatch {
  public:
-  Stopwatch() {
-    Check(cudaStreamCreate(&stream_), "cudaStreamCreate");
-    Check(cudaEventCreate(&start_), "cudaEventCreate");
-    Check(cudaEventCreate(&stop_), "cudaEventCreate");
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() {
-    cudaEventDestroy(start_);
-    cudaEventDestroy(stop_);
-    cudaStreamDestroy(stream_);
-  }
-
   cudaStream_t stream() const { return stream_; }
 
   /// Median seconds of one call of work(), which enqueues on stream(); for work of 50 us and more.
@@ -90,27 +81,24 @@ class Stopwatch {
   double Median(const Work& work, int trials) {
     std::vector<double> seconds(static_cast<size_t>(trials));
     for (double& trial : seconds) {
-      float milliseconds = 0;
       Check(cudaEventRecord(start_, stream_), "cudaEventRecord");
       work();
       Check(cudaEventRecord(stop_, stream_), "cudaEventRecord");
       Check(cudaEventSynchronize(stop_), "cudaEventSynchronize");
-      Check(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime");
-      trial = milliseconds * 1e-3;
+      trial = ElapsedSeconds(start_, stop_);
     }
-    std::nth_element(seconds.begin(), seconds.begin() + trials / 2, seconds.end());
-    return seconds[trials / 2];
+    return stallcast::Median(std::move(seconds));
   }
 
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+  Stream stream_{cudaStreamDefault};
+  Event start_{cudaEventDefault}, stop_{cudaEventDefault};
 };
 
 /// `count` normal numbers of a period that no kernel notices: power, and so the clock, depends on
 /// the data.
-inline Buffer<__nv_bfloat16> RandomOnDevice(int64_t count) {
+inline Buffer<__nv_bfloat16> RandomOnDevice(int64_t count, float deviation = 1) {
   std::mt19937 random(1);
-  std::normal_distribution<float> normal;
+  std::normal_distribution<float> normal(0, deviation);
   std::vector<__nv_bfloat16> period(4194301);
   for (auto& value : period) value = __float2bfloat16(normal(random));
   Buffer<__nv_bfloat16> buffer(count);
@@ -121,6 +109,12 @@ inline Buffer<__nv_bfloat16> RandomOnDevice(int64_t count) {
           "cudaMemcpy");
   }
   return buffer;
+}
+
+/// A line of a table: a time, the bytes that it moved, and their rate as a share of `limit`.
+inline void MemoryRow(const std::string& what, double seconds, double bytes, double limit) {
+  std::printf("%-46s %10.2f us %12.3f MB %8.0f GB/s %6.1f %%\n", what.c_str(), seconds * 1e6,
+              bytes / 1e6, bytes / seconds / 1e9, 100 * bytes / seconds / limit);
 }
 
 /// What main() of a benchmark does: a line where there is no device, or where it fails.

@@ -455,6 +455,52 @@ TEST_F(Selection, TopKIsASortWithTiesToTheSmallerId) {
   }
 }
 
+TEST_F(Selection, LowestKGivesEachRowItsOwnNumber) {
+  std::normal_distribution<float> normal;
+  for (const auto& [rows, candidates, most] :
+       std::vector<std::array<int, 3>>{{1, 1, 1},
+                                       {5, 33, 33},
+                                       {8, 1'023, 200},
+                                       {8, 4'096, 4'096},
+                                       {3, 16'384, 9'000},
+                                       {3, 16'385, 8'192},
+                                       {2, 131'072, 5'000}}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows, " << most << " of " << candidates);
+    std::vector<float> scores(static_cast<size_t>(rows) * candidates);
+    for (size_t i = 0; i < scores.size(); ++i) {
+      // Many tie, as after max-pooling; what lies behind a row's own candidates is infinity.
+      const size_t row = i / static_cast<size_t>(candidates), at = i % candidates;
+      const bool own =
+          static_cast<int>(at) < std::max(most, candidates - 7 * static_cast<int>(row));
+      scores[i] =
+          own ? std::round(normal(random_) * 64) / 64 : std::numeric_limits<float>::infinity();
+    }
+    std::vector<int32_t> k_of(static_cast<size_t>(rows), most);
+    for (int row = 1; row < rows; ++row) {
+      k_of[static_cast<size_t>(row)] = row == 1 ? 0 : static_cast<int32_t>(random_() % (most + 1));
+    }
+    const auto device = Uploaded(scores);
+    const auto device_k = Uploaded(k_of);
+    const auto ids = Poisoned<int32_t>(int64_t{rows} * most);
+    const auto workspace = Poisoned<uint8_t>(TopKWorkspace(rows, candidates, most));
+    LowestK(device.get(), rows, candidates, most, device_k.get(), ids.get(), workspace.get(),
+            nullptr);
+    const std::vector<int32_t> chosen = ToHost(ids);
+    std::vector<float> negated = scores;
+    for (float& score : negated) score = -score;
+    for (int row = 0; row < rows; ++row) {
+      const int k = k_of[static_cast<size_t>(row)];
+      std::vector<int32_t> expected =
+          Largest(std::span(negated).subspan(static_cast<size_t>(row) * candidates,
+                                             static_cast<size_t>(candidates)),
+                  k);
+      expected.resize(static_cast<size_t>(most), -1);  // untouched
+      const auto first = chosen.begin() + int64_t{row} * most;
+      ASSERT_EQ(std::vector<int32_t>(first, first + most), expected) << "row " << row;
+    }
+  }
+}
+
 TEST_F(Selection, TopKOfAMillion) {
   std::normal_distribution<float> normal;
   std::vector<float> scores(size_t{1} << 20);
@@ -479,6 +525,7 @@ TEST_F(Selection, TopKRefusesWhatItCannotDo) {
   EXPECT_THROW(TopK(nullptr, 1, 10, 11, nullptr, nullptr, nullptr), Error);
   EXPECT_THROW(TopK(nullptr, 1, (1 << 20) + 1, 1, nullptr, nullptr, nullptr), Error);
   EXPECT_THROW(TopK(nullptr, 1, 1 << 20, 8193, nullptr, nullptr, nullptr), Error);
+  EXPECT_THROW(LowestK(nullptr, 1, 10, 11, nullptr, nullptr, nullptr, nullptr), Error);
 }
 
 // ---- Slots

@@ -9,7 +9,21 @@
 #include <string>
 #include <vector>
 
+#include "tests/kernels/measure.h"
+
 namespace stallcast::kernels {
+
+/// Prints the device's name and the rate at which its memory is read, in bytes a second, which it
+/// gives.
+inline double PrintDevice(Stopwatch& watch) {
+  cudaDeviceProp device;
+  Check(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
+  const Buffer<char> large(int64_t{4} << 30);
+  Zero(large);
+  const double rate = watch.ReadRate(large);
+  fmt::print("{}; medians; memory reads {:.0f} GB/s\n", device.name, rate * 1e-9);
+  return rate;
+}
 
 /// A stage, its time, and its rate as a share of `limit`, both in `unit`s a second.
 inline void Print(const std::string& what, double seconds, double rate, const char* unit,

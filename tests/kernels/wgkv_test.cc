@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <random>
+#include <tuple>
+#include <vector>
 
 #include "tests/kernels/on_device.h"
 #include "traces/common/error.h"
@@ -257,9 +261,13 @@ TEST_F(WgKv, VerticalSlashAttentionSeesExactlyTheMask) {
 
 TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
   constexpr int kDim = 128, kPage = 16, kRows = 2, kSlots = 40;
-  for (const int group : {1, 3, 4}) {
+  // Queries may be further apart than they need, and keys beyond some be for the softmax alone.
+  for (const auto& [group, apart, partly] : std::vector<std::tuple<int, int, bool>>{
+           {1, 0, false}, {3, 0, false}, {4, 0, false}, {4, 5, true}, {2, 0, true}}) {
     const int queries = 21, stride = 200, first = 500;
-    const std::vector<int32_t> counts{200, 77};
+    const std::vector<int32_t> counts{200, 77}, scored{150, 77};
+    const int scored_stride = partly ? 160 : stride;
+    const int64_t query_stride = int64_t{queries + apart} * group * kDim;
     std::vector<int32_t> places, positions;
     for (int row = 0; row < kRows; ++row) {
       for (int n = 0; n < stride; ++n) {
@@ -267,19 +275,22 @@ TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
         positions.push_back(first + queries + (n - counts[row]) * (n < counts[row] - 30 ? 3 : 1));
       }
     }
-    const auto query = RandomBf16(random_, int64_t{kRows} * queries * group * kDim);
+    const auto query = RandomBf16(random_, kRows * query_stride);
     const auto pages = RandomBf16(random_, int64_t{kSlots} * 2 * kPage * kDim);
     auto d_pages = Uploaded(pages);
     const auto d_query = Uploaded(query);
     const auto d_places = Uploaded(places), d_positions = Uploaded(positions);
-    const auto d_counts = Uploaded(counts);
-    auto scores = Poisoned<float>(int64_t{kRows} * stride);
+    const auto d_counts = Uploaded(counts), d_scored = Uploaded(scored);
+    auto scores = Poisoned<float>(int64_t{kRows} * scored_stride);
     WindowScoreArgs args{.query = d_query.get(),
+                         .query_stride = apart > 0 ? query_stride : 0,
                          .cache = HndPages(d_pages.get(), kPage, 1, kDim),
                          .places = d_places.get(),
                          .positions = d_positions.get(),
                          .counts = d_counts.get(),
                          .scores = scores.get(),
+                         .scored = partly ? d_scored.get() : nullptr,
+                         .scored_stride = partly ? scored_stride : 0,
                          .workspace = nullptr,
                          .rows = kRows,
                          .stride = stride,
@@ -303,7 +314,7 @@ TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
             const int place = places[row * stride + n];
             double dot = 0;
             for (int d = 0; d < kDim; ++d) {
-              dot += At(query, ((int64_t{row} * queries + q) * group + g) * kDim + d) *
+              dot += At(query, row * query_stride + (int64_t{q} * group + g) * kDim + d) *
                      At(pages, (int64_t{place / kPage} * 2 * kPage + place % kPage) * kDim + d);
             }
             const bool seen = positions[row * stride + n] <= first + q;
@@ -315,11 +326,135 @@ TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
         }
         for (size_t n = 0; n < raw.size(); ++n) raw[n] += largest[n];
       }
-      for (int n = 0; n < counts[row]; ++n) {
+      for (int n = scored[row]; partly && n < scored_stride; ++n) {
+        ASSERT_EQ(got[row * scored_stride + n], INFINITY) << n;
+      }
+      for (int n = 0; n < (partly ? scored[row] : counts[row]); ++n) {
         const auto from = raw.begin() + std::max(0, n - 2);
         const auto to = raw.begin() + std::min(counts[row], n + 3);
         const double want = *std::max_element(from, to);
-        ASSERT_NEAR(got[row * stride + n], want, 1e-4 * (1 + want)) << group << " " << n;
+        ASSERT_NEAR(got[row * scored_stride + n], want, 1e-4 * (1 + want)) << group << " " << n;
+      }
+    }
+  }
+}
+
+// Rows of several lengths, their pages anywhere.
+struct Rows {
+  static constexpr int kPage = 8;
+  Rows(std::mt19937& random, int dim, int window, std::vector<int32_t> admitted)
+      : max_pages((window + *std::ranges::max_element(admitted) + kPage - 1) / kPage + 1) {
+    for (const int32_t tokens : admitted) lengths.push_back(window + tokens);
+    const auto rows = static_cast<int32_t>(admitted.size());
+    for (int32_t i = 0; i < rows * max_pages; ++i) table.push_back(i);
+    std::shuffle(table.begin(), table.end(), random);
+    kv = RandomBf16(random, int64_t{rows} * max_pages * 2 * kPage * dim);
+    d_kv = Uploaded(kv), d_table = Uploaded(table), d_lengths = Uploaded(lengths);
+    view = {HndPages(d_kv.get(), kPage, 1, dim),
+            d_table.get(),
+            d_lengths.get(),
+            rows,
+            max_pages,
+            window};
+  }
+  int32_t Place(int row, int token) const {
+    return table[static_cast<size_t>(row * max_pages + token / kPage)] * kPage + token % kPage;
+  }
+  // Element of a row's token, keys and then values.
+  int64_t Index(int row, int token, int channel) const {
+    const int dim = view.cache.head_dim, place = Place(row, token);
+    return place / kPage * view.cache.slot_stride + channel / dim * view.cache.kv_stride +
+           int64_t{place % kPage} * dim + channel % dim;
+  }
+
+  int max_pages;
+  std::vector<int32_t> lengths, table;
+  std::vector<__nv_bfloat16> kv;
+  Buffer<__nv_bfloat16> d_kv;
+  Buffer<int32_t> d_table, d_lengths;
+  GrowingRows view;
+};
+
+TEST_F(WgKv, ObservedKeysAreWhatWasAdmittedAndThenTheWindow) {
+  constexpr int kWindow = 24, kStride = 400;
+  const Rows rows(random_, 64, kWindow, {300, 0, 7});
+  for (const auto& [queries, unseen, oldest] :
+       std::vector<std::array<int, 3>>{{24, 0, 0}, {24, 5, 23}, {10, 0, 11}, {1, 0, 3}}) {
+    auto places = Poisoned<int32_t>(3 * kStride), positions = Poisoned<int32_t>(3 * kStride);
+    auto counts = Poisoned<int32_t>(3), admitted = Poisoned<int32_t>(3);
+    ListObservedKeys(rows.view, oldest, queries, unseen,
+                     {places.get(), positions.get(), counts.get(), admitted.get(), kStride},
+                     nullptr);
+    const auto got_places = ToHost(places), got_positions = ToHost(positions);
+    for (int row = 0; row < 3; ++row) {
+      const int length = rows.lengths[row], global = length - kWindow;
+      ASSERT_EQ(ToHost(counts)[row], length);
+      ASSERT_EQ(ToHost(admitted)[row], global);
+      for (int n = 0; n < length; ++n) {
+        const int in_window = n - global;
+        ASSERT_EQ(got_places[row * kStride + n],
+                  in_window < 0 ? rows.Place(row, kWindow + n)
+                                : rows.Place(row, (oldest + in_window) % kWindow));
+        // The first query is `queries` before the newest token, which none of them sees.
+        const int later = kWindow - 1 - in_window;  // tokens after this one
+        for (int q = 0; q < queries; ++q) {
+          const bool sees = q >= unseen && (in_window < 0 || later >= queries - q);
+          ASSERT_EQ(got_positions[row * kStride + n] <= q, sees) << n << " " << q;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(WgKv, DroppingTokensMovesTheOthersUpInOrder) {
+  constexpr int kWindow = 16;
+  for (const int dim : {64, 128}) {
+    for (const double share : {0.0, 0.02, 0.1, 0.9, 1.0}) {
+      SCOPED_TRACE(testing::Message() << dim << " " << share);
+      // One, several and no whole batches of tokens; none at all.
+      Rows rows(random_, dim, kWindow, {5'000, 1'023, 1'025, 17, 1, 0});
+      const auto count_rows = static_cast<int32_t>(rows.lengths.size());
+      constexpr int kStride = 5'003;
+      std::vector<int32_t> dropped(static_cast<size_t>(count_rows) * kStride, -1), counts;
+      std::vector<std::vector<int>> kept(rows.lengths.size());
+      for (int row = 0; row < count_rows; ++row) {
+        int count = 0;
+        for (int n = 0; n < rows.lengths[row] - kWindow; ++n) {
+          // The first of the longest stay, as sinks do.
+          if (!(row == 0 && n < 100) && static_cast<double>(random_() % 1000) < share * 1000) {
+            dropped[row * kStride + count++] = n;
+          } else {
+            kept[row].push_back(n);
+          }
+        }
+        // What a row does not have is ignored.
+        if (row == 2) dropped[row * kStride + count++] = rows.lengths[row] - kWindow;
+        if (row == 2) dropped[row * kStride + count++] = rows.lengths[row] + 1'000;
+        counts.push_back(count);
+      }
+      const auto d_dropped = Uploaded(dropped), d_counts = Uploaded(counts);
+      auto begun = Poisoned<int32_t>(count_rows), last_whole = Poisoned<int32_t>(count_rows);
+      DropTokens(rows.view, d_dropped.get(), kStride, d_counts.get(),
+                 {begun.get(), last_whole.get(), kWindow}, nullptr);
+      const auto got = ToHost(rows.d_kv);
+      for (int row = 0; row < count_rows; ++row) {
+        const auto left = static_cast<int32_t>(kept[row].size());
+        ASSERT_EQ(ToHost(rows.d_lengths)[row], kWindow + left);
+        ASSERT_EQ(ToHost(begun)[row], (left + Rows::kPage - 1) / Rows::kPage);
+        ASSERT_EQ(ToHost(last_whole)[row], left / Rows::kPage - 1);
+        for (int n = 0; n < left; ++n) {
+          for (int channel = 0; channel < 2 * dim; ++channel) {
+            ASSERT_EQ(Bits(got[rows.Index(row, kWindow + n, channel)]),
+                      Bits(rows.kv[rows.Index(row, kWindow + kept[row][n], channel)]))
+                << row << " " << n << " " << channel;
+          }
+        }
+        for (int n = 0; n < kWindow; ++n) {
+          for (int channel = 0; channel < 2 * dim; ++channel) {
+            const int64_t at = rows.Index(row, n, channel);
+            ASSERT_EQ(Bits(got[at]), Bits(rows.kv[at])) << "window, row " << row;
+          }
+        }
       }
     }
   }
@@ -329,6 +464,10 @@ TEST_F(WgKv, RefusesWhatItCannotDo) {
   EXPECT_THROW(GateMlp({.kv_heads = 1, .head_dim = 128, .hidden = 100}, {}, {}, 1, nullptr, 1, 1,
                        nullptr, nullptr),
                Error);
+  EXPECT_THROW(
+      ListObservedKeys({.cache = {}, .rows = 1, .window = 8}, 0, 9, 0, {.stride = 8}, nullptr),
+      Error);
+  EXPECT_THROW(DropTokens({.cache = {}, .rows = 1}, nullptr, 1, nullptr, {}, nullptr), Error);
   EXPECT_THROW(VerticalSlashAttention({.window = 256, .group = 1, .head_dim = 64}, nullptr), Error);
 }
 

@@ -402,6 +402,32 @@ TEST_F(Cli, ReproduceRefusesWhatItDoesNotKnow) {
   EXPECT_THAT(bad.err, HasSubstr("bad.toml:1"));
 }
 
+// What cannot be is one line: the parameter or file, what is wrong with it, what to give.
+TEST_F(Cli, AMethodsParametersThatCannotBeAreOneLine) {
+  const std::string snapkv = "wgkv -p evict=snapkv -p ";
+  for (const auto& [given, says] : std::vector<std::pair<std::string, const char*>>{
+           {"wgkv -p sparsity=1.01", "give 0 to 1"},
+           {"wgkv -p select=quest -p budget=255", "less than the local window"},
+           {"wgkv -p gate=mlp", "gate_file is not given"},
+           {"wgkv -p gate=mlp -p gate_file=.", "no such file"},
+           {"wgkv -p gate=mlp -p gate_file=missing.safetensors", "no such file"},
+           {snapkv + "evict_share=-0.1", "give 0 to 1"},
+           {snapkv + "evict_share=1", "between 0 and 1"},
+           {snapkv + "capacity=271", "less than the local window and a page"},
+           {snapkv + "observe=257", "lower observe"},
+           {snapkv + "smooth=2", "odd number"},
+           {snapkv + "capacity=300 --graph", "evict=none"},
+           {"pariskv -p topk=1000000", "more than the context"},
+           {"pariskv -p subspaces=7", "7 subspaces of a head dimension of 64"},
+           {"pariskv -p rho=1.5", "give 0 to 1"},
+           {"pariskv -p ratios=fixed -p rho=0.1 -p beta=0.2", "give rho >= beta"}}) {
+    ExpectFails("predict t.kvt -m " + given, 2, says);
+  }
+  std::ofstream(folder() / "none.safetensors") << "no weights";
+  ExpectFails("predict t.kvt -m wgkv -p gate=mlp -p gate_file=none.safetensors", 1,
+              "does not fit the file");
+}
+
 TEST_F(Cli, AReaderThatStopsEarlyIsNoError) {
   const Outcome outcome = Run("info --machine h200 --format json | head -1");
   EXPECT_EQ(outcome.err, "");

@@ -57,6 +57,10 @@ class Ran {
       : plan_(streams.builder.Finish()),
         simulation_(plan_, CostModel(machine)),
         execution_(simulation_.Run()) {}
+  Picoseconds CallBegin(OpId id) const { return simulation_.CallStart(id, execution_); }
+  Picoseconds CallTime(OpId id) const {
+    return execution_.call_end[static_cast<size_t>(Index(id))] - CallBegin(id);
+  }
   Picoseconds Start(OpId id) const { return execution_.start[static_cast<size_t>(Index(id))]; }
   Picoseconds End(OpId id) const { return execution_.end[static_cast<size_t>(Index(id))]; }
   Picoseconds Total() const { return execution_.end_of_all; }

@@ -260,14 +260,10 @@ TEST(Engine, TheHostPaysForAnEventOnceWhereItIsRecordedAndForEachWait) {
   const OpId c = s.builder.Run(third, Kernel(10us), {a, b});
   const OpId d = s.builder.Run(first, Kernel(10us));
   const Ran ran(s, machine);
-  const auto call = [&](OpId id) {
-    const auto at = static_cast<size_t>(Index(id));
-    return ran.execution().call_end[at] - ran.simulation().CallStart(id, ran.execution());
-  };
-  ExpectTime(call(a), 1us + 250ns);
-  ExpectTime(call(b), 500ns + 1us + 250ns);
-  ExpectTime(call(c), 2 * 500ns + 1us);
-  ExpectTime(call(d), 1us);
+  ExpectTime(ran.CallTime(a), 1us + 250ns);
+  ExpectTime(ran.CallTime(b), 500ns + 1us + 250ns);
+  ExpectTime(ran.CallTime(c), 2 * 500ns + 1us);
+  ExpectTime(ran.CallTime(d), 1us);
 }
 
 TEST(Engine, CopiesFollowOneAnotherWithoutAGap) {

@@ -155,49 +155,127 @@ TEST(EngineTraffic, BackgroundOfOneDirectionLeavesTheOtherItsBothWaysRate) {
   ExpectTime(ran.End(copy), 25ms + 100us);  // at 30 GB/s
 }
 
-TEST(EngineTraffic, ACopysCallBehindAKernelTakesLonger) {
+// 1 us a call, a small copy's call on an idle stream 5 us.
+Profile MachineThatInlines() {
   Profile machine = TestMachine();
-  machine.host_copy_call = 1e-6;
-  machine.host_copy_switch = 0.5e-6;
-  Streams s;
-  const LaneId lane = s.Add(true);
-  const OpId first = s.builder.Run(lane, H2D(kMB));
-  s.builder.Run(lane, Kernel(1us));
-  const OpId behind = s.builder.Run(lane, H2D(kMB));
-  const OpId next = s.builder.Run(lane, H2D(kMB));
-  const Ran ran(s, machine);
-  const auto call = [&](OpId id) {
-    const auto at = static_cast<size_t>(Index(id));
-    return ran.execution().call_end[at] - ran.simulation().CallStart(id, ran.execution());
-  };
-  ExpectTime(call(first), 1us);
-  ExpectTime(call(behind), 1500ns);
-  ExpectTime(call(next), 1us);
+  machine.host_launch = machine.host_copy_call = 1e-6;
+  machine.copy_h2d_inline_call = hardware::Curve({1000, 20000}, {5e-6, 5e-6});
+  return machine;
 }
 
-TEST(EngineTraffic, TheFirstCallsOfAWokenThreadTakeLonger) {
+TEST(EngineTraffic, ASmallCopyToAnIdleStreamGoesInItsCall) {
+  Profile machine = MachineThatInlines();
+  machine.device_copy_gap = 8e-6;
+  machine.copy_h2d_start = 3e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  const OpId first = s.builder.Run(lane, H2D(20000));
+  const OpId kernel = s.builder.Run(lane, Kernel(50us));
+  const OpId behind = s.builder.Run(lane, H2D(20000));
+  s.builder.SyncStream(s.host, lane);
+  const OpId large = s.builder.Run(lane, H2D(20001));
+  s.builder.SyncStream(s.host, lane);
+  const OpId back = s.builder.Run(lane, D2H(20000));
+  const Ran ran(s, machine);
+  // Neither the copy engine's start nor the handover to a kernel: 0.4 us over the link.
+  ExpectTime(ran.CallTime(first), 5us);
+  ExpectTime(ran.End(first), 5400ns);
+  ExpectTime(ran.Start(kernel), 6us);
+  ExpectTime(ran.CallTime(behind), 1us);
+  ExpectTime(ran.Start(behind), ran.End(kernel) + 8us);
+  ExpectTime(ran.CallTime(large), 1us);
+  ExpectTime(ran.CallTime(back), 1us);
+}
+
+TEST(EngineTraffic, ACopyThatStillHasToWaitDoesNotGoInItsCall) {
+  Streams s;
+  const OpId kernel = s.builder.Run(s.Add(true), Kernel(50us));
+  const LaneId side = s.Add();
+  const OpId waits = s.builder.Run(side, H2D(20000), {kernel});
+  s.builder.SyncStream(s.host, side);
+  const OpId finds_it_done = s.builder.Run(side, H2D(20000), {kernel});
+  const Ran ran(s, MachineThatInlines());
+  ExpectTime(ran.CallTime(waits), 1us);
+  ExpectTime(ran.CallTime(finds_it_done), 5us);
+}
+
+TEST(EngineTraffic, OfSeveralPiecesTheFirstGoesInItsCall) {
+  Streams s;
+  const LaneId lane = s.Add(true);
+  const OpId pieces =
+      s.builder.Run(lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 4, 20000});
+  const Ran ran(s, MachineThatInlines());
+  ExpectTime(ran.CallTime(pieces), 5us + 3 * 1us);
+}
+
+TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
+  Profile machine = TestMachine();
+  machine.host_launch = machine.host_copy_call = 1e-6;
+  machine.host_woken = hardware::Curve({100e-6, 1000e-6}, {16e-6, 64e-6});
+  const std::pair<Picoseconds, Picoseconds> cases[] = {{100us, 16us}, {50us, 8us}, {1000us, 64us}};
+  for (const auto& [asleep, longer] : cases) {
+    SCOPED_TRACE(asleep.count());
+    Streams s;
+    const LaneId worker = s.builder.AddHost("worker");
+    const LaneId compute = s.Add(true), lane = s.builder.AddStream("side", worker);
+    s.builder.Run(compute, Kernel(asleep - 1us));
+    s.builder.SyncStream(s.host, compute);
+    const OpId posted = s.builder.Run(s.host, plan::HostHandoff{});
+    s.builder.Run(worker, plan::HostHandoff{}, {posted});
+    const OpId first = s.builder.Run(lane, Kernel(1us));
+    const Copy two{Direction::kHostToDevice, CopyPath::kPerPiece, 2, 1000};
+    const OpId copies = s.builder.Run(lane, two);
+    const OpId next = s.builder.Run(lane, Kernel(1us));
+    const Ran ran(s, machine);
+    // Half of it, then half of what is left, and so on.
+    ExpectTime(ran.CallTime(first), 1us + longer / 2);
+    ExpectTime(ran.CallTime(copies), 2us + longer / 4 + longer / 8);
+    ExpectTime(ran.CallTime(next), 1us + longer / 16);
+  }
+}
+
+TEST(EngineTraffic, AnEventIsWaitedForOnceAnotherThreadHasRecordedIt) {
   Profile machine = TestMachine();
   machine.host_launch = 1e-6;
-  machine.host_copy_call = 1e-6;
-  machine.host_cold_call = 2e-6;
   Streams s;
   const LaneId worker = s.builder.AddHost("worker");
-  const LaneId lane = s.builder.AddStream("side", worker);
-  const OpId posted = s.builder.Run(s.host, plan::HostHandoff{});
-  s.builder.Run(worker, plan::HostHandoff{}, {posted});
-  const Copy seven{Direction::kHostToDevice, CopyPath::kPerPiece, 7, 1000};
-  const OpId copies = s.builder.Run(lane, seven);
-  std::vector<OpId> kernels;
-  for (int i = 0; i < 5; ++i) kernels.push_back(s.builder.Run(lane, Kernel(1us)));
+  const LaneId compute = s.Add(true), lane = s.builder.AddStream("side", worker);
+  for (int i = 0; i < 4; ++i) s.builder.Run(lane, plan::Layout{1, 1});
+  const OpId last = s.builder.Run(lane, plan::Layout{1, 1});
+  const OpId waits = s.builder.Run(compute, plan::Layout{1, 1}, {last});
+  const OpId next = s.builder.Run(compute, plan::Layout{1, 1});
+  const OpId same_stream = s.builder.Run(lane, plan::Layout{1, 1}, {}, s.host);
+  const OpId behind = s.builder.Run(lane, plan::Layout{1, 1});
   const Ran ran(s, machine);
-  const auto call = [&](OpId id) {
-    const auto at = static_cast<size_t>(Index(id));
-    return ran.execution().call_end[at] - ran.simulation().CallStart(id, ran.execution());
-  };
-  ExpectTime(call(copies), 7 * 3us);
-  for (int i = 0; i < 5; ++i) {
-    ExpectTime(call(kernels[static_cast<size_t>(i)]), i < hardware::kColdCalls - 7 ? 3us : 1us);
+  ExpectTime(ran.CallBegin(last), 4us);
+  ExpectTime(ran.CallBegin(waits), 5us);
+  ExpectTime(ran.CallBegin(next), 6us);
+  // A stream gets its ops in the plan's order, whoever makes the calls.
+  ExpectTime(ran.CallBegin(same_stream), 7us);
+  ExpectTime(ran.CallBegin(behind), 8us);
+}
+
+TEST(EngineTraffic, CallsTakeLongerWhileAnotherThreadWaitsInOne) {
+  Profile machine = TestMachine();
+  machine.host_launch = 1e-6;
+  machine.host_beside = 1.5;
+  Streams s;
+  const LaneId worker = s.builder.AddHost("worker");
+  const LaneId compute = s.Add(true), lane = s.builder.AddStream("side", worker);
+  s.builder.Run(compute, Kernel(10us));  // 1 us to 11 us, synchronised till then
+  s.builder.SyncStream(s.host, compute);
+  std::vector<OpId> kernels;
+  for (int i = 0; i < 12; ++i) kernels.push_back(s.builder.Run(lane, plan::Layout{1, 1}));
+  const Ran ran(s, machine);
+  // The first two calls begin together; the last of the slow ones at 10.5 us.
+  for (int i = 0; i < 12; ++i) {
+    SCOPED_TRACE(i);
+    const OpId id = kernels[static_cast<size_t>(i)];
+    const bool beside = i > 0 && ran.CallBegin(id) < 11us;
+    if (i > 0) ExpectTime(ran.CallTime(id), beside ? 1500ns : 1us);
   }
+  EXPECT_LT(ran.CallBegin(kernels[6]), 11us);
+  EXPECT_GT(ran.CallBegin(kernels[9]), 11us);
 }
 
 TEST(EngineTraffic, AnEventBetweenAKernelAndACopyHasItsOwnLatency) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <memory>
 #include <ostream>
 
 #include "models/hardware/profile.h"
@@ -104,7 +105,7 @@ std::vector<Variant> Variants() {
           {"wgkv", wgkv({})},
           {"wgkv", wgkv({{"host", "as-coded"}, {"prefill", "dense"}})},
           {"wgkv", wgkv({{"select", "quest"}, {"budget", "64"}})},
-          {"wgkv", wgkv({{"evict", "snapkv"}, {"capacity", "80"}})}};
+          {"wgkv", wgkv({{"evict", "snapkv"}, {"capacity", "80"}, {"observe", "32"}})}};
 }
 
 constexpr int64_t kLouisKvCapacity = 128 - 16 - 32;

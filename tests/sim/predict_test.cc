@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "models/hardware/profile.h"
-#include "sim/log_cache.h"
 #include "tests/models/methods/random_trace.h"
 #include "tests/models/methods/samples.h"
 #include "traces/common/error.h"
@@ -109,6 +108,7 @@ TEST_F(Predictions, AdmissionAndEvictionShowInWhatIsKept) {
   EXPECT_TRUE(std::isnan(admitted.hit_rate)) << "nothing is selected";
   request.params["evict"] = "snapkv";
   request.params["capacity"] = "80";
+  request.params["observe"] = "32";
   const SelectionMetrics evicted = Predictor(path()).Predict(request).selection;
   EXPECT_LT(evicted.kept, 80.0 / 204);
   EXPECT_GT(evicted.eviction_rate, 0.01);

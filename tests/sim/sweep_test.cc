@@ -10,6 +10,8 @@
 #include <fstream>
 #include <limits>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "sim/prediction_fields.h"
 #include "sim/synth.h"

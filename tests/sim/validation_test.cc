@@ -2,7 +2,6 @@
 // traces/measured): a change that makes them worse fails here.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 
 #include "sim/compare.h"
 #include "sim/predict.h"
+#include "traces/common/median.h"
 #include "traces/format/trace_file.h"
 
 namespace stallcast::sim {
@@ -94,9 +94,7 @@ TEST(Validation, StepTimesAreAsNearToTheMeasuredAsTheyWere) {
     ++compared;
   }
   ASSERT_GE(compared, 79);
-  const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
-  std::nth_element(errors.begin(), middle, errors.end());
-  EXPECT_LE(*middle, 0.03);
+  EXPECT_LE(Median(errors), 0.03);
 }
 
 // The recordings were made by the executor from the same plans: each op has its twin.

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <span>
-#include <string>
 
 #include "traces/common/error.h"
 #include "traces/convert/import.h"

@@ -1,15 +1,10 @@
 // Small traces for tests: every value is made by a rule, so that a reader's result can be checked.
 #pragma once
 
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
-#include <random>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "traces/format/trace_file.h"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -134,6 +133,15 @@ int64_t StreamOrder(int64_t device, int64_t stream) {
   constexpr int64_t kMost = (int64_t{1} << 20) - 1;
   return kBehindThreads + (std::clamp<int64_t>(device, 0, kMost) << 20) +
          std::clamp<int64_t>(stream, 0, kMost);
+}
+
+std::string MachineOf(const std::map<std::string, int>& devices) {
+  std::string machine;
+  for (const auto& [name, count] : devices) {
+    machine += (machine.empty() ? "" : ", ") + (count > 1 ? std::to_string(count) + " x " : "");
+    machine += name;
+  }
+  return machine;
 }
 
 std::string Counted(int64_t count, const std::string& what) {

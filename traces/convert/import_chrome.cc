@@ -11,6 +11,7 @@
 #include <set>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "traces/common/error.h"
 #include "traces/convert/chrome_events.h"
@@ -477,12 +478,7 @@ class ChromeImport {
           ++devices[device["name"]];
         }
       }
-      std::string machine;
-      for (const auto& [name, count] : devices) {
-        machine += (machine.empty() ? "" : ", ") + (count > 1 ? std::to_string(count) + " x " : "");
-        machine += name;
-      }
-      info->set_machine(machine);
+      info->set_machine(MachineOf(devices));
     } else if (key.ends_with("_version") && (value.is_number_integer() || value.is_string())) {
       (*info->mutable_software())[std::string(key)] =
           value.is_string() ? value.get<std::string>() : value.dump();

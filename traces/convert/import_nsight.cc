@@ -112,12 +112,7 @@ class NsightImport {
     std::map<std::string, int> gpus;
     Read("TARGET_INFO_GPU", {"name"},
          [&](const DatabaseRow& row) { ++gpus[std::string(row.Text(0))]; });
-    std::string machine;
-    for (const auto& [name, count] : gpus) {
-      machine += (machine.empty() ? "" : ", ") + (count > 1 ? std::to_string(count) + " x " : "");
-      machine += name;
-    }
-    info->set_machine(machine);
+    info->set_machine(MachineOf(gpus));
     Read("META_DATA_EXPORT", {"name", "value"}, [&](const DatabaseRow& row) {
       if (row.Text(0) == "EXPORT_SCHEMA_VERSION") {
         (*info->mutable_software())["nsight_systems_schema"] = std::string(row.Text(1));

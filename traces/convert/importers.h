@@ -3,6 +3,7 @@
 // holds nothing of its format.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "traces/convert/database.h"
@@ -21,6 +22,9 @@ void ImportNsight(Database* database, const std::string& name, const ImportOptio
 /// "GPU 0 stream 7", and the place of such lanes behind those of threads.
 std::string StreamName(int64_t device, int64_t stream);
 int64_t StreamOrder(int64_t device, int64_t stream);
+
+/// Devices of a machine, by name, as its name: "A100, 2 x H100".
+std::string MachineOf(const std::map<std::string, int>& devices);
 
 /// "1 event", "12 events".
 std::string Counted(int64_t count, const std::string& what);

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
 #include "traces/common/error.h"
+#include "traces/common/median.h"
 #include "traces/convert/ranges.h"
 
 namespace stallcast::traces::convert {
@@ -145,15 +145,14 @@ void SliceSet::PlaceInTime(ReadReport* report) {
   std::vector<int64_t> sample;
   const size_t stride = rows() / 65'536 + 1;
   for (size_t row = 0; row < rows(); row += stride) sample.push_back(all_.start[row].count());
-  const auto middle = sample.begin() + std::ssize(sample) / 2;
-  std::ranges::nth_element(sample, middle);
+  const int64_t middle = Median(std::move(sample));
 
   std::vector<uint32_t> order;
   order.reserve(rows());
   Instant first{std::numeric_limits<int64_t>::max(), 0};
   int64_t without_time = 0;
   for (size_t row = 0; row < rows(); ++row) {
-    if (DistanceNs(all_.start[row].count(), *middle) <= kReachNs) {
+    if (DistanceNs(all_.start[row].count(), middle) <= kReachNs) {
       order.push_back(static_cast<uint32_t>(row));
       first = std::min(first, start(row));
     } else if (all_.start[row].count() == 0) {

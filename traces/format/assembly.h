@@ -1,7 +1,6 @@
 // Which tensors a file's tensor chunks add up to.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

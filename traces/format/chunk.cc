@@ -1,6 +1,6 @@
 #include "traces/format/chunk.h"
 
-// For ZSTD_c_literalCompressionMode, see PayloadParameters.
+// For ZSTD_c_literalCompressionMode, see SetTensorParameters().
 #define ZSTD_STATIC_LINKING_ONLY
 #include <fmt/format.h>
 #include <xxhash.h>

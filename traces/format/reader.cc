@@ -4,9 +4,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "traces/common/error.h"
@@ -277,7 +279,8 @@ class Reader {
   Trace trace_;
   std::vector<std::string> faults_;  // one a chunk, empty where it is intact
   std::vector<std::string> problems_;
-  std::vector<format::ChunkUnpacker> unpackers_ = std::vector<format::ChunkUnpacker>(1);  // a thread
+  std::vector<format::ChunkUnpacker> unpackers_ =
+      std::vector<format::ChunkUnpacker>(1);  // a thread
   int64_t records_ = 0;
   bool ended_ = false;
   proto::End end_;

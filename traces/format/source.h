@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace stallcast::traces::format {

@@ -2,6 +2,16 @@
 
 namespace stallcast::kernels {
 
+Buffer<int32_t> PagesInOrder(const DecodeRun& run, int32_t pages) {
+  std::vector<int32_t> table;
+  for (int row = 0; row < run.rows(); ++row) {
+    for (int32_t page = 0; page < pages; ++page) {
+      table.push_back(row / run.kv_heads() * pages + page);
+    }
+  }
+  return Uploaded(table);
+}
+
 ContiguousCache::ContiguousCache(const DecodeRun& run, int first, int last, int32_t page_tokens,
                                  bool hnd)
     : run_(run), first_(first), last_(last), page_tokens_(page_tokens), hnd_(hnd) {
@@ -10,13 +20,7 @@ ContiguousCache::ContiguousCache(const DecodeRun& run, int first, int last, int3
   for (int layer = first; layer < last; ++layer) {
     data_.emplace_back(int64_t{run.batch()} * pages_ * page_tokens_ * token);
   }
-  std::vector<int32_t> table;
-  for (int row = 0; row < run.rows(); ++row) {
-    for (int32_t page = 0; page < pages_; ++page) {
-      table.push_back(row / run.kv_heads() * pages_ + page);
-    }
-  }
-  table_ = Uploaded(table);
+  table_ = PagesInOrder(run, pages_);
   const auto newest = [&run](int step, int64_t sequence) {
     return run.Context(step, static_cast<int>(sequence)) - 1;
   };

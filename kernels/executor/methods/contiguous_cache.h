@@ -6,6 +6,9 @@
 
 namespace stallcast::kernels {
 
+/// Slots [row][page] of sequences of `pages` pages, where slot sequence * pages + i holds page i.
+Buffer<int32_t> PagesInOrder(const DecodeRun& run, int32_t pages);
+
 /// Slot sequence * pages + i holds page i of the sequence.
 class ContiguousCache {
  public:

@@ -211,26 +211,21 @@ class FreeKvBinder : public CacheBinder {
     if (rows) recalling_ = false;  // straight into the cache: no layout follows
     const bool batched = copy.path == plan::CopyPath::kBatched;
     return [this, pieces, staging, rows, batched, layer = op.layer](cudaStream_t stream) {
-      Batch batch;
-      int64_t at = 0;
-      pieces.ForEach([&](int row, int32_t unit, int32_t slot) {
-        const int sequence = row / run_.kv_heads(), head = row % run_.kv_heads();
-        const std::byte* page = cache_.PoolPage(layer, sequence, unit);
-        if (!rows) {
-          batch.Add(staging + at++ * cache_.PieceBytes(), page + head * cache_.PieceBytes(),
-                    cache_.PieceBytes());
-          return;
-        }
-        // A key or a value row of the head each, from page to page of the same layout.
-        std::byte* to = cache_.CachePage(
-            layer, sequence, static_cast<int32_t>(cache_.shape().regions.sink_pages) + slot);
-        const Bytes row_bytes = int64_t{run_.head_dim()} * 2;
-        for (int64_t i = 0; i < 2 * params_.page; ++i) {
-          const Bytes offset = (i * run_.kv_heads() + head) * row_bytes;
-          batch.Add(to + offset, page + offset, row_bytes);
-        }
-      });
-      batched ? batch.CopyAtOnce(stream) : batch.CopyEach(stream);
+      if (batched) {
+        Batch batch;
+        ForEachCopy(pieces, layer, staging, rows,
+                    [&](std::byte* to, const std::byte* from, Bytes size) {
+                      batch.Add(to, from, size);
+                    });
+        batch.CopyAtOnce(stream);
+        return;
+      }
+      ForEachCopy(pieces, layer, staging, rows,
+                  [&](std::byte* to, const std::byte* from, Bytes size) {
+                    Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size),
+                                          cudaMemcpyHostToDevice, stream),
+                          "cudaMemcpyAsync");
+                  });
     };
   }
 
@@ -258,6 +253,31 @@ class FreeKvBinder : public CacheBinder {
     return {cache_.OnHost(layer), std::move(rows), cache_.shape().ranked};
   }
 
+  // What moves: pieces one behind the other to the staging buffer; or, by `rows`, the key and value
+  // rows of a head from page to page of the same layout. Nothing is allocated, since the host may
+  // be what the step waits for.
+  template <class F>
+  void ForEachCopy(const Pieces& pieces, int layer, std::byte* staging, bool rows,
+                   const F& copy) const {
+    int64_t at = 0;
+    pieces.ForEach([&](int row, int32_t unit, int32_t slot) {
+      const int sequence = row / run_.kv_heads(), head = row % run_.kv_heads();
+      const std::byte* page = cache_.PoolPage(layer, sequence, unit);
+      if (!rows) {
+        copy(staging + at++ * cache_.PieceBytes(), page + head * cache_.PieceBytes(),
+             cache_.PieceBytes());
+        return;
+      }
+      std::byte* to = cache_.CachePage(
+          layer, sequence, static_cast<int32_t>(cache_.shape().regions.sink_pages) + slot);
+      const Bytes row_bytes = int64_t{run_.head_dim()} * 2;
+      for (int64_t i = 0; i < 2 * params_.page; ++i) {
+        const Bytes offset = (i * run_.kv_heads() + head) * row_bytes;
+        copy(to + offset, page + offset, row_bytes);
+      }
+    });
+  }
+
   struct Batch {
     std::vector<void*> to;
     std::vector<const void*> from;
@@ -265,12 +285,6 @@ class FreeKvBinder : public CacheBinder {
 
     void Add(std::byte* dst, const std::byte* src, Bytes size) {
       to.push_back(dst), from.push_back(src), bytes.push_back(static_cast<size_t>(size));
-    }
-    void CopyEach(cudaStream_t stream) const {
-      for (size_t i = 0; i < to.size(); ++i) {
-        Check(cudaMemcpyAsync(to[i], from[i], bytes[i], cudaMemcpyHostToDevice, stream),
-              "cudaMemcpyAsync");
-      }
     }
     void CopyAtOnce(cudaStream_t stream) {
       if (to.empty()) return;

@@ -38,13 +38,7 @@ class StreamingBinder : public CacheBinder {
     for (int layer = 0; layer < run.input.model.layers; ++layer) {
       data_.emplace_back(int64_t{run.batch()} * pages_ * kPage * token);
     }
-    std::vector<int32_t> table;
-    for (int row = 0; row < run.rows(); ++row) {
-      for (int32_t page = 0; page < pages_; ++page) {
-        table.push_back(row / run.kv_heads() * pages_ + page);
-      }
-    }
-    table_ = Uploaded(table);
+    table_ = PagesInOrder(run, pages_);
     tokens_ = StepTable(run.input.steps, run.rows(), 1, [&](int step, int64_t row, int64_t) {
       return std::min(run.Context(step, static_cast<int>(row) / run.kv_heads()), params.budget);
     });

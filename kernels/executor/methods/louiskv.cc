@@ -15,7 +15,6 @@
 #include "kernels/movement.h"
 #include "kernels/selection.h"
 #include "kernels/selection_passes.h"
-#include "traces/common/error.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -511,8 +510,7 @@ class LouisKvBinder : public CacheBinder {
       const int64_t token = run_.Context(step, sequence) - 1;
       if (token < run_.input.prompt_tokens) continue;
       for (int head = 0; head < m.query_heads; ++head) {
-        const int traced =
-            head / m.group() % trace.kv_heads() * trace.group() + head % m.group() % trace.group();
+        const int traced = trace.QueryHeadFor(head, m.group());
         const Bf16* query = trace.Query(run_.source_of[static_cast<size_t>(layer)], traced, token);
         std::copy(query, query + m.head_dim,
                   queries.begin() + (int64_t{sequence} * m.query_heads + head) * m.head_dim);

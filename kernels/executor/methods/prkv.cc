@@ -343,8 +343,7 @@ class PrkvBinder : public CacheBinder {
       std::vector<Bf16> queries;
       for (int64_t token = observed.first; token < observed.end; ++token) {
         for (int head = 0; head < run_.input.model.query_heads; ++head) {
-          const int traced = head / run_.group() % trace.kv_heads() * trace.group() +
-                             head % run_.group() % trace.group();
+          const int traced = trace.QueryHeadFor(head, run_.group());
           const Bf16* query =
               trace.Query(run_.source_of[static_cast<size_t>(op.layer)], traced, token);
           queries.insert(queries.end(), query, query + run_.head_dim());

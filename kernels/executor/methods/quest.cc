@@ -1,6 +1,5 @@
 // Quest: all KV on the GPU, page bounds kept by the append kernel, scores and top-k a layer.
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/methods/binders.h"

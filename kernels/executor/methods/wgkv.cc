@@ -1,15 +1,17 @@
 // WG-KV: a ring for the local window and pages of a head's own for what its gate admitted, all on
-// the GPU; with Quest's selection of those pages.
+// the GPU; with Quest's selection of those pages, and eviction from them.
 #include "kernels/wgkv.h"
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/device_table.h"
 #include "kernels/executor/methods/binders.h"
+#include "kernels/executor/methods/wgkv_eviction.h"
 #include "kernels/executor/methods/wgkv_gate.h"
 #include "kernels/keep_tokens.h"
 #include "kernels/selection.h"
@@ -41,6 +43,7 @@ class WgKvBinder : public CacheBinder {
         gate_(run, params),
         attention_(run) {
     CheckRun();
+    if (params.evict == Params::Evict::kSnapKv) eviction_.emplace(run, params, gate_.slack());
     MakePages();
     const int steps = run.input.steps;
     lengths_ = Buffer<int32_t>(all_);
@@ -54,6 +57,7 @@ class WgKvBinder : public CacheBinder {
     std::vector<int32_t> ring;
     for (int32_t i = 0; i < run.batch() * run.kv_heads() * lead_; ++i) ring.push_back(i);
     ring_slots_ = Uploaded(ring);
+    read_ = Buffer<int32_t>(1, Memory::kPinned);
     if (Selects()) MakeSelection();
   }
 
@@ -63,6 +67,10 @@ class WgKvBinder : public CacheBinder {
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
     if (std::holds_alternative<plan::Admit>(op.work)) return Promote(op.step);
+    if (eviction_ && op.layer >= 0) {
+      if (OpWork work = Evict(op)) return work;
+    }
+    if (std::holds_alternative<plan::Copy>(op.work)) return ReadSize();
     if (std::holds_alternative<plan::Summarize>(op.work)) {
       return [this](cudaStream_t stream) {
         kernels::Summarize(SummaryKind::kMinMax, Pages(), table_.get() + lead_, max_pages_, 0, 1,
@@ -108,9 +116,14 @@ class WgKvBinder : public CacheBinder {
           const int64_t from = int64_t{head % source.heads} * source.tokens * run_.head_dim();
           const TokenView tokens{const_cast<__nv_bfloat16*>(source.keys) + from, 0, run_.head_dim(),
                                  source.values - source.keys};
-          kernels::Admit(tokens, gate_.Scores(layer, head), 0, 1, static_cast<int32_t>(first),
-                         gate_.threshold(), Pages(), table_.get() + row * max_pages_, max_pages_,
-                         lengths_.get() + row, {}, admit_workspace_.get(), nullptr, Marks(row));
+          // What a sequence that starts later in the trace has evicted by then is gone.
+          const bool evicted = eviction_ && sequence > 0;
+          const float* scores =
+              evicted ? eviction_->Mask(layer, sequence, head) : gate_.Scores(layer, head);
+          kernels::Admit(tokens, scores, 0, 1, static_cast<int32_t>(first),
+                         evicted ? 0.5F : gate_.threshold(), Pages(),
+                         table_.get() + row * max_pages_, max_pages_, lengths_.get() + row, {},
+                         admit_workspace_.get(), nullptr, Marks(row));
         }
       }
       if (Selects()) SummarizeAll(layer, nullptr);
@@ -126,7 +139,6 @@ class WgKvBinder : public CacheBinder {
       columns_ = Buffer<int32_t>(tokens * rows_);
       admitted_ = Buffer<uint8_t>(tokens * rows_);
       column_counts_ = Buffer<int32_t>(rows_);
-      read_ = Buffer<int32_t>(1, Memory::kPinned);
     }
     return {HndPages(prompt_.get(), static_cast<int32_t>(tokens), run_.kv_heads(), run_.head_dim()),
             nullptr, 1};
@@ -146,14 +158,7 @@ class WgKvBinder : public CacheBinder {
                  run_.kv_heads() * lead_, run_.batch(), stream);
       };
     }
-    if (std::holds_alternative<plan::Copy>(op.work)) {
-      // The host reads a size.
-      return [this](cudaStream_t stream) {
-        Check(cudaMemcpyAsync(read_.get(), column_counts_.get(), sizeof(int32_t),
-                              cudaMemcpyDeviceToHost, stream),
-              "cudaMemcpyAsync");
-      };
-    }
+    if (std::holds_alternative<plan::Copy>(op.work)) return ReadSize();
     CannotBind("wgkv", op);
   }
 
@@ -189,13 +194,6 @@ class WgKvBinder : public CacheBinder {
       throw UsageError("a window that is not a whole number of pages", "wgkv",
                        "give select=quest a window of whole pages");
     }
-    for (int step = 0; run_.log != nullptr && step < run_.input.steps; ++step) {
-      for (int sequence = 0; sequence < run_.batch(); ++sequence) {
-        if ((run_.log->At(step, 0, sequence, 0).flags & traces::kEvicted) == 0) continue;
-        throw UsageError("a cache that evicts is predicted only: no kernels compact it yet", "wgkv",
-                         "raise capacity or sparsity until nothing is evicted");
-      }
-    }
   }
 
   int64_t Row(int layer, int sequence, int head) const {
@@ -205,8 +203,9 @@ class WgKvBinder : public CacheBinder {
   int32_t RingPlace(int step) const {
     return static_cast<int32_t>((run_.input.prompt_tokens + step) % window_);
   }
-  /// Tokens that a row has admitted when a step attends.
+  /// Tokens that a row has beside its window when a step attends.
   int32_t Admitted(int step, int layer, int sequence, int head) const {
+    if (eviction_) return eviction_->Kept(step, layer, sequence, head);
     return gate_.CountAdmitted(layer, head, run_.Context(step, sequence) - window_);
   }
   template <class F>
@@ -237,7 +236,9 @@ class WgKvBinder : public CacheBinder {
       for (int sequence = 0; sequence < run_.batch(); ++sequence) {
         for (int head = 0; head < run_.kv_heads(); ++head) {
           first.push_back(slots);
-          pages.push_back(PagesOf(Admitted(last, layer, sequence, head) + gate_.slack()));
+          const int32_t tokens = eviction_ ? eviction_->Most(layer, sequence, head)
+                                           : Admitted(last, layer, sequence, head);
+          pages.push_back(PagesOf(tokens + gate_.slack()));
           slots += pages.back();
           most = std::max(most, pages.back());
         }
@@ -258,11 +259,7 @@ class WgKvBinder : public CacheBinder {
   }
 
   void MakeSelection() {
-    const int last = run_.input.steps - 1;
-    int32_t most = 0;
-    for (int layer = 0; layer < run_.input.model.layers; ++layer) {
-      most = std::max(most, MostBegun(last, layer));
-    }
+    const int32_t most = max_pages_ - lead_;
     const int32_t chosen =
         std::min(most, static_cast<int32_t>((params_.budget - params_.window) / params_.page));
     begun_ = Buffer<int32_t>(all_);
@@ -354,9 +351,70 @@ class WgKvBinder : public CacheBinder {
   void SummarizeAll(int layer, cudaStream_t stream) const {
     const int64_t first = Row(layer, 0, 0), pages = max_pages_ - lead_;
     kernels::Summarize(SummaryKind::kMinMax, Pages(), table_.get() + first * max_pages_ + lead_,
-                       max_pages_, 0, MostBegun(0, layer), rows_,
+                       max_pages_, 0, MostBegun(-1, layer), rows_,
                        summaries_.get() + first * pages * 2 * run_.head_dim(),
                        static_cast<int32_t>(pages), stream, nullptr, last_whole_.get() + first);
+  }
+
+  // The next op of the eviction of a sequence after another; empty if `op` is none.
+  OpWork Evict(const plan::Op& op) {
+    if (std::holds_alternative<plan::WindowScore>(op.work)) {
+      if (evicting_.empty() || op.step != evicting_step_ || op.layer != evicting_layer_) {
+        evicting_ = eviction_->Sequences(op.step, op.layer);
+        std::ranges::reverse(evicting_);
+        evicting_step_ = op.step, evicting_layer_ = op.layer;
+      }
+      if (evicting_.empty()) CannotBind("wgkv", op);
+      evicts_ = evicting_.back();
+      evicting_.pop_back();
+      choosing_ = true;
+      return eviction_->Score(op.step, op.layer, evicts_, RowsOf(op.layer, evicts_),
+                              (RingPlace(op.step) + 1) % window_);
+    }
+    if (std::holds_alternative<plan::TopK>(op.work) && std::exchange(choosing_, false)) {
+      return eviction_->Choose(op.step, op.layer, evicts_);
+    }
+    if (std::holds_alternative<plan::Layout>(op.work) && op.role == plan::Role::kLayout) {
+      return eviction_->Drop(op.step, op.layer, evicts_, RowsOf(op.layer, evicts_),
+                             Marks(Row(op.layer, evicts_, 0)));
+    }
+    if (std::holds_alternative<plan::Summarize>(op.work)) {
+      return [this, layer = op.layer, sequence = evicts_](cudaStream_t stream) {
+        SummarizeAnew(layer, sequence, stream);
+      };
+    }
+    return {};
+  }
+
+  GrowingRows RowsOf(int layer, int sequence) const {
+    const int64_t row = Row(layer, sequence, 0);
+    return {
+        Pages(), table_.get() + row * max_pages_, lengths_.get() + row, run_.kv_heads(), max_pages_,
+        window_};
+  }
+
+  // The page that is filling now may have been a whole one.
+  void SummarizeAnew(int layer, int sequence, cudaStream_t stream) const {
+    const int64_t first = Row(layer, sequence, 0), pages = max_pages_ - lead_;
+    const int64_t at = first * pages * 2 * run_.head_dim();
+    Check(cudaMemcpyAsync(summaries_.get() + at, unbounded_.get() + at,
+                          static_cast<size_t>(run_.kv_heads() * pages * 2 * run_.head_dim()) *
+                              sizeof(__nv_bfloat16),
+                          cudaMemcpyDeviceToDevice, stream),
+          "cudaMemcpyAsync");
+    kernels::Summarize(SummaryKind::kMinMax, Pages(), table_.get() + first * max_pages_ + lead_,
+                       max_pages_, 0, static_cast<int32_t>(pages), run_.kv_heads(),
+                       summaries_.get() + at, static_cast<int32_t>(pages), stream, nullptr,
+                       last_whole_.get() + first);
+  }
+
+  // The host reads a size.
+  OpWork ReadSize() const {
+    return [this](cudaStream_t stream) {
+      Check(cudaMemcpyAsync(read_.get(), lengths_.get(), sizeof(int32_t), cudaMemcpyDeviceToHost,
+                            stream),
+            "cudaMemcpyAsync");
+    };
   }
 
   /// A sequence's prompt, a row a head.
@@ -454,7 +512,8 @@ class WgKvBinder : public CacheBinder {
         }
         held.push_back(static_cast<int32_t>(token));
       }
-      check.Compare(held, gate_.Expected(layer, head, left));
+      check.Compare(held, eviction_ ? eviction_->Expected(step, layer, sequence, head)
+                                    : gate_.Expected(layer, head, left));
     }
   }
 
@@ -464,10 +523,16 @@ class WgKvBinder : public CacheBinder {
   int32_t rows_, all_;            // of a layer, of all layers
   int32_t max_pages_ = 0;
   WgKvGate gate_;
+  std::optional<WgKvEviction> eviction_;
   AttentionLauncher attention_;
   Buffer<__nv_bfloat16> data_;
   Buffer<int32_t> table_, lengths_, admit_workspace_, ring_slots_;
   StepTable slot_, place_;
+  // Eviction, as its ops are bound: the sequences still to evict, last first, and the one that
+  // does.
+  std::vector<int> evicting_;
+  int evicting_step_ = -1, evicting_layer_ = -1, evicts_ = 0;
+  bool choosing_ = false;
   // Selection.
   Buffer<int32_t> begun_, last_whole_, ids_, attended_, tokens_;
   Buffer<__nv_bfloat16> summaries_, unbounded_;

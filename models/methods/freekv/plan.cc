@@ -160,12 +160,14 @@ class FreeKvPlan : public PlanWriter {
       issuer = workers_[static_cast<size_t>(layer) % workers_.size()];
       builder_.Run(issuer, plan::HostHandoff{}, {posted});
     }
-    if (select) SelectForStep(step, recall_[0], issuer, std::array{query_ready});
+    auto& waits = ahead_[static_cast<size_t>(layer)];
+    if (select) {
+      SelectForStep(step, recall_[0], issuer, std::array{query_ready, waits[0], waits[1]});
+    }
     std::vector<int64_t> missed;
     for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_ahead);
     const bool safe = params_.overwrite == FreeKvParams::Overwrite::kSafe;
     Recall(missed, issuer, OpId::kNone, safe ? attended : OpId::kNone);
-    auto& waits = ahead_[static_cast<size_t>(layer)];
     for (size_t i = 0; i < recall_.size(); ++i) waits[i] = builder_.Last(recall_[i]);
   }
 

@@ -89,7 +89,8 @@ void Assign(const QuantisedKeys& keys, const std::vector<int32_t>& centroids,
           if (most <= so_far) continue;
           so_far = most;
           const auto at = std::find(closeness.begin(), closeness.begin() + columns, most);
-          cluster[block * kBlockTokens + t + r] = static_cast<int32_t>(begin + (at - closeness.begin()));
+          cluster[block * kBlockTokens + t + r] =
+              static_cast<int32_t>(begin + (at - closeness.begin()));
         }
       }
     }

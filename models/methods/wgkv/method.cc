@@ -1,7 +1,9 @@
 #include <xxhash.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "models/methods/common/configured_method.h"
 #include "models/methods/common/footprint.h"
@@ -44,12 +46,15 @@ const ParamTable<WgKvParams>& Table() {
           .Choice("evict", &P::evict, {"none", "snapkv"}, kSelection,
                   "what happens to a cache that outgrows its capacity", "paper 5.4, K.1")
           .Integer("capacity", &P::capacity, "tokens", 1, 1 << 30, kSelection,
-                   "mean a head over a layer's heads beyond which tokens are evicted",
+                   "with evict=snapkv: mean a head over a layer's heads, window included, beyond "
+                   "which a step first evicts, once",
                    "paper K.1: 4,096, over all layers")
-          .Real("evict_share", &P::evict_share, 0, 1, kSelection, "dropped by an eviction",
+          .Real("evict_share", &P::evict_share, 0, 1, kSelection,
+                "of what a head keeps, dropped by an eviction, least important first",
                 "paper K.1: 0.1")
           .Integer("observe", &P::observe, "queries", 1, 1 << 20, kSelection,
-                   "last queries that score tokens for eviction", "paper K.1: 256")
+                   "last queries that score tokens for eviction, no more than the window has",
+                   "paper K.1: 256")
           .Integer("smooth", &P::smooth, "tokens", 1, 1 << 10, kSelection,
                    "neighbours over which those scores are max-pooled", "paper K.1: 5")
           .Choice("prefill", &P::prefill, {"vertical-slash", "dense"}, kPlan,
@@ -61,6 +66,9 @@ const ParamTable<WgKvParams>& Table() {
 }
 
 std::string FileHash(const std::string& path) {
+  if (std::error_code ignored; !std::filesystem::is_regular_file(path, ignored)) {
+    throw UsageError("there is no such file", path, "give gate_file the weights of the gate");
+  }
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
@@ -97,11 +105,16 @@ class WgKvMethod final : public ConfiguredMethod<WgKvParams> {
     const int64_t token = int64_t{2} * model.head_dim * model.element_bytes;
     const int64_t hidden = p.expand * model.head_dim;
     const int64_t weights = (2 * model.head_dim + 2) * hidden + 1;
+    const int64_t queries = p.evict == WgKvParams::Evict::kSnapKv
+                                ? int64_t{batch} * model.layers * p.observe * model.query_heads *
+                                      model.head_dim * model.element_bytes
+                                : 0;
     const int64_t summaries = p.select == WgKvParams::Select::kQuest ? rows * pages * token : 0;
     return {.gpu_kv = rows * pages * p.page * token,
             .gpu_index =
                 rows * (pages * int64_t{sizeof(int32_t)} + window * int64_t{sizeof(float)}) +
-                summaries + int64_t{model.layers} * model.kv_heads * weights * model.element_bytes};
+                summaries + int64_t{model.layers} * model.kv_heads * weights * model.element_bytes,
+            .gpu_buffers = queries};
   }
 };
 
@@ -128,6 +141,16 @@ std::unique_ptr<Method> Make(const ParamValues& values) {
                                    "page ({} tokens)",
                                    params.capacity, params.window + params.page),
                        kName, "raise capacity or lower window");
+    }
+    if (params.observe > params.window) {
+      throw UsageError(fmt::format("observe of {} queries is more than the local window of {} "
+                                   "tokens: older ones do not see all that is kept",
+                                   params.observe, params.window),
+                       kName, "lower observe or raise window");
+    }
+    if (params.smooth % 2 == 0) {
+      throw UsageError(fmt::format("smooth of {} tokens has no middle one", params.smooth), kName,
+                       "give an odd number");
     }
     if (params.evict_share <= 0 || params.evict_share >= 1) {
       throw UsageError(fmt::format("evict_share of {}", params.evict_share), kName,

@@ -12,13 +12,26 @@ using plan::CopyPath;
 using plan::Direction;
 using plan::Role;
 
-// Waits of the public code for scalars that it reads of a mask: a step's promotion, and a layer's
-// index of the vertical-slash pattern in prefill, beside one a head for its admitted tokens.
+// Waits of the public code for scalars that it reads: a step's promotion and whether to evict, and
+// a layer's index of the vertical-slash pattern in prefill, beside one a head for its admitted
+// tokens there and for its length in an eviction.
 constexpr int kPromotionSyncs = 3;
+constexpr int kTriggerSyncs = 1;
 constexpr int kIndexSyncs = 1;
 
+bool EverEvicts(const traces::AccessLog& log) {
+  return std::ranges::any_of(log.layers, [](const traces::LayerAccess& layer) {
+    return std::ranges::any_of(layer.flags,
+                               [](uint8_t flags) { return (flags & traces::kEvicted) != 0; });
+  });
+}
+
 // Cache sizes come from the log. At another context than the trace's, the share admitted of what
-// has left the window stays as it is; a cache that evicts stays as large as it is.
+// has left the window stays as it is; a cache that evicts stays as large as it is, and evicts when
+// the trace's does.
+//
+// Each sequence evicts by itself, between a layer's gate and its attention. Its last queries lie
+// where RopeAppend puts them, in a ring of `observe`, so keeping them is no op.
 class WgKvPlan : public PlanWriter {
  public:
   WgKvPlan(DecoderPlan& plan, const WgKvParams& params)
@@ -26,11 +39,12 @@ class WgKvPlan : public PlanWriter {
         builder_(plan.builder),
         model_(plan.input.model),
         params_(params),
-        copies_(model_.kv_heads / plan.log.heads()) {
+        copies_(model_.kv_heads / plan.log.heads()),
+        evicts_(EverEvicts(*plan.input.log)) {
     if (params.host == WgKvParams::Host::kAsCoded) {
       plan.RefuseGraph("wgkv", "use host=apart, or no graphs");
     }
-    if (Evicts()) plan.RefuseGraph("wgkv", "use evict=none, or no graphs");
+    if (MayEvict()) plan.RefuseGraph("wgkv", "use evict=none, or no graphs");
   }
 
   void BeginStep(int step) override {
@@ -38,14 +52,15 @@ class WgKvPlan : public PlanWriter {
     int64_t promoted = 0;
     for (int layer = 0; layer < model_.layers; ++layer) {
       ForEachHead(step, layer, [&](int sequence, int head, const AccessCell& cell) {
-        const int64_t before =
-            step == 0 ? Global(cell, 0, -1)
-                      : Global(plan_.log.At(step - 1, layer, sequence, head), step - 1, 0);
-        promoted += std::max<int64_t>(0, Global(cell, step, 0) - before);
+        const bool logged = step > 0 || (evicts_ && sequence * plan_.log.stagger() > 0);
+        const int64_t before = logged
+                                   ? Global(plan_.log.At(step - 1, layer, sequence, head), step - 1)
+                                   : BeforeFirst(cell);
+        promoted += std::max<int64_t>(0, BeforeEviction(cell, step) - before);
       });
     }
     builder_.At(-1, Role::kLayout);
-    Sync(kPromotionSyncs);
+    Sync(kPromotionSyncs + (MayEvict() ? kTriggerSyncs : 0));
     const int64_t rows = plan_.kv_rows() * model_.layers;
     builder_.Run(plan_.compute, plan::Admit{rows, rows, promoted, model_.head_dim});
     if (Selects()) Summarize(rows);  // each row's last whole page
@@ -53,16 +68,16 @@ class WgKvPlan : public PlanWriter {
 
   void Attention(int step, int layer) override {
     RunGate(layer, plan_.input.batch);
+    for (int sequence = 0; evicts_ && sequence < plan_.input.batch; ++sequence) {
+      Evict(step, layer, sequence);
+    }
     int64_t attended = 0, longest = 0, cached = 0;
-    bool evicted = false;
     ForEachHead(step, layer, [&](int, int, const AccessCell& cell) {
       const int64_t tokens = Attended(cell, step);
       attended += tokens;
       longest = std::max(longest, tokens);
-      cached += Global(cell, step, 0);
-      evicted |= (cell.flags & traces::kEvicted) != 0;
+      cached += Global(cell, step);
     });
-    if (evicted) Evict(cached);
     const int64_t pages = Mean(cached) / params_.page;
     if (Selects() && pages > 0) {
       builder_.SetRole(Role::kSelection);
@@ -107,43 +122,67 @@ class WgKvPlan : public PlanWriter {
 
  private:
   bool Selects() const { return params_.select == WgKvParams::Select::kQuest; }
-  bool Evicts() const { return params_.evict == WgKvParams::Evict::kSnapKv; }
+  bool MayEvict() const { return params_.evict == WgKvParams::Evict::kSnapKv; }
   int64_t SelectedPages() const { return (params_.budget - params_.window) / params_.page; }
   int64_t Mean(int64_t all_rows) const { return all_rows / plan_.kv_rows(); }
 
-  /// Calls for every KV head of every sequence; heads that share a cell one after another.
+  /// Calls for every KV head of a sequence; heads that share a cell one after another.
+  template <class Call>
+  void ForEachHead(int step, int layer, int sequence, const Call& call) const {
+    for (int head = 0; head < plan_.log.heads(); ++head) {
+      const AccessCell cell = plan_.log.At(step, layer, sequence, head);
+      for (int i = 0; i < copies_; ++i) call(sequence, head, cell);
+    }
+  }
+  /// Of every sequence.
   template <class Call>
   void ForEachHead(int step, int layer, const Call& call) const {
     for (int sequence = 0; sequence < plan_.input.batch; ++sequence) {
-      for (int head = 0; head < plan_.log.heads(); ++head) {
-        const AccessCell cell = plan_.log.At(step, layer, sequence, head);
-        for (int i = 0; i < copies_; ++i) call(sequence, head, cell);
-      }
+      ForEachHead(step, layer, sequence, call);
     }
   }
 
-  /// Tokens in the global cache of a head at `step`, `later` tokens later.
-  int64_t Global(const AccessCell& cell, int step, int later) const {
-    const int64_t kept = cell.cached_tokens - std::min(params_.window, cell.context);
-    const int64_t left = std::max<int64_t>(0, plan_.Context(step) + later - params_.window);
-    if (Evicts()) return std::min(kept, left);
+  /// `kept` tokens of a head's global cache in the trace, at the context of `step`, `later` tokens
+  /// later, if the share of what has left the window stays as it is.
+  int64_t AtContext(const AccessCell& cell, int64_t kept, int step, int later) const {
     const int64_t traced = cell.context - params_.window;
-    if (traced <= 0) return 0;
-    return std::llround(static_cast<double>(kept) / static_cast<double>(traced) *
-                        static_cast<double>(left));
+    return traced <= 0 ? 0
+                       : std::llround(static_cast<double>(kept) / static_cast<double>(traced) *
+                                      static_cast<double>(Left(step, later)));
+  }
+  int64_t Left(int step, int later) const {
+    return std::max<int64_t>(0, plan_.Context(step) + later - params_.window);
+  }
+  int64_t Kept(const AccessCell& cell) const {
+    return cell.cached_tokens - std::min(params_.window, cell.context);
+  }
+
+  /// Tokens in the global cache of a head when `step` attends.
+  int64_t Global(const AccessCell& cell, int step) const {
+    return evicts_ ? std::min(Kept(cell), Left(step, 0)) : AtContext(cell, Kept(cell), step, 0);
+  }
+  int64_t BeforeEviction(const AccessCell& cell, int step) const {
+    return Global(cell, step) + cell.evicted;
+  }
+  /// Before step 0: what prefill admitted, of a sequence that starts with the trace.
+  int64_t BeforeFirst(const AccessCell& cell) const {
+    return AtContext(cell, Kept(cell) + cell.evicted, 0, -1);
   }
 
   int64_t Attended(const AccessCell& cell, int step) const {
     const int64_t context = plan_.Context(step);
     if (context == cell.context) return cell.attended_tokens;
-    const int64_t kept = std::min(params_.window, context) + Global(cell, step, 0);
+    const int64_t kept = std::min(params_.window, context) + Global(cell, step);
     return Selects() ? std::min(kept, params_.budget) : kept;
   }
 
-  /// Tokens that a layer's heads admit of the prompt.
+  /// Tokens that a layer's heads admit of the prompt, which all sequences share where some evict.
   int64_t Vertical(int layer) const {
     int64_t tokens = 0;
-    ForEachHead(0, layer, [&](int, int, const AccessCell& cell) { tokens += Global(cell, 0, -1); });
+    for (int sequence = 0; sequence < plan_.input.batch; ++sequence) {
+      ForEachHead(0, layer, evicts_ ? 0 : sequence,
+                  [&](int, int, const AccessCell& cell) { tokens += BeforeFirst(cell); });
+    }
     return tokens;
   }
 
@@ -160,16 +199,29 @@ class WgKvPlan : public PlanWriter {
                                static_cast<int32_t>(params_.expand * model_.head_dim)});
   }
 
-  void Evict(int64_t kept) {
-    const int64_t share = Mean(kept);
-    const auto before = std::llround(static_cast<double>(kept) / (1 - params_.evict_share));
+  /// If the log says so: the last queries score what each head keeps, the least important tokens
+  /// are chosen, and those behind the first of them move up in their pages.
+  void Evict(int step, int layer, int sequence) {
+    int64_t before = 0, after = 0, longest = 0, dropped = 0, pages = 0;
+    ForEachHead(step, layer, sequence, [&](int, int, const AccessCell& cell) {
+      before += BeforeEviction(cell, step);
+      after += Global(cell, step);
+      longest = std::max(longest, BeforeEviction(cell, step));
+      dropped = std::max<int64_t>(dropped, cell.evicted);
+      pages += Global(cell, step) / params_.page;
+    });
+    if (dropped == 0) return;
+    const int64_t rows = model_.kv_heads;
+    Sync(model_.kv_heads);
     builder_.SetRole(Role::kSelection);
     builder_.Run(plan_.compute,
-                 plan::WindowScore{plan_.kv_rows(), before + plan_.kv_rows() * params_.window,
-                                   params_.observe, model_.group(), model_.head_dim});
-    builder_.Run(plan_.compute, plan::TopK{plan_.kv_rows(), Mean(before), share});
+                 plan::WindowScore{rows, before + rows * params_.window, params_.observe,
+                                   model_.group(), model_.head_dim});
+    builder_.Run(plan_.compute, plan::TopK{rows, longest, std::min(dropped, longest)});
     builder_.SetRole(Role::kLayout);
-    builder_.Run(plan_.compute, plan::Admit{plan_.kv_rows(), before, kept, model_.head_dim});
+    builder_.Run(plan_.compute,
+                 plan::Layout{2 * after, int64_t{model_.head_dim} * model_.element_bytes});
+    if (Selects()) Summarize(pages);
   }
 
   void Sync(int times) {
@@ -186,7 +238,8 @@ class WgKvPlan : public PlanWriter {
   plan::PlanBuilder& builder_;
   const llm::Model& model_;
   WgKvParams params_;
-  int copies_;  // KV heads of the model for each of the log's
+  int copies_;   // KV heads of the model for each of the log's
+  bool evicts_;  // at any step of the log
 };
 
 }  // namespace

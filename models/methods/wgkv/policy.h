@@ -14,10 +14,11 @@ namespace stallcast::methods {
 /// window: the last, partial one, and those of largest bound for any of its query heads. Logged ids
 /// are pages of the global cache as it is in that step.
 ///
-/// With eviction, when the heads of a layer keep more than `capacity` tokens on average, each drops
-/// the share `evict_share` of what it keeps, least important first, the window excepted, until they
-/// do not. (The paper's limit is over all layers; layers are replayed one by one.) Scores come from
-/// the last queries before the step that the trace has.
+/// With eviction, a step that finds the heads of a layer to keep more than `capacity` tokens on
+/// average first evicts, once: each head drops the share `evict_share` of what it keeps, least
+/// important first, the window excepted. A cache far above its capacity, as a long prompt leaves
+/// it, evicts in every step until it fits. (The paper's limit is over all layers; layers are
+/// replayed one by one.) Scores come from the last queries before the step that the trace has.
 class WgKvPolicy final : public Policy {
  public:
   explicit WgKvPolicy(const WgKvParams& params) : params_(params) {}
@@ -25,6 +26,9 @@ class WgKvPolicy final : public Policy {
     return params_.select == WgKvParams::Select::kQuest
                ? Unit{"page", static_cast<int32_t>(params_.page)}
                : Unit{"token", 1};
+  }
+  int64_t prompt_queries() const override {
+    return params_.evict == WgKvParams::Evict::kSnapKv ? params_.observe : 1;
   }
   void Replay(const LayerTensors& tensors, traces::LayerAccess& access,
               AttendedRanges& attended) const override;

@@ -1,15 +1,16 @@
 // What recording costs: launches before, while and after a recorder is there, and steps of the
 // workload. One process, in this order, because CUDA stays slower once CUPTI was attached.
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "capture/gpu_recorder.h"
 #include "tests/capture/gpu/workload.h"
 #include "tests/kernels/has_device.h"
 #include "traces/common/error.h"
+#include "traces/common/median.h"
 
 namespace {
 
@@ -23,11 +24,10 @@ constexpr int kSteps = 500;
 constexpr int kRounds = 7;
 
 template <typename Measure>
-double Median(const Measure& measure) {
+double MedianOf(const Measure& measure) {
   std::vector<double> values;
   for (int i = 0; i < kRounds; ++i) values.push_back(measure());
-  std::ranges::sort(values);
-  return values[kRounds / 2];
+  return Median(std::move(values));
 }
 
 struct Costs {
@@ -35,8 +35,8 @@ struct Costs {
 };
 
 Costs Measure(const capture::testing::OpHooks& hooks) {
-  const double launch = Median([] { return LaunchNanoseconds(kLaunches); });
-  const double step = Median([&] {
+  const double launch = MedianOf([] { return LaunchNanoseconds(kLaunches); });
+  const double step = MedianOf([&] {
     const auto begin = std::chrono::steady_clock::now();
     RunWorkload(kSteps, hooks);
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;

@@ -4,15 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "capture/gpu_recorder.h"
 #include "capture/gpu_recorder_c.h"

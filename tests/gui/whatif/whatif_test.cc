@@ -9,6 +9,7 @@
 #include <QToolButton>
 #include <QWheelEvent>
 #include <atomic>
+#include <cmath>
 #include <string_view>
 
 #include "gui/whatif/control.h"

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "models/hardware/profile.h"
 #include "traces/common/error.h"

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <numbers>
 #include <numeric>
 #include <random>

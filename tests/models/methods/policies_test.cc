@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include "models/methods/arkvale/policy.h"
@@ -154,11 +153,7 @@ TEST_P(PolicyOnShape, MassAndErrorAreThoseOfTrueAttention) {
                            {StreamingPolicy({.sink = 5, .budget = 37}), tensors}};
   for (const Replayed& log : logs) {
     for (int step = 0; step < layer.steps; step += 3) {
-      std::vector<std::vector<bool>> attended;
-      attended.reserve(static_cast<size_t>(log.access.heads));
-      for (int head = 0; head < log.access.heads; ++head) {
-        attended.push_back(Attended(log, step, head, layer.prompt + step + 1));
-      }
+      const auto attended = AttendedByHead(log, step, layer.prompt + step + 1);
       ASSERT_NEAR(log.fidelity.mass[step], brute::Mass(layer, step, attended), 1e-5);
       if (layer.values.empty()) continue;
       ASSERT_NEAR(log.fidelity.output_error[step], brute::OutputError(layer, step, attended), 1e-5);

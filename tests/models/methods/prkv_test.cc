@@ -2,9 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <numeric>
 
 #include "models/methods/prkv/policy.h"
 #include "tests/models/methods/random_trace.h"
@@ -299,10 +296,7 @@ TEST(Prkv, MatchesThePaperOnRealTensors) {
   const Replayed log(PrkvPolicy(params), tensors);
   ExpectSame(log, Prkv(layer, params), layer, 0.5);
   for (int step = 0; step < layer.steps; ++step) {
-    std::vector<std::vector<bool>> attended;
-    for (int head = 0; head < log.access.heads; ++head) {
-      attended.push_back(Attended(log, step, head, layer.prompt + step + 1));
-    }
+    const auto attended = AttendedByHead(log, step, layer.prompt + step + 1);
     ASSERT_NEAR(log.fidelity.mass[step], brute::Mass(layer, step, attended), 1e-5);
   }
 }

@@ -35,6 +35,16 @@ inline std::vector<bool> Attended(const Replayed& log, int step, int head, int64
   return tokens;
 }
 
+// Of each selection head.
+inline std::vector<std::vector<bool>> AttendedByHead(const Replayed& log, int step,
+                                                     int64_t context) {
+  std::vector<std::vector<bool>> attended;
+  for (int head = 0; head < log.access.heads; ++head) {
+    attended.push_back(Attended(log, step, head, context));
+  }
+  return attended;
+}
+
 // Compares a log with what the brute force claims; at least `share` of the cells must be claimed.
 inline void ExpectSame(const Replayed& log, const brute::Cells& want, const brute::Layer& layer,
                        double share = 0.8) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -205,6 +206,11 @@ TEST_F(WgKv, ALogIsKeyedByTheWeightsContent) {
   EXPECT_NE(key(), first);
   Write(RandomWeights(2, 16, 3));
   EXPECT_EQ(key(), first);
+  for (const char* path : {"", "/", "/dev/zero", "/no/such/file"}) {
+    EXPECT_THROW(MakeMethod("wgkv", {{"gate", "mlp"}, {"gate_file", path}}).method->Params(true),
+                 Error)
+        << path;
+  }
 }
 
 TEST_F(WgKv, HeadsAttendTheirRowOfTheMask) {
@@ -317,9 +323,9 @@ TEST_F(WgKv, EvictionDropsTheLeastImportantTenth) {
     for (; left + 16 <= i; ++left) {
       if (admitted[0][left] != 0) global.push_back(left);
     }
-    bool evicted = false;
-    while (global.size() + 16 > 100) {
-      evicted = true;
+    const bool evicted = global.size() + 16 > 100;
+    const auto before = static_cast<int64_t>(global.size());
+    if (evicted) {
       std::vector<int64_t> all = global;
       for (int64_t t = left; t <= i; ++t) all.push_back(t);
       std::vector<double> raw(all.size());
@@ -339,16 +345,18 @@ TEST_F(WgKv, EvictionDropsTheLeastImportantTenth) {
       std::vector<std::pair<double, size_t>> order;
       for (size_t n = 0; n < global.size(); ++n) {
         const size_t from = n < 2 ? 0 : n - 2, to = std::min(all.size(), n + 3);
-        order.emplace_back(-*std::max_element(raw.begin() + static_cast<int64_t>(from),
-                                              raw.begin() + static_cast<int64_t>(to)),
+        order.emplace_back(*std::max_element(raw.begin() + static_cast<int64_t>(from),
+                                             raw.begin() + static_cast<int64_t>(to)),
                            n);
       }
+      // Of equals, the older goes.
       std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-        return std::abs(a.first - b.first) > 1e-6 * std::abs(a.first) ? a.first < b.first
-                                                                      : a.second < b.second;
+        return std::abs(a.first - b.first) > 1e-6 * a.first ? a.first < b.first
+                                                            : a.second < b.second;
       });
-      order.resize(order.size() -
-                   static_cast<size_t>(std::ceil(0.1 * static_cast<double>(all.size()))));
+      order.erase(
+          order.begin(),
+          order.begin() + static_cast<int64_t>(std::ceil(0.1 * static_cast<double>(all.size()))));
       std::vector<int64_t> keep;
       keep.reserve(order.size());
       for (const auto& entry : order) keep.push_back(global[entry.second]);
@@ -357,13 +365,14 @@ TEST_F(WgKv, EvictionDropsTheLeastImportantTenth) {
     }
     evictions += evicted ? 1 : 0;
     ASSERT_EQ(log.access.flags[step], evicted ? traces::kEvicted : 0) << step;
+    ASSERT_EQ(log.access.evicted[step], before - static_cast<int64_t>(global.size())) << step;
     ASSERT_EQ(log.access.cached_tokens[step], static_cast<int64_t>(global.size()) + 16);
     const std::vector<bool> attended = log.Attended(step, 0, i + 1);
     for (int64_t j = 0; j + 16 <= i; ++j) {
       ASSERT_EQ(attended[j], std::ranges::binary_search(global, j)) << step << " " << j;
     }
   }
-  EXPECT_GE(evictions, 3);
+  EXPECT_GE(evictions, 5);  // the first ones in a row: the prompt leaves more than one drops
   EXPECT_LT(evictions, 30);
 }
 
@@ -405,6 +414,111 @@ TEST_F(WgKv, PlansKeepTheShareAdmittedAtOtherContexts) {
   EXPECT_NEAR(skipped, share + (1 - share) * 2 * 256 / 100'000, 0.01);
 }
 
+llm::Model ModelOf(const traces::AccessLog& log, int32_t head_dim) {
+  llm::Model model;
+  model.layers = static_cast<int32_t>(log.layers.size());
+  model.kv_heads = log.kv_heads;
+  model.query_heads = log.query_heads;
+  model.head_dim = head_dim;
+  model.hidden = 144;
+  model.intermediate = 256;
+  model.vocabulary = 100;
+  return model;
+}
+
+// An eviction is a score, a choice, a move (and summaries for Quest) in the steps and layers of
+// which the log says it, once a sequence, and it moves what the log says.
+TEST_F(WgKv, PlansEvictWhereTheLogDoes) {
+  constexpr int kPrompt = 300, kSteps = 60, kWindow = 32, kPage = 8, kDim = 24;
+  const traces::Trace trace = RandomTrace(
+      {.layers = 3, .kv_heads = 2, .group = 3, .dim = kDim, .prompt = kPrompt, .steps = kSteps});
+  for (const char* select : {"none", "quest"}) {
+    for (const int32_t batch : {1, 3}) {
+      SCOPED_TRACE(testing::Message() << select << ", batch " << batch);
+      const ParamValues values{{"window", "32"},      {"page", "8"},       {"sparsity", "0.5"},
+                               {"evict", "snapkv"},   {"capacity", "140"}, {"observe", "32"},
+                               {"evict_share", ".1"}, {"select", select},  {"budget", "64"}};
+      const auto method = MakeMethod("wgkv", values).method;
+      const traces::AccessLog log = Replay(trace, "", "wgkv", *method);
+      const llm::Model model = ModelOf(log, kDim);
+      const int steps = kSteps / batch;
+      const plan::Plan plan = WriteDecode(*method, {model, batch, kPrompt, steps, false, &log});
+      std::map<std::pair<int, int>, std::vector<plan::Work>> works;
+      for (const plan::Op& op : plan.ops) {
+        const bool quest =
+            op.role == plan::Role::kSelection && (std::holds_alternative<plan::Score>(op.work) ||
+                                                  std::holds_alternative<plan::Layout>(op.work));
+        if (op.layer < 0 || quest) continue;
+        if (std::holds_alternative<plan::WindowScore>(op.work) ||
+            std::holds_alternative<plan::TopK>(op.work) ||
+            std::holds_alternative<plan::Layout>(op.work) ||
+            std::holds_alternative<plan::Summarize>(op.work)) {
+          works[{op.step, op.layer}].push_back(op.work);
+        }
+      }
+      int evictions = 0;
+      for (int step = 0; step < steps; ++step) {
+        for (size_t layer = 0; layer < log.layers.size(); ++layer) {
+          std::vector<plan::Work> want;
+          for (int sequence = 0; sequence < batch; ++sequence) {
+            const traces::LayerAccess& access = log.layers[layer];
+            const auto cell = static_cast<size_t>(step + sequence * steps) * 2;
+            if ((access.flags[cell] & traces::kEvicted) == 0) continue;
+            ++evictions;
+            int64_t after[2], before[2];
+            for (const size_t head : {0, 1}) {
+              after[head] = access.cached_tokens[cell + head] - kWindow;
+              before[head] = after[head] + access.evicted[cell + head];
+            }
+            // A sequence that starts later in the trace keeps no more than has left its window.
+            const int64_t left = kPrompt + step + 1 - kWindow;
+            ASSERT_LT(std::max(before[0], before[1]), left);
+            want.push_back(plan::WindowScore{2, before[0] + before[1] + 2 * kWindow, 32, 3, kDim});
+            want.push_back(plan::TopK{2, std::max(before[0], before[1]),
+                                      std::max(access.evicted[cell], access.evicted[cell + 1])});
+            want.push_back(plan::Layout{2 * (after[0] + after[1]), kDim * 2});
+            if (select == std::string("quest")) {
+              want.push_back(plan::Summarize{after[0] / kPage + after[1] / kPage, kPage, 2, kDim});
+            }
+          }
+          std::vector<plan::Work> got = works[{step, static_cast<int>(layer)}];
+          // Quest's own choice of pages comes last.
+          if (select == std::string("quest") && !got.empty() &&
+              std::holds_alternative<plan::TopK>(got.back())) {
+            got.pop_back();
+          }
+          ASSERT_EQ(got, want) << "step " << step << ", layer " << layer;
+        }
+      }
+      EXPECT_GT(evictions, 6);
+      EXPECT_LT(evictions, 3 * kSteps / 2);
+    }
+  }
+}
+
+TEST_F(WgKv, ACapacityThatIsNeverReachedChangesNoPlan) {
+  const traces::Trace trace = RandomTrace({.layers = 2, .prompt = 300, .steps = 40});
+  const auto plan_of = [&](const char* evict) {
+    const ParamValues values{
+        {"window", "32"}, {"evict", evict}, {"capacity", "400"}, {"observe", "32"}};
+    const auto method = MakeMethod("wgkv", values).method;
+    const traces::AccessLog log = Replay(trace, "", "wgkv", *method);
+    std::vector<plan::Plan> plans;
+    const PlanInput input{ModelOf(log, 24), 2, 300, 20, false, &log};
+    plans.push_back(WriteDecode(*method, input));
+    plans.push_back(WritePrefill(*method, input));
+    return plans;
+  };
+  const auto with = plan_of("snapkv"), without = plan_of("none");
+  for (const int i : {0, 1}) {
+    ASSERT_EQ(with[i].ops.size(), without[i].ops.size());
+    for (size_t op = 0; op < with[i].ops.size(); ++op) {
+      const plan::Op a = with[i].ops[op], b = without[i].ops[op];
+      ASSERT_EQ(a.work, b.work) << i << ", op " << op << ", step " << a.step;
+    }
+  }
+}
+
 TEST_F(WgKv, RefusesWhatCannotBe) {
   const auto refuses = [](const ParamValues& values, const char* says) {
     try {
@@ -421,6 +535,10 @@ TEST_F(WgKv, RefusesWhatCannotBe) {
   refuses({{"evict_share", "1.01"}}, "1.01");
   refuses({{"select", "quest"}, {"budget", "200"}}, "less than the local window");
   refuses({{"evict", "snapkv"}, {"capacity", "200"}}, "less than the local window");
+  refuses({{"evict", "snapkv"}, {"observe", "257"}}, "more than the local window");
+  refuses({{"evict", "snapkv"}, {"smooth", "4"}}, "smooth of 4");
+  refuses({{"evict", "snapkv"}, {"evict_share", "0"}}, "evict_share of 0");
+  refuses({{"evict", "snapkv"}, {"evict_share", "1"}}, "evict_share of 1");
   refuses({{"gate", "mlp"}}, "gate_file is not given");
   refuses({{"gate_file", "x"}}, "gate is not mlp");
 }

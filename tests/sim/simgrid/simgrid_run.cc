@@ -374,7 +374,9 @@ hardware::Profile EqualWeights() {
   p.device_sms = 1e6;
   // What SimGrid is not told of.
   p.load_kernel = p.load_h2d_piece = p.load_d2h_piece = {};
-  p.copy_crowded_piece = p.host_copy_switch = p.host_cold_call = 0;
+  p.copy_h2d_inline_call = p.host_woken = {};
+  p.copy_crowded_piece = 0;
+  p.host_beside = 1;
   p.device_event_to_copy = p.device_event_from_copy = p.device_event_latency;
   return p;
 }

@@ -3,12 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/traces/convert/written.h"
 #include "tests/traces/sample.h"
 #include "traces/common/error.h"
 #include "traces/convert/perfetto_subset.pb.h"
@@ -28,16 +27,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string Written(const std::function<void(const std::filesystem::path&)>& write) {
-  const std::filesystem::path path =
-      std::filesystem::path(testing::TempDir()) / ("export_" + std::to_string(getpid()));
-  write(path);
-  std::stringstream content;
-  content << std::ifstream(path, std::ios::binary).rdbuf();
-  std::filesystem::remove(path);
-  return content.str();
-}
 
 // A slice as a Perfetto reader puts it together from its begin and its end.
 struct Slice {

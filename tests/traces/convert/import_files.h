@@ -2,17 +2,14 @@
 #pragma once
 
 #include <sqlite3.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <span>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 
+#include "tests/traces/convert/written.h"
 #include "traces/convert/import.h"
 
 namespace stallcast::traces {
@@ -20,17 +17,6 @@ namespace stallcast::traces {
 inline ImportedTrace ImportText(const std::string& file, const ImportOptions& options = {},
                                 const std::string& name = "test") {
   return Import(std::as_bytes(std::span(file)), name, options);
-}
-
-/// What `write` writes to the path that it is given.
-inline std::string Written(const std::function<void(const std::filesystem::path&)>& write) {
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("stallcast_import_" + std::to_string(getpid()));
-  write(path);
-  std::stringstream content;
-  content << std::ifstream(path, std::ios::binary).rdbuf();
-  std::filesystem::remove(path);
-  return content.str();
 }
 
 inline std::string Gzipped(const std::string& text) {

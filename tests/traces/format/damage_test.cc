@@ -4,8 +4,6 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <span>
 #include <string>
@@ -110,14 +108,20 @@ TEST(DamageTest, LostBytesCostOnlyTheChunksThatLostThem) {
   }
 }
 
-TEST(DamageTest, DamagedTensorChunkIsNamedAndItsTokensMissing) {
+// A chunk of 10 tokens of keys from each of these on.
+std::vector<std::byte> KeysFrom(const std::vector<int64_t>& first_tokens) {
   std::vector<std::byte> file;
   TraceWriter writer(&file, {});
-  for (const int64_t first : {0, 10, 20}) {
+  for (const int64_t first : first_tokens) {
     const TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 4, first, 10);
     writer.Write(spec, SampleTensor(spec).data);
   }
   writer.Finish();
+  return file;
+}
+
+TEST(DamageTest, DamagedTensorChunkIsNamedAndItsTokensMissing) {
+  const std::vector<std::byte> file = KeysFrom({0, 10, 20});
   std::vector<std::byte> flipped = file;
   flipped[PayloadOf(file, ChunkOffsets(file)[2]) + 5] ^= std::byte{1};
   ReadReport report;
@@ -145,13 +149,7 @@ TEST(DamageTest, LostHeadIsNamed) {
 }
 
 TEST(DamageTest, GapBetweenChunksIsReported) {
-  std::vector<std::byte> file;
-  TraceWriter writer(&file, {});
-  for (const int64_t first : {0, 10, 30}) {
-    const TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 4, first, 10);
-    writer.Write(spec, SampleTensor(spec).data);
-  }
-  writer.Finish();
+  const std::vector<std::byte> file = KeysFrom({0, 10, 30});
   ReadReport report;
   const Trace trace = ReadTrace(file, "x.kvt", {}, &report);
   EXPECT_THAT(report.problems, ElementsAre("key of layer 4: tokens 20 to 30 are missing"));
@@ -160,13 +158,7 @@ TEST(DamageTest, GapBetweenChunksIsReported) {
 }
 
 TEST(DamageTest, OverlapIsReported) {
-  std::vector<std::byte> file;
-  TraceWriter writer(&file, {});
-  for (const int64_t first : {0, 10, 19, 10}) {
-    const TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 4, first, 10);
-    writer.Write(spec, SampleTensor(spec).data);
-  }
-  writer.Finish();
+  const std::vector<std::byte> file = KeysFrom({0, 10, 19, 10});
   ReadReport report;
   const Trace trace = ReadTrace(file, "x.kvt", {}, &report);
   EXPECT_EQ(report.problems.size(), 2u);
