@@ -132,7 +132,7 @@ struct Predictor::Impl {
     try {
       return use();
     } catch (const Error& error) {
-      if (error.usage()) throw;
+      if (error.usage() || error.where() == path.string()) throw;
       std::string problem = error.problem();
       if (!found.problems.empty()) problem += fmt::format(" ({})", found.problems.front());
       throw Error(std::move(problem), fmt::format("{}, {}", path.string(), error.where()),
