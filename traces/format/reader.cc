@@ -304,9 +304,9 @@ Trace ReadFrom(const format::Source& source, const std::string& name, const Read
   }
   if (options.strict && !report->problems.empty()) {
     const size_t others = report->problems.size() - 1;
-    throw Error(report->problems.front() +
-                    (others > 0 ? fmt::format(" (and {} more)", others) : ""),
-                name, "write the trace again, or read what is intact without --strict");
+    throw Error(
+        report->problems.front() + (others > 0 ? fmt::format(" (and {} more)", others) : ""), name,
+        "write the trace again, or read what is intact without --strict");
   }
   return trace;
 }
