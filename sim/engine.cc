@@ -59,11 +59,10 @@ struct OpLists {
 // What every run of a plan needs, computed once.
 struct Simulation::Compiled {
   const plan::OpTable& ops;
-  std::vector<OpCost> costs;             // by distinct work
+  std::vector<OpCost> costs;                   // by distinct work
   std::vector<std::optional<OpCost>> inlined;  // by distinct work: where the stream is idle
-  std::vector<std::vector<OpId>> queue;  // by stream lane
-  std::vector<Gap> gap;                  // by op: between the lane's previous op and this one
-  std::vector<bool> recorded;  // by op: an event is recorded behind it
+  std::vector<Gap> gap;                        // by op: between the lane's previous op and this one
+  std::vector<bool> recorded;                  // by op: an event is recorded behind it
   OpLists dependents;
   OpLists called_first;     // by op: those of other threads whose calls come before its call
   bool calls_meet = false;  // several threads call, and slow one another down
@@ -83,20 +82,15 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   }
   recorded = plan::FindEvents(plan).recorded;
   gap.assign(count, Gap::kNone);
-  queue.resize(plan.lanes.size());
   dependents.begin.assign(count + 1, 0);
 
-  std::vector<size_t> queued_on(plan.lanes.size());
-  for (const plan::Op& op : ops) {
-    if (!IsHostWork(op)) ++queued_on[At(op.lane)];
-  }
   std::vector<bool> calling(plan.lanes.size());
   for (const plan::Op& op : ops) calling[At(op.issuer)] = true;
   const bool threads = std::ranges::count(calling, true) > 1;
   calls_meet = threads && model.latencies().beside > 1;
-  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) queue[lane].reserve(queued_on[lane]);
 
   if (threads) called_first.begin.push_back(0);
+  std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
   for (size_t i = 0; i < count; ++i) {
     const plan::Op& op = ops[i];
     const OpId id{static_cast<int32_t>(i)};
@@ -107,13 +101,13 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
         if (ops[At(first)].issuer != op.issuer) called_first.ids.push_back(first);
       };
       for (const OpId wait : plan.Waits(op)) add(wait);
-      if (!queue[At(op.lane)].empty()) add(queue[At(op.lane)].back());
+      if (last[At(op.lane)] != OpId::kNone) add(last[At(op.lane)]);
     }
     if (threads) called_first.begin.push_back(static_cast<uint32_t>(called_first.ids.size()));
     if (!IsHostWork(op)) {
-      auto& lane = queue[At(op.lane)];
-      if (!lane.empty()) {
-        const plan::Op& before = plan[lane.back()];
+      OpId& previous = last[At(op.lane)];
+      if (previous != OpId::kNone) {
+        const plan::Op& before = plan[previous];
         const bool copy = std::holds_alternative<plan::Copy>(op.work);
         const bool copy_before = std::holds_alternative<plan::Copy>(before.work);
         gap[i] = op.graph_node && before.graph_node ? Gap::kGraph
@@ -121,7 +115,7 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
                  : copy                             ? Gap::kNone  // part of what a copy takes
                                                     : Gap::kKernel;
       }
-      lane.push_back(id);
+      previous = id;
     }
     for (OpId wait : plan.Waits(op)) ++dependents.begin[At(wait) + 1];
   }
@@ -202,7 +196,8 @@ class EventLoop {
   struct Lane {
     const OpCost* cost = nullptr;  // of what is under way
     size_t issued = 0;             // calls made for a stream's ops
-    size_t next = 0;               // op to look at for its next call (host), position in its queue
+    size_t started = 0;            // of a stream's ops
+    size_t next = 0;               // op from which on to look for its next
     OpId current = OpId::kNone;    // under way
     OpId previous = OpId::kNone;   // the last op; of a host lane, or call
     Phase phase = Phase::kNone;
@@ -213,7 +208,7 @@ class EventLoop {
     double fixed = 0;      // the stretchable fixed time unloaded, ps; 0: it is not under way
     bool queued_behind_background = false;
     OpId until_called = OpId::kNone;  // a thread waits until another has made the call of this
-    double woken = 0;                 // what calls of a thread that has been woken still take longer, ps
+    double woken = 0;  // what calls of a thread that has been woken still take longer, ps
   };
 
   // Copies of others, `period` apart. Two lanes: `timer` has the next one's time as its event,
@@ -327,7 +322,7 @@ class EventLoop {
     Lane& stream = lanes_[At(op.lane)];
     // The op's own call is what is missing, and nothing else is under way.
     carried_[At(id)] = compiled_.Inlined(id).has_value() && missing_[At(id)] == 1 &&
-                       stream.phase == Phase::kNone && stream.issued == stream.next;
+                       stream.phase == Phase::kNone && stream.issued == stream.started;
     const OpCost& cost = CostOf(id);
     int64_t first = 0, all = 0;
     if (!op.graph_node) {
@@ -407,16 +402,15 @@ class EventLoop {
   /// Starts a stream's next op, as soon as time allows, if nothing else holds it back.
   void Advance(size_t lane) {
     Lane& stream = lanes_[lane];
-    const std::vector<OpId>& queue = compiled_.queue[lane];
-    if (stream.phase != Phase::kNone || stream.next == queue.size()) return;
-    const OpId id = queue[stream.next];
-    if (missing_[At(id)] > 0) return;
-    ++stream.next;
+    if (stream.phase != Phase::kNone) return;
+    const plan::OpTable& ops = plan_.ops;
+    while (stream.next < ops.size() && At(ops[stream.next].lane) != lane) ++stream.next;
+    if (stream.next == ops.size() || missing_[stream.next] > 0) return;
+    const OpId id{static_cast<int32_t>(stream.next++)};
+    ++stream.started;
     if (stream.previous != OpId::kNone) {
-      HoldBack(
-          id,
-          stream.free_at + GapBehind(stream.previous, id) + EventTime(id, stream.previous),
-          {CauseKind::kLane, stream.previous});
+      HoldBack(id, stream.free_at + GapBehind(stream.previous, id) + EventTime(id, stream.previous),
+               {CauseKind::kLane, stream.previous});
     }
     stream.current = id;
     stream.cost = &CostOf(id);
@@ -635,7 +629,7 @@ class EventLoop {
     int busy = 0;
     for (size_t i = 0; i < plan_.lanes.size(); ++i) {
       const Lane& lane = lanes_[i];
-      if (i != index && !IsHost(i) && (lane.phase != Phase::kNone || lane.issued > lane.next)) {
+      if (i != index && !IsHost(i) && (lane.phase != Phase::kNone || lane.issued > lane.started)) {
         ++busy;
       }
     }

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <malloc.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
@@ -91,6 +92,7 @@ struct Predictor::Impl {
   struct Replayed {
     std::shared_ptr<const traces::AccessLog> log;
     std::vector<std::string> problems;  // of the trace, found on the way
+    bool cached = false;                // the cache holds the log
   };
 
   // Machines that were asked for: reading a file takes longer than a short prediction.
@@ -130,7 +132,7 @@ struct Predictor::Impl {
     try {
       return use();
     } catch (const Error& error) {
-      if (error.usage()) throw;
+      if (error.usage() || error.where() == path.string()) throw;
       std::string problem = error.problem();
       if (!found.problems.empty()) problem += fmt::format(" ({})", found.problems.front());
       throw Error(std::move(problem), fmt::format("{}, {}", path.string(), error.where()),
@@ -144,10 +146,66 @@ struct Predictor::Impl {
     return model.kv_heads() > 0 ? model.query_heads() / model.kv_heads() : 0;
   }
 
+  struct ReplayRequest {
+    const std::string& name;
+    const methods::Method& method;
+    int32_t group;  // query heads a KV head of the model; 0: the trace's
+    std::function<void(double)> progress;
+  };
+
+  // Empty where all keys or queries of the layer are damaged. Adds what is to `found`.
+  traces::AccessLog ReplayLayer(const traces::Trace& outline, int layer,
+                                const ReplayRequest& request,
+                                const std::function<void(double)>& progress,
+                                traces::ReadReport& found) const {
+    traces::ReadReport of_layer;
+    const traces::ReadOptions read{.strict = options.strict, .layers = {layer}};
+    traces::Trace tensors = traces::ReadTrace(path, read, &of_layer);
+    if (of_layer.content_hash != report.content_hash) found.content_hash = of_layer.content_hash;
+    for (std::string& problem : of_layer.problems) {
+      if (std::ranges::find(found.problems, problem) == found.problems.end()) {
+        found.problems.push_back(std::move(problem));
+      }
+    }
+    if (tensors.Layers().empty()) return {};
+    tensors.info.set_decode_steps(methods::DecodeSteps(outline));
+    return methods::Replay(tensors, report.content_hash, request.name, request.method,
+                           {.group = request.group, .progress = progress});
+  }
+
+  // A layer at a time, so that no more than a layer's tensors are in memory.
+  traces::AccessLog Replay(const ReplayRequest& request, traces::ReadReport& found) const {
+    traces::Trace outline;  // without elements
+    outline.info = info;
+    for (const traces::TensorSpec& spec : report.tensors) outline.tensors.push_back({spec, {}});
+    const std::vector<int> layers = outline.Layers();
+    found = report;
+    traces::AccessLog log;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const auto progress = [&](double share) {
+        request.progress((static_cast<double>(i) + share) / static_cast<double>(layers.size()));
+      };
+      traces::AccessLog part = ReplayLayer(outline, layers[i], request, progress, found);
+      if (part.layers.empty()) continue;
+      if (log.layers.empty()) {
+        log = std::move(part);
+        continue;
+      }
+      log.model_layers = std::max(log.model_layers, part.model_layers);
+      log.layers.push_back(std::move(part.layers.front()));
+    }
+    if (log.layers.empty()) {
+      // Of a trace without tensors: the error that says so.
+      outline.tensors.clear();
+      return methods::Replay(outline, report.content_hash, request.name, request.method);
+    }
+    return log;
+  }
+
   // `group`: query heads a KV head of the model; 0: the trace's.
   Replayed Log(const std::string& name, const methods::Method& method, int32_t group,
                const std::stop_token& stop) {
-    if (!method.NewPolicy()) return {nullptr, report.problems};
+    if (!method.NewPolicy()) return {.log = nullptr, .problems = report.problems};
     auto params = method.Params(/*only_selection=*/true);
     if (group == TracedGroup() || TracedGroup() == 0) group = 0;
     if (group > 0) params[methods::kGroupParam] = std::to_string(group);
@@ -155,17 +213,18 @@ struct Predictor::Impl {
     for (const auto& [param, value] : params) key += fmt::format("\n{}={}", param, value);
     const std::lock_guard lock(mutex);
     StopIfAsked(stop);
+    // Of the logs that the cache holds, the last one asked for stays in memory.
+    for (auto& [other, replayed] : logs) {
+      if (replayed.cached && other != key) replayed.log.reset();
+    }
     Replayed& known = logs[key];
     if (known.log) return known;
     known.problems = report.problems;
     if (cache) known.log = cache->Load(name, params);
-    if (known.log) return known;
+    known.cached = known.log != nullptr;
+    if (known.cached) return known;
 
-    // Read anew for each replay, which takes far longer than that, and not held meanwhile.
-    traces::ReadOptions read;
-    read.strict = options.strict;
     traces::ReadReport found;
-    const traces::Trace tensors = traces::ReadTrace(path, read, &found);
     const auto progress = [this, &name, &stop](double share) {
       StopIfAsked(stop);
       if (options.progress) options.progress("replaying " + name, share);
@@ -173,13 +232,13 @@ struct Predictor::Impl {
     // While this thread holds the lock it must not take up other work, which may want the lock.
     tbb::this_task_arena::isolate([&] {
       known.log = std::make_shared<const traces::AccessLog>(InTrace(found, [&] {
-        return methods::Replay(tensors, found.content_hash, name, method,
-                               {.group = group, .progress = progress});
+        return Replay({name, method, group, progress}, found);
       }));
     });
+    malloc_trim(0);  // what the replay's threads have left is not there beside the plan
     known.problems = found.problems;
     // Damaged tensors have the hash of their own that a next run does not know before reading them.
-    if (cache && found.content_hash == report.content_hash) cache->Store(*known.log);
+    known.cached = cache && found.content_hash == report.content_hash && cache->Store(*known.log);
     return known;
   }
 };

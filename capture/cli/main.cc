@@ -4,6 +4,7 @@
 
 namespace {
 
+#ifdef STALLCAST_GPU_COMMANDS
 constexpr const char* kOverview =
     R"(Measures on a real GPU what `stallcast` predicts.
 
@@ -16,6 +17,15 @@ Examples:
       what its kernels and transfers reach, beside the memory's, tensor cores' and link's limits
   stallcast-gpu record -o run.kvt -- python3 serve.py
       any CUDA program: its kernels, copies, waits and calls as a timeline)";
+#else
+constexpr const char* kOverview =
+    R"(Records what programs do on a GPU. This one was built without the CUDA toolkit, which its
+commands run, calibrate and bench need.
+
+Example:
+  stallcast-gpu record -o run.kvt -- python3 serve.py
+      any CUDA program: its kernels, copies, waits and calls as a timeline)";
+#endif
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 
@@ -136,35 +137,87 @@ std::span<const float> LayerTensors::Query(int query_head, int64_t token) const 
 
 void AttendedRanges::Add(int64_t begin, int64_t end) {
   if (begin >= end) return;
-  const size_t cell_begin = ends_.empty() ? 0 : ends_.back();
-  if (ranges_.size() > cell_begin && ranges_.back().end == begin) {
-    ranges_.back().end = static_cast<int32_t>(end);
+  if (!open_.empty() && open_.back().end == begin) {
+    open_.back().end = static_cast<int32_t>(end);
   } else {
-    ranges_.push_back({static_cast<int32_t>(begin), static_cast<int32_t>(end)});
+    open_.push_back({static_cast<int32_t>(begin), static_cast<int32_t>(end)});
   }
 }
 
-void AttendedRanges::EndCell() { ends_.push_back(static_cast<uint32_t>(ranges_.size())); }
+namespace {
 
-std::span<const AttendedRanges::Range> AttendedRanges::Cell(int step, int head) const {
-  const size_t cell = static_cast<size_t>(step) * heads_ + head;
-  const uint32_t begin = cell == 0 ? 0 : ends_[cell - 1];
-  return std::span(ranges_).subspan(begin, ends_[cell] - begin);
+constexpr int64_t kWordBits = 64;
+
+void SetBits(std::vector<uint64_t>& bits, AttendedRanges::Range range) {
+  for (int64_t token = range.begin; token < range.end;) {
+    const int64_t in_word = token % kWordBits;
+    const int64_t count = std::min<int64_t>(kWordBits - in_word, range.end - token);
+    bits[static_cast<size_t>(token / kWordBits)] |= ~uint64_t{0} >> (kWordBits - count) << in_word;
+    token += count;
+  }
 }
 
-int64_t AttendedRanges::TokensInLastCell() const {
-  const size_t cells = ends_.size();
-  int64_t tokens = 0;
-  for (uint32_t i = cells < 2 ? 0 : ends_[cells - 2]; i < ends_.back(); ++i) {
-    tokens += ranges_[i].end - ranges_[i].begin;
+// The first token of [token, end) whose bit is `value`, or `end`.
+int64_t FirstBit(const std::vector<uint64_t>& bits, int64_t token, int64_t end, bool value) {
+  while (token < end) {
+    const uint64_t word = bits[static_cast<size_t>(token / kWordBits)];
+    const uint64_t left = (value ? word : ~word) >> (token % kWordBits);
+    if (left != 0) return std::min(token + std::countr_zero(left), end);
+    token += kWordBits - token % kWordBits;
   }
-  return tokens;
+  return end;
+}
+
+}  // namespace
+
+void AttendedRanges::EndCell() {
+  tokens_in_last_ = 0;
+  for (const Range range : open_) tokens_in_last_ += range.end - range.begin;
+  const int64_t end = open_.empty() ? 0 : open_.back().end;
+  const int64_t words = (end + kWordBits - 1) / kWordBits;
+  static_assert(sizeof(Range) == sizeof(uint64_t));
+  if (std::ssize(open_) <= words) {
+    cells_.emplace_back(std::vector(open_.begin(), open_.end()));
+  } else {
+    Bits bits(static_cast<size_t>(words));
+    for (const Range range : open_) SetBits(bits, range);
+    cells_.emplace_back(std::move(bits));
+  }
+  open_.clear();
+}
+
+std::span<const AttendedRanges::Range> AttendedRanges::Within(int step, int head, int64_t begin,
+                                                              int64_t end,
+                                                              std::vector<Range>& scratch) const {
+  const auto& cell = cells_[static_cast<size_t>(step) * heads_ + head];
+  if (const auto* ranges = std::get_if<std::vector<Range>>(&cell)) {
+    const auto first = std::partition_point(ranges->begin(), ranges->end(),
+                                            [&](Range range) { return range.end <= begin; });
+    const auto last =
+        std::partition_point(first, ranges->end(), [&](Range range) { return range.begin < end; });
+    return {first, last};
+  }
+  const Bits& bits = std::get<Bits>(cell);
+  scratch.clear();
+  end = std::min(end, std::ssize(bits) * kWordBits);
+  for (int64_t at = FirstBit(bits, begin, end, true); at < end;) {
+    const int64_t until = FirstBit(bits, at, end, false);
+    scratch.push_back({static_cast<int32_t>(at), static_cast<int32_t>(until)});
+    at = FirstBit(bits, until, end, true);
+  }
+  return scratch;
+}
+
+std::vector<AttendedRanges::Range> AttendedRanges::Cell(int step, int head) const {
+  std::vector<Range> scratch;
+  const auto all = Within(step, head, 0, INT32_MAX, scratch);
+  return {all.begin(), all.end()};
 }
 
 namespace {
 
 // Steps that a task takes: enough that packing the keys costs little beside multiplying them.
-constexpr int kTaskSteps = 256;
+constexpr int kTaskSteps = 128;
 
 // By [query head][step]; no errors without values.
 struct Measured {
@@ -181,6 +234,7 @@ void MeasureKvHead(const LayerTensors& tensors, const AttendedRanges& attended, 
   std::vector<float> panel(static_cast<size_t>(dim * kPanel));
   std::vector<float> dots(static_cast<size_t>(kRowBlock * kPanel));
   std::vector<OnlineSoftmax> rows(static_cast<size_t>(group * (last - first)));
+  std::vector<AttendedRanges::Range> scratch;
   std::optional<OutputSums> outputs;
   if (tensors.has_values()) outputs.emplace(tensors, std::ssize(rows));
   const int64_t tokens = tensors.prompt_tokens() + last;
@@ -203,7 +257,8 @@ void MeasureKvHead(const LayerTensors& tensors, const AttendedRanges& attended, 
           OnlineSoftmax& softmax = rows[row + r];
           const float max = softmax.max;
           float* weights = dots.data() + r * kPanel;
-          const auto ranges = attended.Cell(step + r, head / heads_a_selection);
+          const auto ranges =
+              attended.Within(step + r, head / heads_a_selection, begin, begin + columns, scratch);
           if (seen > 0) {
             AddToSoftmax(softmax, weights, begin, seen, tensors.softmax_scale(), ranges);
           }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "traces/format/trace_file.h"
@@ -68,6 +69,7 @@ class LayerTensors {
 };
 
 /// Tokens attended, a list of disjoint ascending ranges [begin, end) a cell (step * heads + head).
+/// Each cell is held as its ranges or as a bit a token, whichever is smaller.
 class AttendedRanges {
  public:
   struct Range {
@@ -78,13 +80,21 @@ class AttendedRanges {
   void Add(int64_t begin, int64_t end);
   void EndCell();
   int heads() const { return heads_; }
-  std::span<const Range> Cell(int step, int head) const;
-  int64_t TokensInLastCell() const;
+  /// The ranges that have tokens in [begin, end), perhaps others beside; valid until `scratch` is
+  /// changed.
+  std::span<const Range> Within(int step, int head, int64_t begin, int64_t end,
+                                std::vector<Range>& scratch) const;
+  /// All ranges of a cell.
+  std::vector<Range> Cell(int step, int head) const;
+  int64_t TokensInLastCell() const { return tokens_in_last_; }
 
  private:
+  using Bits = std::vector<uint64_t>;
+
   int heads_;
-  std::vector<Range> ranges_;
-  std::vector<uint32_t> ends_;
+  std::vector<Range> open_;  // the cell being filled
+  int64_t tokens_in_last_ = 0;
+  std::vector<std::variant<std::vector<Range>, Bits>> cells_;
 };
 
 /// How much of full attention is left, one value a step, mean over query heads.

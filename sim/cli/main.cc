@@ -1,4 +1,6 @@
 // The `stallcast` command.
+#include <malloc.h>
+
 #include "sim/cli/commands.h"
 #include "sim/cli/program.h"
 
@@ -20,6 +22,9 @@ Examples:
 
 int main(int argc, char** argv) {
   using namespace stallcast::cli;
+  // Large buffers come from the system and go back to it one by one. Left alone, the C library
+  // begins to keep them once the first is freed: a replay's, in pieces, beside the plan's.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
   return RunProgram(
       {"stallcast",
        kOverview,

@@ -12,7 +12,7 @@ using testing::ExpectLine;
 class GpuCommands : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (Call("--help").output.find("calibrate") == std::string::npos) {
+    if (Call("calibrate --help").status != 0) {
       GTEST_SKIP() << "built without the CUDA toolkit";
     }
     ASSERT_EQ(setenv("CUDA_VISIBLE_DEVICES", "", 1), 0);

@@ -279,7 +279,8 @@ class Reader {
   Trace trace_;
   std::vector<std::string> faults_;  // one a chunk, empty where it is intact
   std::vector<std::string> problems_;
-  std::vector<format::ChunkUnpacker> unpackers_ = std::vector<format::ChunkUnpacker>(1);  // a thread
+  std::vector<format::ChunkUnpacker> unpackers_ =
+      std::vector<format::ChunkUnpacker>(1);  // a thread
   int64_t records_ = 0;
   bool ended_ = false;
   proto::End end_;
@@ -303,9 +304,9 @@ Trace ReadFrom(const format::Source& source, const std::string& name, const Read
   }
   if (options.strict && !report->problems.empty()) {
     const size_t others = report->problems.size() - 1;
-    throw Error(report->problems.front() +
-                    (others > 0 ? fmt::format(" (and {} more problems)", others) : ""),
-                name, "write the trace again, or read what is intact without --strict");
+    throw Error(
+        report->problems.front() + (others > 0 ? fmt::format(" (and {} more)", others) : ""), name,
+        "write the trace again, or read what is intact without --strict");
   }
   return trace;
 }

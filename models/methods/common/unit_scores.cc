@@ -10,7 +10,7 @@
 namespace stallcast::methods {
 namespace {
 
-constexpr int64_t kBlockTokens = 4 * kRowBlock;
+constexpr int64_t kBlockTokens = kRowBlock;
 
 }  // namespace
 

@@ -17,24 +17,42 @@ constexpr float kLargest = 127;
 constexpr int64_t kMaxDim = 256;
 constexpr int64_t kBlockTokens = 256;
 
-// Keys of the range in whole numbers, [token][dim], widened to floats for the inner loops.
-std::vector<float> Quantised(const LayerTensors& tensors, int kv_head, int64_t first,
-                             int64_t count) {
-  const int64_t dim = tensors.head_dim();
-  std::vector<float> keys(static_cast<size_t>(count * dim));
-  tensors.ReadKeys(kv_head, first, count, keys.data());
-  float largest = 0;
-  for (float key : keys) largest = std::max(largest, std::abs(key));
-  const float scale = largest > 0 ? kLargest / largest : 0;
-  for (float& key : keys) key = std::nearbyint(key * scale);
-  return keys;
-}
+// Keys of a range in whole numbers, as floats for the inner loops. They are made when read, which
+// takes far less time than what is done with them, and no memory.
+class QuantisedKeys {
+ public:
+  QuantisedKeys(const LayerTensors& tensors, int kv_head, int64_t first, int64_t count)
+      : tensors_(tensors), kv_head_(kv_head), first_(first), count_(count) {
+    float largest = 0;
+    std::vector<float> keys(static_cast<size_t>(kBlockTokens * dim()));
+    for (int64_t t = 0; t < count; t += kBlockTokens) {
+      const int64_t tokens = std::min(kBlockTokens, count - t);
+      tensors.ReadKeys(kv_head, first + t, tokens, keys.data());
+      for (int64_t i = 0; i < tokens * dim(); ++i) largest = std::max(largest, std::abs(keys[i]));
+    }
+    scale_ = largest > 0 ? kLargest / largest : 0;
+  }
+
+  int64_t dim() const { return tensors_.head_dim(); }
+  int64_t count() const { return count_; }
+  /// `out` is [token][dim].
+  void Read(int64_t token, int64_t count, float* out) const {
+    tensors_.ReadKeys(kv_head_, first_ + token, count, out);
+    for (int64_t i = 0; i < count * dim(); ++i) out[i] = std::nearbyint(out[i] * scale_);
+  }
+
+ private:
+  const LayerTensors& tensors_;
+  int kv_head_;
+  int64_t first_, count_;
+  float scale_ = 0;
+};
 
 // The nearest centroid of each key. |k - c|^2 = |k|^2 - (2 k . c - |c|^2), and |k|^2 is the same
 // for all centroids.
-void Assign(const std::vector<float>& keys, const std::vector<int32_t>& centroids, int64_t dim,
+void Assign(const QuantisedKeys& keys, const std::vector<int32_t>& centroids,
             std::vector<int32_t>& cluster) {
-  const auto count = static_cast<int64_t>(cluster.size());
+  const int64_t dim = keys.dim(), count = keys.count();
   const auto clusters = static_cast<int64_t>(centroids.size()) / dim;
   const int64_t panels = (clusters + kPanel - 1) / kPanel;
   std::vector<float> packed(static_cast<size_t>(panels * dim * kPanel));
@@ -50,14 +68,16 @@ void Assign(const std::vector<float>& keys, const std::vector<int32_t>& centroid
   }
   const int64_t blocks = (count + kBlockTokens - 1) / kBlockTokens;
   tbb::parallel_for(int64_t{0}, blocks, [&](int64_t block) {
-    const int64_t end = std::min((block + 1) * kBlockTokens, count);
+    const int64_t tokens = std::min(kBlockTokens, count - block * kBlockTokens);
+    std::vector<float> block_keys(static_cast<size_t>(kBlockTokens * dim));
+    keys.Read(block * kBlockTokens, tokens, block_keys.data());
     std::vector<float> dots(static_cast<size_t>(kRowBlock * kPanel));
     std::vector<int32_t> best(kBlockTokens, INT32_MIN), closeness(kPanel);
     for (int64_t p = 0; p < panels; ++p) {
       const int64_t begin = p * kPanel, columns = std::min(kPanel, clusters - begin);
-      for (int64_t t = block * kBlockTokens; t < end; t += kRowBlock) {
-        const int64_t rows = std::min(kRowBlock, end - t);
-        PanelDots(keys.data() + t * dim, rows, dim, packed.data() + p * dim * kPanel, columns,
+      for (int64_t t = 0; t < tokens; t += kRowBlock) {
+        const int64_t rows = std::min(kRowBlock, tokens - t);
+        PanelDots(block_keys.data() + t * dim, rows, dim, packed.data() + p * dim * kPanel, columns,
                   dots.data(), kPanel);
         for (int64_t r = 0; r < rows; ++r) {
           int32_t most = INT32_MIN;
@@ -65,11 +85,12 @@ void Assign(const std::vector<float>& keys, const std::vector<int32_t>& centroid
             closeness[c] = 2 * static_cast<int32_t>(dots[r * kPanel + c]) - norms[begin + c];
             most = std::max(most, closeness[c]);
           }
-          int32_t& so_far = best[t + r - block * kBlockTokens];
+          int32_t& so_far = best[t + r];
           if (most <= so_far) continue;
           so_far = most;
           const auto at = std::find(closeness.begin(), closeness.begin() + columns, most);
-          cluster[t + r] = static_cast<int32_t>(begin + (at - closeness.begin()));
+          cluster[block * kBlockTokens + t + r] =
+              static_cast<int32_t>(begin + (at - closeness.begin()));
         }
       }
     }
@@ -79,13 +100,15 @@ void Assign(const std::vector<float>& keys, const std::vector<int32_t>& centroid
 // floor(a / b) for b > 0.
 int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
-void MoveCentroids(const std::vector<float>& keys, const std::vector<int32_t>& cluster, int64_t dim,
+void MoveCentroids(const QuantisedKeys& keys, const std::vector<int32_t>& cluster,
                    std::vector<int32_t>& centroids) {
+  const int64_t dim = keys.dim();
   std::vector<int32_t> sums(centroids.size());
   std::vector<int32_t> sizes(centroids.size() / static_cast<size_t>(dim));
+  std::vector<float> key(static_cast<size_t>(dim));
   for (size_t t = 0; t < cluster.size(); ++t) {
     int32_t* sum = sums.data() + cluster[t] * dim;
-    const float* key = keys.data() + static_cast<int64_t>(t) * dim;
+    keys.Read(static_cast<int64_t>(t), 1, key.data());
     for (int64_t i = 0; i < dim; ++i) sum[i] += static_cast<int32_t>(key[i]);
     ++sizes[static_cast<size_t>(cluster[t])];
   }
@@ -108,17 +131,18 @@ KeyClusters ClusterKeys(const LayerTensors& tensors, int kv_head, int64_t first,
                 fmt::format("layer {}", tensors.layer()),
                 fmt::format("use a model whose heads have at most {}", kMaxDim));
   }
-  const std::vector<float> keys = Quantised(tensors, kv_head, first, count);
+  const QuantisedKeys keys(tensors, kv_head, first, count);
+  std::vector<float> seed(static_cast<size_t>(dim));
   std::vector<int32_t> centroids;
   centroids.reserve(static_cast<size_t>(clusters * dim));
   for (int64_t c = 0; c < clusters; ++c) {
-    const auto seed = keys.begin() + (2 * c + 1) * count / (2 * clusters) * dim;
-    centroids.insert(centroids.end(), seed, seed + dim);
+    keys.Read((2 * c + 1) * count / (2 * clusters), 1, seed.data());
+    centroids.insert(centroids.end(), seed.begin(), seed.end());
   }
   std::vector<int32_t> cluster(static_cast<size_t>(count));
   for (int64_t i = 0; i < iterations; ++i) {
-    if (i > 0) MoveCentroids(keys, cluster, dim, centroids);
-    Assign(keys, centroids, dim, cluster);
+    if (i > 0) MoveCentroids(keys, cluster, centroids);
+    Assign(keys, centroids, cluster);
   }
   KeyClusters out;
   out.offsets.resize(static_cast<size_t>(clusters) + 1);

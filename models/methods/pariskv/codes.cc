@@ -56,6 +56,12 @@ void CodeBook::Rotate(const float* in, float* out) const {
   }
 }
 
+void KeyCodes::Reserve(int64_t tokens) {
+  ids_.reserve(static_cast<size_t>(tokens * book_->subspaces));
+  codes_.reserve(static_cast<size_t>(tokens * book_->dim / 2));
+  weights_.reserve(static_cast<size_t>(tokens * book_->subspaces));
+}
+
 void KeyCodes::Append(const float* key) {
   const CodeBook& book = *book_;
   std::vector<float> rotated(static_cast<size_t>(book.dim));

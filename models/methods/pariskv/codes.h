@@ -42,6 +42,7 @@ float RotationSign(uint64_t seed, int i);
 class KeyCodes {
  public:
   explicit KeyCodes(const CodeBook& book) : book_(&book) {}
+  void Reserve(int64_t tokens);
   void Append(const float* key);
   int64_t size() const { return size_; }
   const uint8_t* ids(int64_t token) const { return ids_.data() + token * book_->subspaces; }

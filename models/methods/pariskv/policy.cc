@@ -39,6 +39,7 @@ class Retrieval {
     const int64_t end = params.RetrievalEnd(tensors.prompt_tokens(), tensors.steps() - 1);
     tbb::parallel_for(0, tensors.kv_heads(), [&](int head) {
       std::vector<float> key(static_cast<size_t>(tensors.head_dim()));
+      codes_[head].Reserve(std::max<int64_t>(0, end - params.sink));
       for (int64_t token = params.sink; token < end; ++token) {
         tensors.ReadKeys(head, token, 1, key.data());
         codes_[head].Append(key.data());

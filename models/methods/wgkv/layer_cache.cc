@@ -1,7 +1,5 @@
 #include "models/methods/wgkv/layer_cache.h"
 
-#include <tbb/parallel_for.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -42,11 +40,12 @@ std::span<const int32_t> LayerCache::Evict(int64_t context) {
   const int64_t last = context - 1;  // the step's own query comes later
   const int64_t first = std::max(tensors_.first_query_token(), last - params_.observe);
   if (first >= last) return dropped_;
-  tbb::parallel_for(size_t{0}, heads_.size(), [&](size_t h) {
+  // One head after another: each takes as much memory as its keys in floats.
+  for (size_t h = 0; h < heads_.size(); ++h) {
     const auto all = static_cast<double>(kept(static_cast<int>(h), context));
     const auto drop =
         std::min<int64_t>(heads_[h].size(), std::llround(std::ceil(params_.evict_share * all)));
-    if (drop == 0) return;
+    if (drop == 0) continue;
     const std::span<const uint32_t> cached = heads_[h].tokens();
     std::vector<float> scores = Importance(tensors_, static_cast<int>(h), cached, left_,
                                            window(context), first, last, params_.smooth);
@@ -63,7 +62,7 @@ std::span<const int32_t> LayerCache::Evict(int64_t context) {
     }
     heads_[h].Keep(keep);
     dropped_[h] = static_cast<int32_t>(drop);
-  });
+  }
   return dropped_;
 }
 
