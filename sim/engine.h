@@ -45,9 +45,9 @@ struct Execution {
 /// traffic queues for the copy engine as any copy; an op that waits for it has begun. Host threads
 /// make calls in program order and block only in host work. A call comes after those of
 /// other threads that its waits or its stream's order need. It takes its cost, longer while
-/// another thread is in a call or waits for the device, and longer after a thread has slept; a small
-/// copy to a stream that has nothing left to do goes in its call. The same input gives the same
-/// result, bit for bit.
+/// another thread is in a call or waits for the device, and longer after a thread has slept; a
+/// small copy to a stream that has nothing left to do goes in its call. The same input gives the
+/// same result, bit for bit.
 class Simulation {
  public:
   /// `plan` must outlive the simulation.

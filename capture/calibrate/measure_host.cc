@@ -49,8 +49,8 @@ cudaGraphExec_t EmptyGraph(cudaStream_t stream, int nodes) {
 // Another thread that does the same work each time that it is woken.
 class Sleeper {
  public:
-  explicit Sleeper(std::function<void()> work) : work_(std::move(work)), thread_([this] { Run(); }) {
-  }
+  explicit Sleeper(std::function<void()> work)
+      : work_(std::move(work)), thread_([this] { Run(); }) {}
   ~Sleeper() {
     Pass(kStop);
     thread_.join();
@@ -183,7 +183,8 @@ void MeasureBeside(Stopwatch& watch, hardware::Profile& profile) {
   const Event done(cudaEventDisableTiming);
   CallMix mix;
   const auto calls = [&] {
-    return watch.HostTime(kCalls, [&](int) { mix.Call(watch.stream(), done); }, 3);
+    return watch.HostTime(
+        kCalls, [&](int) { mix.Call(watch.stream(), done); }, 3);
   };
   Stopwatch others;
   const Buffer<uint64_t> stamps(2);
@@ -225,7 +226,8 @@ void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
   }
   sizes.resize(inlined), seconds.resize(inlined);
   profile.copy_h2d_inline_call = {};
-  if (inlined > 0) profile.copy_h2d_inline_call = hardware::Curve(std::move(sizes), std::move(seconds));
+  if (inlined > 0)
+    profile.copy_h2d_inline_call = hardware::Curve(std::move(sizes), std::move(seconds));
 }
 
 }  // namespace

@@ -332,8 +332,7 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
   }
   const bool one = copy->path == plan::CopyPath::kBulk && copy->pieces == 1;
   if (!one && copy->path != plan::CopyPath::kPerPiece) return std::nullopt;
-  const Picoseconds carried =
-      Time(call.At(std::max(static_cast<double>(copy->piece_bytes), 1.0)));
+  const Picoseconds carried = Time(call.At(std::max(static_cast<double>(copy->piece_bytes), 1.0)));
   OpCost cost;
   if (copy->pieces == 1) {
     // The bytes cross the link with the commands.

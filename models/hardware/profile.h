@@ -135,11 +135,11 @@ struct Profile {
   Curve copy_h2d_piece, copy_d2h_piece;
   Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
   Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes
-  /// Host call of a copy to the GPU whose bytes the call itself carries, s, by bytes: one of at most
-  /// the last x whose stream has nothing left to do. Empty: none is carried so.
+  /// Host call of a copy to the GPU whose bytes the call itself carries, s, by bytes: one of at
+  /// most the last x whose stream has nothing left to do. Empty: none is carried so.
   Curve copy_h2d_inline_call;
-  /// What the first calls of a woken thread take longer, all together, s, by the seconds that it has
-  /// slept. Each takes half of what those before it have left.
+  /// What the first calls of a woken thread take longer, all together, s, by the seconds that it
+  /// has slept. Each takes half of what those before it have left.
   Curve host_woken;
   /// What the start of a kernel, or of a copy's piece, takes longer while others use the share x of
   /// the device memory's bandwidth, s. Empty: nothing.

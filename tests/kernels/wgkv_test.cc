@@ -269,17 +269,16 @@ TEST_F(WgKv, WindowScoresAreSummedAttentionMaxPooled) {
   // One chunk of keys and several, one part of the window and several, groups that fill their slots
   // and others; the last rows have no key. Queries may be further apart than they need, and keys
   // beyond some be for the softmax alone.
-  for (const auto& [group, queries, stride, shorter, apart, partly] :
-       {Shape{1, 21, 200, 77},
-        {2, 150, 300, 256},
-        {3, 21, 200, 77},
-        {4, 70, 600, 257},
-        {7, 40, 300, 31},
-        {12, 21, 200, 77},
-        {32, 9, 300, 0},
-        {64, 5, 257, 1},
-        {4, 70, 600, 257, 5, true},
-        {2, 21, 200, 77, 0, true}}) {
+  for (const auto& [group, queries, stride, shorter, apart, partly] : {Shape{1, 21, 200, 77},
+                                                                       {2, 150, 300, 256},
+                                                                       {3, 21, 200, 77},
+                                                                       {4, 70, 600, 257},
+                                                                       {7, 40, 300, 31},
+                                                                       {12, 21, 200, 77},
+                                                                       {32, 9, 300, 0},
+                                                                       {64, 5, 257, 1},
+                                                                       {4, 70, 600, 257, 5, true},
+                                                                       {2, 21, 200, 77, 0, true}}) {
     SCOPED_TRACE(testing::Message() << group << " " << queries << " " << stride << " " << partly);
     const int first = 500;
     const std::vector<int32_t> counts{stride, shorter}, scored{stride * 3 / 4, shorter};

@@ -128,9 +128,9 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
                 Measured<const traces::Timeline*>{&recorded.timelines[0]});
     EXPECT_TRUE(comparison.only_predicted.value.empty());
     EXPECT_EQ(comparison.steps.size(), 4U);
-    // What a product or an attention takes is known best: half of them within 8 %. Quest's pages
-    // are scattered as the probe's are not: its attention is 8 % slower, give or take the machine.
-    const double most = file == "quest" ? 0.09 : 0.08;
+    // What a product or an attention takes is known best: half of them within 8 %. Quest's query
+    // heads have pages of their own, as no probe has: its attention of 8 us takes 1.2 us longer.
+    const double most = file == "quest" ? 0.14 : 0.08;
     for (const ResidualSummary& group : Summarize(comparison, GroupBy::kName)) {
       if (group.group == "gemm" || group.group == "decode_attention") {
         EXPECT_LE(group.median_relative, most) << group.group;

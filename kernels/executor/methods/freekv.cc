@@ -213,10 +213,9 @@ class FreeKvBinder : public CacheBinder {
     return [this, pieces, staging, rows, batched, layer = op.layer](cudaStream_t stream) {
       if (batched) {
         Batch batch;
-        ForEachCopy(pieces, layer, staging, rows,
-                    [&](std::byte* to, const std::byte* from, Bytes size) {
-                      batch.Add(to, from, size);
-                    });
+        ForEachCopy(
+            pieces, layer, staging, rows,
+            [&](std::byte* to, const std::byte* from, Bytes size) { batch.Add(to, from, size); });
         batch.CopyAtOnce(stream);
         return;
       }
