@@ -215,6 +215,9 @@ void Check(const Profile& profile, std::string_view where) {
   Require(profile.link_both_h2d <= profile.link_h2d && profile.link_both_d2h <= profile.link_d2h,
           "a direction is faster while the other runs than alone", where,
           "link.both_h2d <= link.h2d and link.both_d2h <= link.d2h");
+  Require(profile.host_beside >= 1,
+          fmt::format("host.beside is {}: calls get faster beside others'", profile.host_beside),
+          where, "give 1 or more");
   for (const std::string_view kind : kKernelKinds) {
     const auto kernel = profile.kernels.find(kind);
     Require(kernel != profile.kernels.end(), fmt::format("there is no [kernel.{}]", kind), where,
