@@ -119,6 +119,7 @@ SimGridRun::SimGridRun(SimGridMachine& machine, const Simulation& simulation)
   gap_.resize(ops);
   recorded_ = plan::FindEvents(plan).recorded;
   dependents_.resize(ops);
+  called_first_.resize(ops);
   lanes_.resize(plan.lanes.size());
   for (size_t l = 0; l < lanes_.size(); ++l) lanes_[l].index = l;
   for (size_t i = 0; i < ops; ++i) {
@@ -133,6 +134,11 @@ SimGridRun::SimGridRun(SimGridMachine& machine, const Simulation& simulation)
     lanes_[At(op.issuer)].queue.push_back(id);
     if (IsHostWork(op)) continue;
     auto& queue = lanes_[At(op.lane)].queue;
+    const auto call_first = [&](OpId first) {
+      if (plan[first].issuer != op.issuer) called_first_[i].push_back(first);
+    };
+    for (OpId wait : plan.Waits(op)) call_first(wait);
+    if (!queue.empty()) call_first(queue.back());
     if (!queue.empty()) {
       const plan::Op& before = plan[queue.back()];
       const bool copy = std::holds_alternative<plan::Copy>(op.work);
@@ -161,6 +167,7 @@ std::vector<double> SimGridRun::Run() {
   earliest_.assign(ops, start);
   call_end_.assign(ops, -1);
   end_.assign(ops, -1);
+  called_.assign(ops, false);
   for (Lane& lane : lanes_) lane.next = 0;
   machine_.running_ = this;
   for (size_t l = 0; l < lanes_.size(); ++l) {
@@ -188,6 +195,7 @@ void SimGridRun::Issue(Lane& host) {
       After(host, Phase::kHostWork,
             std::max(0.0, earliest_[At(id)] - Now()) + Seconds(cost.host + cost.fixed));
     } else {
+      if (!OthersHaveCalled(id)) break;
       ++host.next;
       host.current = id;
       const Picoseconds waits = op.waits_count * latency.stream_wait;
@@ -254,6 +262,7 @@ void SimGridRun::OnEnd(Lane& lane) {
     case Phase::kHostWork:
       lane.phase = Phase::kIdle;
       Complete(lane.current);
+      ReportCalled(lane.current);
       return Issue(lane);
     case Phase::kArrival: {
       CopyEngine& engine = engines_[static_cast<size_t>(cost.engine)];
@@ -287,7 +296,20 @@ void SimGridRun::OnCallEnd(Lane& host) {
   call_end_[At(id)] = Now();
   Lane& stream = lanes_[At(simulation_.plan()[id].lane)];
   if (stream.phase == Phase::kHandOver && stream.current == id) HandOver(stream);
+  ReportCalled(id);
   Issue(host);
+}
+
+bool SimGridRun::OthersHaveCalled(OpId id) const {
+  return std::ranges::all_of(called_first_[At(id)], [&](OpId first) { return called_[At(first)]; });
+}
+
+void SimGridRun::ReportCalled(OpId id) {
+  called_[At(id)] = true;
+  const plan::Plan& plan = simulation_.plan();
+  for (size_t l = 0; l < lanes_.size(); ++l) {
+    if (plan.lanes[l].kind == traces::LaneKind::kHost) Issue(lanes_[l]);
+  }
 }
 
 void SimGridRun::HandOver(Lane& stream) {
@@ -378,6 +400,8 @@ hardware::Profile EqualWeights() {
   p.copy_crowded_piece = 0;
   p.host_beside = 1;
   p.device_event_to_copy = p.device_event_from_copy = p.device_event_latency;
+  // Nanoseconds, below what SimGrid's processors resolve.
+  p.device_event_wait = p.device_event_record = 0;
   return p;
 }
 

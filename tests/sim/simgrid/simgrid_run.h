@@ -99,6 +99,8 @@ class SimGridRun {
   void Flow(Lane& stream);
   void OnEnd(Lane& lane);
   void OnCallEnd(Lane& host);
+  bool OthersHaveCalled(plan::OpId id) const;
+  void ReportCalled(plan::OpId id);
   void HandOver(Lane& stream);
   void EndStreamOp(Lane& stream);
   void Complete(plan::OpId id);
@@ -106,14 +108,16 @@ class SimGridRun {
 
   SimGridMachine& machine_;
   const Simulation& simulation_;
-  std::vector<SimGridMachine::Route> route_;         // by op
-  std::vector<double> gap_;                          // by op: with what events take of the lane
-  std::vector<bool> recorded_;                       // by op: an event is recorded behind it
-  std::vector<std::vector<plan::OpId>> dependents_;  // by op
+  std::vector<SimGridMachine::Route> route_;           // by op
+  std::vector<double> gap_;                            // by op: with what events take of the lane
+  std::vector<bool> recorded_;                         // by op: an event is recorded behind it
+  std::vector<std::vector<plan::OpId>> dependents_;    // by op
+  std::vector<std::vector<plan::OpId>> called_first_;  // by op: other threads' before its call
   std::vector<Lane> lanes_;
   std::array<CopyEngine, 3> engines_;  // by hardware::Engine
   std::vector<uint32_t> missing_;
   std::vector<double> earliest_, call_end_, end_;
+  std::vector<bool> called_;
 };
 
 /// The largest difference between the ends of ops, in seconds.
