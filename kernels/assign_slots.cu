@@ -2,6 +2,7 @@
 #include <string>
 
 #include "kernels/cuda_error.h"
+#include "kernels/device/ascending.cuh"
 #include "kernels/device/block_scan.cuh"
 #include "kernels/selection.h"
 #include "traces/common/error.h"
@@ -14,16 +15,8 @@ constexpr int64_t kMaxWords = 48 * 1024 / 4 - 1024;  // of shared memory, less t
 
 // Index of `unit` in the ascending ids, or -1.
 __device__ int Find(const int32_t* ids, int count, int32_t unit) {
-  int begin = 0, end = count;
-  while (begin < end) {
-    const int middle = (begin + end) / 2;
-    if (ids[middle] < unit) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return begin < count && ids[begin] == unit ? begin : -1;
+  const int at = CountBelow(ids, count, unit);
+  return at < count && ids[at] == unit ? at : -1;
 }
 
 __device__ bool Bit(const uint32_t* words, int at) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/cuda_error.h"
+#include "kernels/device/ascending.cuh"
 #include "kernels/device/page_marks.cuh"
 #include "kernels/wgkv.h"
 #include "traces/common/error.h"
@@ -38,41 +39,13 @@ __global__ void ListKernel(const GrowingRows rows, int oldest, int queries, int 
   keys.positions[at] = max(unseen, in_window < 0 ? 0 : in_window + 1 + queries - rows.window);
 }
 
-/// How many of the ascending dropped[0, count) are less than `end`.
-__device__ int Before(const int32_t* dropped, int count, int end) {
-  int low = 0, high = count;
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (dropped[middle] < end) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
-/// The token that comes to stand at `place`: as many further as are dropped before it.
-__device__ int SourceOf(const int32_t* dropped, int count, int place) {
-  int low = 0, high = count;
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (dropped[middle] - middle <= place) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return place + low;
-}
-
 __global__ void __launch_bounds__(kThreads)
     DropKernel(const GrowingRows rows, const int32_t* __restrict__ dropped_of, int stride,
                const int32_t* __restrict__ count_of) {
   const int row = static_cast<int>(blockIdx.y);
   const int32_t* dropped = dropped_of + int64_t{row} * stride;
   const int admitted = rows.lengths[row] - rows.window;
-  const int count = Before(dropped, count_of[row], admitted);
+  const int count = CountBelow(dropped, count_of[row], admitted);
   if (count == 0) return;
   const int kept = admitted - count;
   const PagedKv& cache = rows.cache;
@@ -92,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int place = begin + i * kTogether + thread / kLanes;
-      if (place < kept) moved[i] = *at(SourceOf(dropped, count, place));
+      if (place < kept) moved[i] = *at(NthLeftOut(dropped, count, place));
     }
     __syncthreads();
 #pragma unroll
@@ -108,8 +81,8 @@ __global__ void ShortenKernel(const GrowingRows rows, const int32_t* __restrict_
                               const PageMarks marks) {
   const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (row >= rows.rows) return;
-  const int length = rows.lengths[row] - Before(dropped + int64_t{row} * stride, count[row],
-                                                rows.lengths[row] - rows.window);
+  const int length = rows.lengths[row] - CountBelow(dropped + int64_t{row} * stride, count[row],
+                                                    rows.lengths[row] - rows.window);
   rows.lengths[row] = length;
   Mark(marks, row, length, rows.cache.page_tokens);
 }

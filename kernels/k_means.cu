@@ -191,11 +191,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       __pipeline_memcpy_async(&biases[tile % 2][threadIdx.x * 4],
                               bias + tile * kRows + threadIdx.x * 4, 16);
     }
-    __pipeline_commit();
   };
-  fetch(0);
   WarpRows<kDim> rows;
-  rows.Load([&](int i) { return keys + int64_t{min(first + i, tokens - 1)} * kDim; });
 
   int32_t nearest[2][2], closeness[2][2];
 #pragma unroll
@@ -203,40 +200,36 @@ __global__ void __launch_bounds__(kThreads, 2)
     nearest[m][0] = nearest[m][1] = 0;
     closeness[m][0] = closeness[m][1] = INT32_MIN;
   }
-  const int count = padded / kRows;
-  for (int tile = 0; tile < count; ++tile) {
-    if (tile + 1 < count) {
-      fetch(tile + 1);
-      __pipeline_wait_prior(1);
-    } else {
-      __pipeline_wait_prior(0);
-    }
-    __syncthreads();
-    int32_t best[2][2] = {{INT32_MIN, INT32_MIN}, {INT32_MIN, INT32_MIN}};
-    MultiplyTile<Int8Product>(rows, tiles[tile % 2], [&](int n, const int32_t(&dots)[2][4]) {
-      const int2 add = *reinterpret_cast<const int2*>(&biases[tile % 2][n + 2 * t]);
+  StreamTiles(
+      padded / kRows, fetch,
+      [&] { rows.Load([&](int i) { return keys + int64_t{min(first + i, tokens - 1)} * kDim; }); },
+      [&](int tile) {
+        int32_t best[2][2] = {{INT32_MIN, INT32_MIN}, {INT32_MIN, INT32_MIN}};
+        MultiplyTile<Int8Product>(rows, tiles[tile % 2], [&](int n, const int32_t(&dots)[2][4]) {
+          const int2 add = *reinterpret_cast<const int2*>(&biases[tile % 2][n + 2 * t]);
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
+          for (int m = 0; m < 2; ++m) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          best[m][half] = max(best[m][half], max(dots[m][2 * half] * (2 * kPlaces) + add.x,
-                                                 dots[m][2 * half + 1] * (2 * kPlaces) + add.y));
+            for (int half = 0; half < 2; ++half) {
+              best[m][half] =
+                  max(best[m][half], max(dots[m][2 * half] * (2 * kPlaces) + add.x,
+                                         dots[m][2 * half + 1] * (2 * kPlaces) + add.y));
+            }
+          }
+        });
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const int32_t close = best[m][half] >> 7;
+            if (close > closeness[m][half]) {
+              closeness[m][half] = close;
+              nearest[m][half] = tile * kRows + kPlaces - 1 - (best[m][half] & (kPlaces - 1));
+            }
+          }
         }
-      }
-    });
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int32_t close = best[m][half] >> 7;
-        if (close > closeness[m][half]) {
-          closeness[m][half] = close;
-          nearest[m][half] = tile * kRows + kPlaces - 1 - (best[m][half] & (kPlaces - 1));
-        }
-      }
-    }
-    __syncthreads();
-  }
+        __syncthreads();
+      });
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
 #pragma unroll

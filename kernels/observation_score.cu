@@ -67,25 +67,17 @@ __device__ void Products(const Args& args, SharedTile<2 * kDim, kTileTokens> (&t
       const int token = min(begin + tile * kTileTokens + r, args.tokens - 1);
       return reinterpret_cast<const char*>(args.keys.Key(row, token));
     });
-    __pipeline_commit();
   };
-  fetch(0);
   WarpRows<2 * kDim> rows;
   const int first = first_query + static_cast<int>(threadIdx.x / 32) * 32;
-  rows.Load([&](int i) { return args.Query<kDim>(row, first + i); });
-  for (int tile = 0; tile < count; ++tile) {
-    if (tile + 1 < count) {
-      fetch(tile + 1);
-      __pipeline_wait_prior(1);
-    } else {
-      __pipeline_wait_prior(0);
-    }
-    __syncthreads();
-    MultiplyTile<Bf16Product>(rows, tiles[tile % 2],
-                              [&](int n, const float(&dots)[2][4]) { use(tile, n, dots); });
-    __syncthreads();
-    after(tile);
-  }
+  StreamTiles(
+      count, fetch, [&] { rows.Load([&](int i) { return args.Query<kDim>(row, first + i); }); },
+      [&](int tile) {
+        MultiplyTile<Bf16Product>(rows, tiles[tile % 2],
+                                  [&](int n, const float(&dots)[2][4]) { use(tile, n, dots); });
+        __syncthreads();
+        after(tile);
+      });
 }
 
 template <int kDim>

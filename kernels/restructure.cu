@@ -2,6 +2,7 @@
 #include <string>
 
 #include "kernels/cuda_error.h"
+#include "kernels/device/ascending.cuh"
 #include "kernels/device/page_runs.cuh"
 #include "kernels/restructure.h"
 #include "traces/common/error.h"
@@ -15,18 +16,7 @@ constexpr int kBlockTokens = 64;
 // The place that token `i` of the new order had: the first ones as listed, then those between.
 __device__ int PlaceBefore(const int32_t* first, int count, int i) {
   if (i < count) return first[i];
-  const int rest = i - count;
-  // Listed places that come before: those with first[j] - j <= rest.
-  int low = 0, high = count;
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (first[middle] - middle <= rest) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return rest + low;
+  return NthLeftOut(first, count, i - count);
 }
 
 __global__ void __launch_bounds__(kThreads)

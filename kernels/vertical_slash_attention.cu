@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cuda_error.h"
+#include "kernels/device/ascending.cuh"
 #include "kernels/device/tensor_core.cuh"
 #include "kernels/wgkv.h"
 #include "traces/common/error.h"
@@ -150,20 +151,6 @@ __device__ void AddValues(float (&o)[64], const uint32_t (&weights)[4][4], uint3
 }
 
 #endif
-
-/// How many of the ascending values are below `limit`.
-__device__ int CountBelow(const int32_t* values, int count, int limit) {
-  int begin = 0, end = count;
-  while (begin < end) {
-    const int middle = (begin + end) / 2;
-    if (values[middle] < limit) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return begin;
-}
 
 __global__ void __launch_bounds__(kThreads, 2)
     VerticalSlashKernel(const VerticalSlashArgs args, float scale) {

@@ -67,24 +67,18 @@ using Tiles = SharedTile<kRowBytes, kTile>[2];
 template <class Source, class Use>
 __device__ void Products(const WarpRows<kRowBytes>& rows, Tiles& tiles, int count,
                          const Source& source, const Use& use) {
-  const auto fetch = [&](int tile) {
-    tiles[tile % 2].template Fetch<kThreads>(
-        [&](int r) { return reinterpret_cast<const char*>(source(tile * kTile + r)); });
-    __pipeline_commit();
-  };
-  fetch(0);
-  for (int tile = 0; tile < count; ++tile) {
-    if (tile + 1 < count) {
-      fetch(tile + 1);
-      __pipeline_wait_prior(1);
-    } else {
-      __pipeline_wait_prior(0);
-    }
-    __syncthreads();
-    MultiplyTile<Bf16Product>(rows, tiles[tile % 2],
-                              [&](int n, const float(&dots)[2][4]) { use(tile, n, dots); });
-    __syncthreads();
-  }
+  StreamTiles(
+      count,
+      [&](int tile) {
+        tiles[tile % 2].template Fetch<kThreads>(
+            [&](int r) { return reinterpret_cast<const char*>(source(tile * kTile + r)); });
+      },
+      [] {},
+      [&](int tile) {
+        MultiplyTile<Bf16Product>(rows, tiles[tile % 2],
+                                  [&](int n, const float(&dots)[2][4]) { use(tile, n, dots); });
+        __syncthreads();
+      });
 }
 
 // 256 query heads with a chunk of as many keys.

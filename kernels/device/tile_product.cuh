@@ -109,4 +109,28 @@ __device__ void MultiplyTile(const WarpRows<kRowBytes>& rows,
   }
 }
 
+/// Calls use(tile) for tile = 0, 1, ... under count, while fetch(tile + 1) is on its way to the
+/// other of two buffers; meanwhile() is called while the first is. All threads call it. use() ends
+/// behind a barrier, when no warp reads the tile any more.
+template <class Fetch, class Meanwhile, class Use>
+__device__ void StreamTiles(int count, const Fetch& fetch, const Meanwhile& meanwhile,
+                            const Use& use) {
+  const auto start = [&](int tile) {
+    fetch(tile);
+    __pipeline_commit();
+  };
+  start(0);
+  meanwhile();
+  for (int tile = 0; tile < count; ++tile) {
+    if (tile + 1 < count) {
+      start(tile + 1);
+      __pipeline_wait_prior(1);
+    } else {
+      __pipeline_wait_prior(0);
+    }
+    __syncthreads();
+    use(tile);
+  }
+}
+
 }  // namespace stallcast::kernels

@@ -32,7 +32,8 @@ std::vector<std::string> Split(const std::string& line, char separator) {
 
 std::vector<Row> MeasuredRuns() {
   std::vector<Row> rows;
-  for (const char* name : {"h200-validation.csv", "h200-louiskv-prkv-validation.csv"}) {
+  for (const char* name : {"h200-validation.csv", "h200-louiskv-prkv-validation.csv",
+                           "h200-pariskv-wgkv-validation.csv"}) {
     std::ifstream file(kSource / "capture/results" / name);
     std::string line;
     std::getline(file, line);

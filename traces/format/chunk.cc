@@ -71,6 +71,18 @@ void SetMessageParameters(ZSTD_CCtx* context) {
   ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, 3);
 }
 
+// What a C library makes and frees.
+template <class T, auto kCreate, auto kFree>
+struct Owned {
+  Owned() : get(kCreate()) {
+    if (get == nullptr) throw std::bad_alloc();
+  }
+  ~Owned() { kFree(get); }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  T* get;
+};
+
 }  // namespace
 
 std::string_view Name(ChunkKind kind) {
@@ -93,15 +105,8 @@ uint64_t Checksum(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-struct RunningChecksum::State {
-  State() : xxh(XXH3_createState()) {
-    if (xxh == nullptr) throw std::bad_alloc();
-    XXH3_64bits_reset(xxh);
-  }
-  ~State() { XXH3_freeState(xxh); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  XXH3_state_t* xxh;
+struct RunningChecksum::State : Owned<XXH3_state_t, XXH3_createState, XXH3_freeState> {
+  State() { XXH3_64bits_reset(get); }
 };
 
 RunningChecksum::RunningChecksum() : state_(std::make_unique<State>()) {}
@@ -110,10 +115,10 @@ RunningChecksum::RunningChecksum(RunningChecksum&&) noexcept = default;
 RunningChecksum& RunningChecksum::operator=(RunningChecksum&&) noexcept = default;
 
 void RunningChecksum::Add(std::span<const std::byte> bytes) {
-  XXH3_64bits_update(state_->xxh, bytes.data(), bytes.size());
+  XXH3_64bits_update(state_->get, bytes.data(), bytes.size());
 }
 
-uint64_t RunningChecksum::value() const { return XXH3_64bits_digest(state_->xxh); }
+uint64_t RunningChecksum::value() const { return XXH3_64bits_digest(state_->get); }
 
 std::array<std::byte, kFileHeaderBytes> EncodeFileHeader() {
   std::array<std::byte, kFileHeaderBytes> header;
@@ -176,15 +181,7 @@ std::string HeadFault(const ChunkHead& head) {
   return "";
 }
 
-struct ChunkPacker::Context {
-  Context() : zstd(ZSTD_createCCtx()) {
-    if (zstd == nullptr) throw std::bad_alloc();
-  }
-  ~Context() { ZSTD_freeCCtx(zstd); }
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-  ZSTD_CCtx* zstd;
-};
+struct ChunkPacker::Context : Owned<ZSTD_CCtx, ZSTD_createCCtx, ZSTD_freeCCtx> {};
 
 ChunkPacker::ChunkPacker() : context_(std::make_unique<Context>()) {}
 ChunkPacker::~ChunkPacker() = default;
@@ -205,13 +202,13 @@ std::span<const std::byte> ChunkPacker::Pack(ChunkKind kind, uint32_t sequence,
   if (chunk_.size() < head_bytes + bound) chunk_.resize(head_bytes + bound);
   std::byte* body = chunk_.data() + head_bytes;
 
-  ZSTD_CCtx_reset(context_->zstd, ZSTD_reset_session_and_parameters);
+  ZSTD_CCtx_reset(context_->get, ZSTD_reset_session_and_parameters);
   if (kind == ChunkKind::kTensor) {
-    SetTensorParameters(context_->zstd);
+    SetTensorParameters(context_->get);
   } else {
-    SetMessageParameters(context_->zstd);
+    SetMessageParameters(context_->get);
   }
-  const size_t packed = ZSTD_compress2(context_->zstd, body, bound, raw.data(), raw.size());
+  const size_t packed = ZSTD_compress2(context_->get, body, bound, raw.data(), raw.size());
   if (ZSTD_isError(packed)) {
     throw Error(fmt::format("compression failed: {}", ZSTD_getErrorName(packed)), "",
                 "report this as a bug");
@@ -229,15 +226,7 @@ std::span<const std::byte> ChunkPacker::Pack(ChunkKind kind, uint32_t sequence,
   return std::span(chunk_).first(head_bytes + head.stored_size);
 }
 
-struct ChunkUnpacker::Context {
-  Context() : zstd(ZSTD_createDCtx()) {
-    if (zstd == nullptr) throw std::bad_alloc();
-  }
-  ~Context() { ZSTD_freeDCtx(zstd); }
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-  ZSTD_DCtx* zstd;
-};
+struct ChunkUnpacker::Context : Owned<ZSTD_DCtx, ZSTD_createDCtx, ZSTD_freeDCtx> {};
 
 ChunkUnpacker::ChunkUnpacker() : context_(std::make_unique<Context>()) {}
 ChunkUnpacker::~ChunkUnpacker() = default;
@@ -283,7 +272,7 @@ std::string ChunkUnpacker::Unpack(const ChunkHead& head, const Source& source, i
     });
     return whole ? "" : "cut off";
   }
-  ZSTD_DCtx* const zstd = context_->zstd;
+  ZSTD_DCtx* const zstd = context_->get;
   ZSTD_DCtx_reset(zstd, ZSTD_reset_session_only);
   raw_.resize(kPieceBytes);
   std::string fault;
