@@ -218,12 +218,14 @@ class EventLoop {
     int64_t period = 0;
     size_t timer = 0;
     int pending = 0;
+    int in_a_row = 0;  // copies since its stream got the engine
   };
 
   struct Server {
     bool busy = false;
-    OpId holder = OpId::kNone;   // none: background traffic
-    std::deque<size_t> waiting;  // lanes, by arrival
+    OpId holder = OpId::kNone;       // none: background traffic
+    std::optional<size_t> kept_for;  // the lane whose next copy follows its last one
+    std::deque<size_t> waiting;      // lanes, by arrival
   };
 
   bool IsHost(size_t lane) const {
@@ -232,7 +234,7 @@ class EventLoop {
   bool IsBackground(size_t lane) const { return lane >= plan_.lanes.size(); }
 
   void AddBackground(const hardware::CostModel::Background& of) {
-    background_.push_back({of.copy, of.period.count(), lanes_.size(), 0});
+    background_.push_back({.copy = of.copy, .period = of.period.count(), .timer = lanes_.size()});
     lanes_.resize(lanes_.size() + 2);
     event_.resize(lanes_.size(), kNever);
     event_[background_.back().timer] = background_.back().period;
@@ -478,8 +480,9 @@ class EventLoop {
     const OpCost& cost = *lane.cost;
     if (cost.engine == hardware::Engine::kNone) return Start(index, cost.fixed);
     Server& server = ServerOf(cost);
-    if (!server.busy) {
+    if (!server.busy || server.kept_for == index) {
       server.busy = true;
+      server.kept_for.reset();
       server.holder = lane.current;
       return Start(index, EngineTime(index));
     }
@@ -578,12 +581,7 @@ class EventLoop {
     lane.current = OpId::kNone;
     lane.previous = id;
     lane.free_at = now_;
-    if (cost.engine != hardware::Engine::kNone) PassOn(ServerOf(cost), id);
-    if (IsBackground(index)) {
-      Background& of = BackgroundAt(index);
-      if (--of.pending > 0) StartBackground(of);
-      return;
-    }
+    if (IsBackground(index)) return FinishBackground(index);
     Complete(id, now_);
     if (IsHost(index)) {
       const plan::Op& op = plan_.ops[At(id)];
@@ -596,7 +594,30 @@ class EventLoop {
       MakeCalls(index);
     } else {
       Advance(index);
+      if (cost.engine != hardware::Engine::kNone) HandOver(index, cost, id);
     }
+  }
+
+  /// The copy engine stays with a stream whose next copy only follows the one that is done.
+  void HandOver(size_t index, const OpCost& done, OpId id) {
+    Server& server = ServerOf(done);
+    const Lane& lane = lanes_[index];
+    const bool follows = lane.phase == Phase::kArrival && lane.cost->engine == done.engine &&
+                         out_.cause[At(lane.current)].kind == CauseKind::kLane;
+    if (!follows || done.turns.count() > 0) return PassOn(server, id);
+    server.kept_for = index;
+    server.holder = lane.current;
+  }
+
+  /// Its stream keeps the engine too, but not for ever: more of its copies come all the time.
+  void FinishBackground(size_t index) {
+    Background& of = BackgroundAt(index);
+    const bool more = --of.pending > 0;
+    const bool keeps = of.copy.turns.count() == 0 && ++of.in_a_row < hardware::kBackgroundCopies;
+    if (more && keeps) return Start(index, EngineTime(index));
+    of.in_a_row = 0;
+    PassOn(ServerOf(of.copy), OpId::kNone);
+    if (more) StartBackground(of);
   }
 
   /// The copy engine's holder is done: the first in its queue goes on.
@@ -620,8 +641,20 @@ class EventLoop {
   /// What an op that has the copy engine takes before its bytes flow.
   Picoseconds EngineTime(size_t index) const {
     const OpCost& cost = *lanes_[index].cost;
+    if (cost.turns.count() > 0 && AnotherCopies(index, cost)) return cost.fixed + cost.turns;
     const Picoseconds time = cost.fixed + cost.engine_start;
     return cost.crowded.count() > 0 && BusyStreamsBeside(index) >= 2 ? time + cost.crowded : time;
+  }
+
+  /// Whether copies of another stream are there before a copy is done.
+  bool AnotherCopies(size_t index, const OpCost& cost) const {
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      const Lane& lane = lanes_[i];
+      if (i == index || lane.cost == nullptr || lane.cost->engine != cost.engine) continue;
+      if (lane.phase == Phase::kQueued) return true;
+      if (lane.phase == Phase::kArrival && event_[i] <= now_ + cost.turns.count()) return true;
+    }
+    return false;
   }
 
   /// Streams that have been given work which is not done.

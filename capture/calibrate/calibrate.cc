@@ -55,6 +55,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   progress("between ops", 0.18);
   MeasureHandovers(watch, profile);
   MeasureCrowding(watch, profile);
+  MeasureTurns(watch, profile);
   MeasureLoad(watch, profile);
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.
   const double assumed_gap = profile.device_gap;
@@ -80,8 +81,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   for (const char* curve :
        {"batch.host_piece", "batch.engine_piece", "zero_copy.rate", "zero_copy.memory_loss",
         "zero_copy.scattered", "host.gather_rate", "host.gather_start", "host.woken",
-        "copy.h2d_inline_call", "copy.h2d_piece", "copy.d2h_piece", "load.kernel", "load.h2d_piece",
-        "load.d2h_piece"}) {
+        "copy.h2d_inline_call", "copy.h2d_piece", "copy.d2h_piece", "copy.h2d_turns", "load.kernel",
+        "load.h2d_piece", "load.d2h_piece"}) {
     profile.sources[curve] = source;
   }
   // The gap that other times were taken without is the one that belongs to them.

@@ -147,6 +147,33 @@ void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile) {
   Check(cudaStreamSynchronize(third), "cudaStreamSynchronize");
 }
 
+void MeasureTurns(Stopwatch& watch, hardware::Profile& profile) {
+  constexpr int kCopies = 240;
+  constexpr double kTurns = 0.85;  // of the time on one stream: clearly less
+  const CopyEnds ends;
+  const Joiner joiner;
+  std::vector<double> sizes, times;
+  for (const int64_t bytes : {256, 512, 1024, 2048, 4096}) {
+    int at = 0;
+    const auto copy_time = [&](bool both) {
+      return watch.Period(1, [&](int) {
+        joiner.Join(watch.stream(), watch.other());
+        for (int i = 0; i < kCopies; ++i) {
+          const bool there = both && i % 2 == 1;
+          ends.CopyPage(at++, bytes, true, there ? watch.other() : watch.stream());
+        }
+        joiner.Join(watch.other(), watch.stream());
+      }) / kCopies;
+    };
+    const double two = copy_time(true);
+    if (two > kTurns * copy_time(false)) break;
+    sizes.push_back(static_cast<double>(bytes));
+    times.push_back(std::max(two - static_cast<double>(bytes) / profile.link_h2d, 1e-9));
+  }
+  profile.copy_h2d_turns = {};
+  if (sizes.size() > 1) profile.copy_h2d_turns = hardware::Curve(sizes, times);
+}
+
 void MeasureLoad(Stopwatch& watch, hardware::Profile& profile) {
   constexpr int64_t kRead = int64_t{2} << 30;
   constexpr int64_t kLong = 12'000'000;  // ns: longer than what is timed beside

@@ -16,6 +16,9 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
 /// with a third stream that waits for them and without.
 void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile);
 
+/// Fills in copy.h2d_turns: small copies held back on two streams, against the same on one.
+void MeasureTurns(Stopwatch& watch, hardware::Profile& profile);
+
 /// Fills in the load curves: the start of kernels and of copies' pieces beside reads at several
 /// shares of the memory's bandwidth.
 void MeasureLoad(Stopwatch& watch, hardware::Profile& profile);

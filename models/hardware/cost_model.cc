@@ -108,6 +108,11 @@ class Coster {
         break;
       }
     }
+    if (const hardware::Curve& turns = profile_.copy_h2d_turns;
+        h2d && !turns.empty() && piece <= turns.x().back() &&
+        (copy.path == plan::CopyPath::kBulk || copy.path == plan::CopyPath::kPerPiece)) {
+      cost.turns = Time(pieces * turns.At(std::max(piece, 1.0)));
+    }
     cost.engine = h2d ? Engine::kCopyH2D : Engine::kCopyD2H;
     cost.start = h2d ? Start::kH2DPiece : Start::kD2HPiece;
     cost.starts = copy.path == plan::CopyPath::kPerPiece ? pieces : 1;
@@ -338,7 +343,7 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
     // The bytes cross the link with the commands.
     cost = Cost(work);
     cost.host = cost.first_call = carried;
-    cost.last_piece = cost.engine_start = cost.crowded = Picoseconds{0};
+    cost.last_piece = cost.engine_start = cost.crowded = cost.turns = Picoseconds{0};
     cost.engine = Engine::kNone;
     cost.start = Start::kNone;
     cost.starts = 0;

@@ -44,8 +44,11 @@ struct OpCost {
   Picoseconds fixed{0};         ///< on its lane, sharing nothing
   Picoseconds engine_start{0};  ///< on its lane while it holds the copy engine
   Picoseconds crowded{0};       ///< more of that while two other streams have work
-  double amount = 0;            ///< bytes
-  double rate = 0;              ///< bytes/s; > 0 where amount > 0
+  /// engine_start while another stream's copies are there, with which its own take turns. 0: once
+  /// it has the engine, a stream keeps it as long as it has copies.
+  Picoseconds turns{0};
+  double amount = 0;  ///< bytes
+  double rate = 0;    ///< bytes/s; > 0 where amount > 0
   /// Fair share relative to other flows on a saturated resource: flow i gets weight_i * level,
   /// capped by its rate.
   double weight = 1;
@@ -60,6 +63,10 @@ struct OpCost {
 
   Picoseconds Alone() const {
     return fixed + engine_start + (amount > 0 ? FromSeconds(amount / rate) : Picoseconds{0});
+  }
+  /// The least that it keeps its engine busy.
+  Picoseconds OfEngine() const {
+    return turns.count() > 0 ? Alone() - engine_start + std::min(engine_start, turns) : Alone();
   }
 };
 

@@ -133,6 +133,10 @@ struct Profile {
   /// Copy engine busy before the first byte, s, by bytes a piece: what a piece takes beyond bytes
   /// over the link's rate. Empty: copy_h2d_start, copy_d2h_start whatever the size.
   Curve copy_h2d_piece, copy_d2h_piece;
+  /// The same of copies to the GPU from two streams that take turns, s a copy, by bytes: those of
+  /// at most the last x. Larger ones of a stream follow one another until it has no more, as those
+  /// of all sizes do where this is empty.
+  Curve copy_h2d_turns;
   Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
   Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes
   /// Host call of a copy to the GPU whose bytes the call itself carries, s, by bytes: one of at

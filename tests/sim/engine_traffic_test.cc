@@ -102,9 +102,60 @@ TEST(EngineTraffic, AStreamThatWaitsHasWork) {
   ExpectTime(ran.End(copies), 20us + 10us + 2us);
 }
 
-TEST(EngineTraffic, BackgroundCopiesTakeTheirShareOfTheEngine) {
-  // A copy of 1 MB (20 us) each 40 us: half of the engine. A train of 100 copies of 20 us, whose
-  // pieces are ops of their own, shares with them turn by turn and takes twice its time.
+TEST(EngineTraffic, AStreamKeepsTheEngineForCopiesThatOnlyFollowOneAnother) {
+  Streams s;
+  const LaneId one = s.Add(true), two = s.Add();
+  std::vector<OpId> first, second;
+  for (int i = 0; i < 4; ++i) {
+    first.push_back(s.builder.Run(one, H2D(kMB)));
+    second.push_back(s.builder.Run(two, H2D(kMB)));
+  }
+  const Ran ran(s, TestMachine());
+  for (int i = 0; i < 4; ++i) {
+    ExpectTime(ran.Start(first[i]), i * 20us);
+    ExpectTime(ran.Start(second[i]), 80us + i * 20us);
+  }
+  EXPECT_EQ(ran.Why(second[0]).kind, CauseKind::kEngine);
+  EXPECT_EQ(ran.Why(second[0]).op, first[3]);
+  EXPECT_EQ(ran.Why(second[1]).kind, CauseKind::kLane);
+}
+
+TEST(EngineTraffic, AStreamLeavesTheEngineWhereItsNextCopyWaits) {
+  Streams s;
+  const LaneId one = s.Add(true), two = s.Add();
+  const OpId kernel = s.builder.Run(s.Add(), Kernel(25us));
+  s.builder.Run(one, H2D(kMB));
+  const OpId waits = s.builder.Run(one, H2D(kMB), {kernel});
+  const OpId queued = s.builder.Run(two, H2D(kMB));
+  const Ran ran(s, TestMachine());
+  ExpectTime(ran.Start(queued), 20us);
+  ExpectTime(ran.Start(waits), 40us);
+}
+
+TEST(EngineTraffic, SmallCopiesOfTwoStreamsTakeTurns) {
+  Profile machine = TestMachine();
+  machine.copy_h2d_start = 3e-6;
+  machine.copy_h2d_turns = hardware::Curve({200, 1000}, {1e-6, 1e-6});
+  const auto pieces = [](int64_t bytes) {
+    return Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 10, bytes};
+  };
+  for (const auto& [bytes, each] : {std::pair{int64_t{1000}, 1us}, {int64_t{1001}, 3us}}) {
+    SCOPED_TRACE(bytes);
+    Streams s;
+    const LaneId one = s.Add(true), two = s.Add();
+    std::vector<OpId> copies;
+    for (int i = 0; i < 6; ++i) copies.push_back(s.builder.Run(i % 2 ? two : one, pieces(bytes)));
+    const Ran ran(s, machine);
+    const bool turns = each == 1us;
+    EXPECT_EQ(ran.Start(copies[1]) < ran.Start(copies[2]), turns);
+    // The last of all has the engine for itself.
+    const double expected = turns ? 5 * 10e-6 + 30e-6 : 6 * 30e-6;
+    EXPECT_NEAR(Seconds(ran.Total()), expected + 60 * static_cast<double>(bytes) / 50e9, 1e-9);
+  }
+}
+
+TEST(EngineTraffic, ATrainOfCopiesKeepsTheEngineFromTheBackground) {
+  // Background copies of 20 us each 40 us wait until all 100 copies are done.
   Profile machine = TestMachine();
   machine.background_h2d = 25e9;
   machine.background_piece = kMB;
@@ -112,20 +163,23 @@ TEST(EngineTraffic, BackgroundCopiesTakeTheirShareOfTheEngine) {
   const LaneId lane = s.Add(true);
   for (int i = 0; i < 100; ++i) s.builder.Run(lane, H2D(kMB));
   const Ran ran(s, machine);
-  EXPECT_NEAR(Seconds(ran.Total()), 4e-3, 100e-6);
+  ExpectTime(ran.Total(), 2ms);
 }
 
-TEST(EngineTraffic, MoreBackgroundThanTheEngineHoldsIsDropped) {
-  // At the link's whole rate the queue is always full: of each turn one copy is the plan's. The
-  // background's stream lets its next copy in only when the one before is done, so they alternate.
+TEST(EngineTraffic, BackgroundKeepsTheEngineForAsManyCopiesAsMayBeUnderWay) {
+  // At the link's whole rate there is always another one. The kernels between the plan's copies let
+  // it in: of 20 us each at most so many in a row.
   Profile machine = TestMachine();
   machine.background_h2d = 50e9;
   machine.background_piece = kMB;
   Streams s;
   const LaneId lane = s.Add(true);
-  for (int i = 0; i < 50; ++i) s.builder.Run(lane, H2D(kMB));
+  for (int i = 0; i < 10; ++i) {
+    s.builder.Run(lane, Kernel(1us));
+    s.builder.Run(lane, H2D(kMB));
+  }
   const Ran ran(s, machine);
-  EXPECT_NEAR(Seconds(ran.Total()), 2e-3, 60e-6);
+  ExpectTime(ran.Total(), 21us + 9 * (20us + hardware::kBackgroundCopies * 20us));
 }
 
 TEST(EngineTraffic, AWaitForBackgroundCopiesIsPartOfTheOp) {

@@ -266,12 +266,13 @@ void SimGridRun::OnEnd(Lane& lane) {
       return Issue(lane);
     case Phase::kArrival: {
       CopyEngine& engine = engines_[static_cast<size_t>(cost.engine)];
-      if (engine.busy) {
+      if (engine.busy && engine.kept_for != &lane) {
         lane.phase = Phase::kQueued;
         engine.waiting.push_back(&lane);
         return;
       }
       engine.busy = true;
+      engine.kept_for = nullptr;
       return After(lane, Phase::kFixed, Seconds(cost.fixed + cost.engine_start));
     }
     case Phase::kFixed:
@@ -320,21 +321,31 @@ void SimGridRun::HandOver(Lane& stream) {
 
 void SimGridRun::EndStreamOp(Lane& stream) {
   const OpId id = stream.current;
-  const OpCost& cost = simulation_.Cost(id);
-  stream.phase = Phase::kIdle;
   stream.free_at = Now();
-  if (cost.engine != hardware::Engine::kNone) {
-    CopyEngine& engine = engines_[static_cast<size_t>(cost.engine)];
-    engine.busy = !engine.waiting.empty();
-    if (engine.busy) {
-      Lane& next = *engine.waiting.front();
-      engine.waiting.pop_front();
-      const OpCost& its = simulation_.Cost(next.current);
-      After(next, Phase::kFixed, Seconds(its.fixed + its.engine_start));
+  Complete(id);
+  stream.phase = Phase::kIdle;
+  if (const auto engine = simulation_.Cost(id).engine; engine != hardware::Engine::kNone) {
+    Release(engines_[static_cast<size_t>(engine)], stream, engine);
+  }
+  Begin(stream);
+}
+
+// A stream keeps the engine for a copy that only follows its last one.
+void SimGridRun::Release(CopyEngine& engine, Lane& stream, hardware::Engine kind) {
+  if (stream.next < stream.queue.size()) {
+    const OpId next = stream.queue[stream.next];
+    if (missing_[At(next)] == 0 && earliest_[At(next)] <= stream.free_at + gap_[At(next)] &&
+        simulation_.Cost(next).engine == kind) {
+      engine.kept_for = &stream;
+      return;
     }
   }
-  Complete(id);
-  Begin(stream);
+  engine.busy = !engine.waiting.empty();
+  if (!engine.busy) return;
+  Lane& next = *engine.waiting.front();
+  engine.waiting.pop_front();
+  const OpCost& its = simulation_.Cost(next.current);
+  After(next, Phase::kFixed, Seconds(its.fixed + its.engine_start));
 }
 
 void SimGridRun::Complete(OpId id) {
@@ -396,7 +407,7 @@ hardware::Profile EqualWeights() {
   p.device_sms = 1e6;
   // What SimGrid is not told of.
   p.load_kernel = p.load_h2d_piece = p.load_d2h_piece = {};
-  p.copy_h2d_inline_call = p.host_woken = {};
+  p.copy_h2d_inline_call = p.copy_h2d_turns = p.host_woken = {};
   p.copy_crowded_piece = 0;
   p.host_beside = 1;
   p.device_event_to_copy = p.device_event_from_copy = p.device_event_latency;

@@ -89,6 +89,7 @@ class SimGridRun {
   };
   struct CopyEngine {
     bool busy = false;
+    const Lane* kept_for = nullptr;
     std::deque<Lane*> waiting;
   };
 
@@ -102,6 +103,7 @@ class SimGridRun {
   bool OthersHaveCalled(plan::OpId id) const;
   void ReportCalled(plan::OpId id);
   void HandOver(Lane& stream);
+  void Release(CopyEngine& engine, Lane& stream, hardware::Engine kind);
   void EndStreamOp(Lane& stream);
   void Complete(plan::OpId id);
   void Satisfy(plan::OpId id, double earliest);
