@@ -35,7 +35,7 @@ struct Span {
 
 struct Side {
   std::vector<std::pair<OpKey, Span>> ops;  // ascending by key
-  std::map<int32_t, Picoseconds> step_times;
+  std::map<int32_t, StepSpan> steps;
   std::map<std::string, int64_t> unmatched;
 };
 
@@ -67,27 +67,6 @@ std::vector<Picoseconds> IdleBefore(const Timeline& t) {
   return idle;
 }
 
-std::map<int32_t, Picoseconds> StepTimes(const Timeline& t) {
-  const bool has_compute =
-      std::any_of(t.lanes.begin(), t.lanes.end(), [](const auto& lane) { return lane.compute; });
-  std::map<int32_t, Picoseconds> first, last;
-  for (int64_t row = 0; row < t.rows(); ++row) {
-    if (t.step[row] < 0) continue;
-    auto [start, fresh] = first.try_emplace(t.step[row], t.start[row]);
-    if (!fresh) start->second = std::min(start->second, t.start[row]);
-    if (has_compute && !t.lanes[t.lane[row]].compute) continue;
-    const Picoseconds end_of_row = t.start[row] + t.duration[row];
-    auto [end, is_new] = last.try_emplace(t.step[row], end_of_row);
-    if (!is_new) end->second = std::max(end->second, end_of_row);
-  }
-  std::map<int32_t, Picoseconds> times;
-  for (const auto& [step, end] : last) {
-    const auto before = last.find(step - 1);
-    times[step] = end - (before == last.end() ? first.at(step) : before->second);
-  }
-  return times;
-}
-
 Side Collect(const Timeline& t) {
   Side side;
   const std::vector<Picoseconds> idle = IdleBefore(t);
@@ -111,13 +90,39 @@ Side Collect(const Timeline& t) {
       side.ops.push_back({key, {row, t.start[row], end, idle[row]}});
     }
   }
-  side.step_times = StepTimes(t);
+  side.steps = StepSpans(t);
   return side;
 }
 
 void Add(TimePair& sum, const TimePair& t) {
   sum.predicted.value += t.predicted.value;
   sum.measured.value += t.measured.value;
+}
+
+std::optional<ExposedPair> MeanExposed(const std::map<int32_t, ExposedTime>& predicted,
+                                       const std::map<int32_t, ExposedTime>& measured) {
+  ExposedPair mean;
+  int64_t steps = 0;
+  for (const auto& [step, p] : predicted) {
+    const auto other = measured.find(step);
+    if (other == measured.end()) continue;
+    const ExposedTime& m = other->second;
+    ++steps;
+    for (size_t role = 0; role < mean.roles.size(); ++role) {
+      Add(mean.roles[role], {{p.roles[role]}, {m.roles[role]}});
+    }
+    Add(mean.nothing, {{p.nothing}, {m.nothing}});
+    Add(mean.total, {{p.total}, {m.total}});
+  }
+  if (steps == 0) return std::nullopt;
+  const auto divide = [&](TimePair& sum) {
+    sum.predicted.value /= steps;
+    sum.measured.value /= steps;
+  };
+  std::ranges::for_each(mean.roles, divide);
+  divide(mean.nothing);
+  divide(mean.total);
+  return mean;
 }
 
 std::string GroupOf(const MatchedOp& op, GroupBy by) {
@@ -143,6 +148,11 @@ double TimePair::relative() const {
     return predicted.value.count() == 0 ? 0 : std::numeric_limits<double>::infinity();
   }
   return static_cast<double>(residual().count()) / static_cast<double>(measured.value.count());
+}
+
+bool WithinExposedGoal(const TimePair& exposed) {
+  const Picoseconds off = std::chrono::abs(exposed.residual());
+  return off <= kExposedGoalTime || std::abs(exposed.relative()) <= kExposedGoalShare;
 }
 
 Comparison Compare(Predicted<const Timeline*> predicted, Measured<const Timeline*> measured) {
@@ -184,10 +194,11 @@ Comparison Compare(Predicted<const Timeline*> predicted, Measured<const Timeline
   }
 
   std::vector<double> errors;
-  for (const auto& [step, time] : sides[0].step_times) {
-    const auto other = sides[1].step_times.find(step);
-    if (other == sides[1].step_times.end()) continue;
-    result.steps.push_back({step, {{time}, {other->second}}});
+  for (const auto& [step, span] : sides[0].steps) {
+    const auto other = sides[1].steps.find(step);
+    if (other == sides[1].steps.end()) continue;
+    result.steps.push_back(
+        {step, {{span.end - span.start}, {other->second.end - other->second.start}}});
     errors.push_back(std::abs(result.steps.back().time.relative()));
     if (errors.size() == 1 || errors.back() > result.worst_step_error) {
       result.worst_step_error = errors.back();
@@ -195,6 +206,7 @@ Comparison Compare(Predicted<const Timeline*> predicted, Measured<const Timeline
     }
   }
   if (!errors.empty()) result.median_step_error = Quantile(errors, 0.5);
+  result.exposed = MeanExposed(ExposedBySteps(p), ExposedBySteps(m));
   result.only_predicted.value = std::move(sides[0].unmatched);
   result.only_measured.value = std::move(sides[1].unmatched);
   return result;

@@ -1,11 +1,14 @@
 // Predicted against measured, op by op.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "sim/exposed_time.h"
 #include "traces/timeline.h"
 
 namespace stallcast::sim {
@@ -63,20 +66,32 @@ struct StepTime {
   TimePair time;
 };
 
+/// ExposedTime, mean over the steps on both sides.
+struct ExposedPair {
+  std::array<TimePair, traces::kRoles> roles{};
+  TimePair nothing, total;
+  const TimePair& role(traces::Role role) const { return roles[static_cast<size_t>(role)]; }
+};
+/// How near a predicted exposed time should be to the measured: within a share of it, or a time.
+inline constexpr double kExposedGoalShare = 0.10;
+inline constexpr Picoseconds kExposedGoalTime{50'000'000};
+bool WithinExposedGoal(const TimePair& exposed);
+
 struct Comparison {
   std::vector<MatchedOp> ops;    ///< by step, op, run before call
   std::vector<StepTime> steps;   ///< on both sides, ascending
   double median_step_error = 0;  ///< of the absolute relative errors
   double worst_step_error = 0;
   int32_t worst_step = -1;
+  /// None without a step on both sides, or where a side has no compute lane.
+  std::optional<ExposedPair> exposed;
   /// Ops on one side only, counted by name; those without op id or step likewise.
   Predicted<std::map<std::string, int64_t>> only_predicted;
   Measured<std::map<std::string, int64_t>> only_measured;
 };
 
-/// Matches rows by step, op id and whether they are a call (host lane) or a run (any other). A
-/// step's time is from the end of the step before (for the first: from its own first row) to the
-/// last end on the compute lanes. Errors: a side without rows, or nothing in common.
+/// Matches rows by step, op id and whether they are a call (host lane) or a run (any other). Steps
+/// are those of StepSpans. Errors: a side without rows, or nothing in common.
 Comparison Compare(Predicted<const traces::Timeline*> predicted,
                    Measured<const traces::Timeline*> measured);
 

@@ -1,6 +1,7 @@
 // stallcast-gpu run
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -41,6 +42,14 @@ struct RunCommand {
   void Run() const;
 };
 
+constexpr const char* kOfTracedRun = "measured exposed recall is of the traced run";
+
+// What the timelines of a run tell: means a step.
+struct Traced {
+  Measured<Picoseconds> step;
+  std::optional<sim::TimePair> exposed_recall;
+};
+
 // One run of the grid, and what came of it.
 struct Case {
   std::string trace;
@@ -50,6 +59,7 @@ struct Case {
   capture::StepTimes times;
   Picoseconds prefill{0};
   kernels::SelectionCheck check;
+  std::optional<Traced> traced;
   std::string failed;  // why it could not be run
 };
 
@@ -153,7 +163,31 @@ void RecordPrefill(const Case& of, Json& row) {
   row["prefill_error_percent"] = (predicted.value - measured.value) / measured.value * 100;
 }
 
-Json Record(const Case& of) {
+Traced CompareTimelines(const traces::Timeline& predicted, const traces::Timeline& measured) {
+  const sim::Comparison comparison = sim::Compare(Predicted<const traces::Timeline*>{&predicted},
+                                                  Measured<const traces::Timeline*>{&measured});
+  Traced traced;
+  for (const sim::StepTime& step : comparison.steps) {
+    traced.step.value += step.time.measured.value;
+  }
+  traced.step.value /= std::max<int64_t>(1, std::ssize(comparison.steps));
+  if (comparison.exposed) traced.exposed_recall = comparison.exposed->role(traces::Role::kRecall);
+  return traced;
+}
+
+void RecordTraced(const Case& of, Json& row) {
+  row["measured_traced_ms"] = nullptr;
+  row["predicted_exposed_recall_ms"] = nullptr;
+  row["measured_exposed_recall_ms"] = nullptr;
+  if (!of.traced) return;
+  row["measured_traced_ms"] = Milliseconds(of.traced->step.value);
+  if (!of.traced->exposed_recall) return;
+  row["predicted_exposed_recall_ms"] = Milliseconds(of.traced->exposed_recall->predicted.value);
+  row["measured_exposed_recall_ms"] = Milliseconds(of.traced->exposed_recall->measured.value);
+}
+
+// With columns of the traced run if there was one.
+Json Record(const Case& of, bool timelines) {
   Json row;
   row["method"] = of.request.method;
   row["params"] = JoinPairs(of.request.params);
@@ -169,6 +203,7 @@ Json Record(const Case& of) {
           "units_compared", "units_equal_percent", "decisions_equal_percent", "keys_wrong"}) {
       row[key] = nullptr;
     }
+    if (timelines) RecordTraced(of, row);
     row["note"] = of.failed;
     return row;
   }
@@ -186,8 +221,10 @@ Json Record(const Case& of) {
                                        : 100.0 * static_cast<double>(of.check.decided_alike) /
                                              static_cast<double>(of.check.decisions);
   row["keys_wrong"] = of.check.missing;
+  if (timelines) RecordTraced(of, row);
   std::string note;
   for (const std::string& line : of.times.notes) note += (note.empty() ? "" : "; ") + line;
+  if (of.traced) note += note.empty() ? kOfTracedRun : fmt::format("; {}", kOfTracedRun);
   row["note"] = note;
   return row;
 }
@@ -248,6 +285,14 @@ void RunCommand::Run() const {
       loaded.predictor->Predict(of.request, predicted.data());
       WriteTimelines(predicted, TimelineFormat::kTrace, loaded.trace.info,
                      base.string() + ".predicted.kvt");
+      try {
+        const traces::Trace recorded = traces::ReadTrace(base.string() + ".measured.kvt");
+        if (!recorded.timelines.empty()) {
+          of.traced = CompareTimelines(predicted.front(), recorded.timelines.front());
+        }
+      } catch (const Error& error) {
+        of.times.notes.push_back(fmt::format("no exposed recall: {}", error.problem()));
+      }
       if (!prefill) continue;
       capture::RunRequest request = RequestOf(of, prepared, loaded);
       request.title += ", prefill";
@@ -258,7 +303,7 @@ void RunCommand::Run() const {
   }
   progress.Clear();
   Json rows = Json::array();
-  for (const Case& of : cases) rows.push_back(Record(of));
+  for (const Case& of : cases) rows.push_back(Record(of, !timelines.empty()));
   PrintRecords(rows, format);
 }
 
@@ -270,6 +315,9 @@ void AddRun(CLI::App& app) {
   sub->description(
       R"(Runs the plans that `stallcast predict` times, with real kernels, copies and host threads: step
 times from CUDA events with tracing off, and the device's selections compared with the access log.
+With --timelines each plan runs once more, traced, which makes its CUDA calls slower: from there are
+measured_traced_ms, the mean step of that run, and the exposed recall a step as `stallcast compare`
+tells it, beside that of the prediction.
 
 Examples:
   stallcast-gpu run traces/samples/code-32k.kvt --method freekv --model llama-3.1-8b

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "sim/cli/commands.h"
 #include "sim/cli/import_file.h"
@@ -22,6 +23,7 @@ constexpr size_t kMostUnmatchedShown = 10;
 
 struct CompareCommand {
   std::string a, b, by = "kind", max_step_error;
+  bool exposed = false;             // that table alone
   int predicted = 0, measured = 0;  // 1, 2, ... among the files' timelines; 0: the only one
   ImportFlags flags;
   Format format = Format::kTable;
@@ -73,6 +75,53 @@ Json GroupRows(const std::vector<sim::ResidualSummary>& groups) {
                     {"idle_before_measured_ms", Milliseconds(g.idle.measured.value)}});
   }
   return rows;
+}
+
+// What was exposed, and its times a step; roles that never were are left out.
+std::vector<std::pair<std::string, sim::TimePair>> ExposedTimes(const sim::ExposedPair& exposed) {
+  std::vector<std::pair<std::string, sim::TimePair>> times;
+  for (int r = 0; r < traces::kRoles; ++r) {
+    const auto role = static_cast<traces::Role>(r);
+    const sim::TimePair& time = exposed.role(role);
+    if (time.predicted.value.count() == 0 && time.measured.value.count() == 0) continue;
+    times.emplace_back(Name(role), time);
+  }
+  times.emplace_back("nothing runs", exposed.nothing);
+  times.emplace_back("all", exposed.total);
+  return times;
+}
+
+Json ExposedRows(const std::optional<sim::ExposedPair>& exposed) {
+  Json rows = Json::array();
+  if (!exposed) return rows;
+  for (const auto& [during, time] : ExposedTimes(*exposed)) {
+    rows.push_back({{"exposed", during},
+                    {"predicted_ms", Milliseconds(time.predicted.value)},
+                    {"measured_ms", Milliseconds(time.measured.value)},
+                    {"residual_us", Seconds(time.residual()) * 1e6},
+                    {"relative", time.relative()},
+                    {"within_goal", sim::WithinExposedGoal(time)}});
+  }
+  return rows;
+}
+
+std::string ExposedTable(const std::optional<sim::ExposedPair>& exposed) {
+  if (!exposed)
+    return "exposed a step: not known without a compute lane and a step on both sides\n";
+  TextTable table({{"exposed a step", "", true},
+                   {"predicted", "ms"},
+                   {"measured", "ms"},
+                   {"residual", "us"},
+                   {"", "%"},
+                   {"within", fmt::format("{} % or {:.0f} us", sim::kExposedGoalShare * 100,
+                                          Seconds(sim::kExposedGoalTime) * 1e6)}});
+  for (const auto& [during, time] : ExposedTimes(*exposed)) {
+    table.Add({during, Fixed(Milliseconds(time.predicted.value), 3),
+               Fixed(Milliseconds(time.measured.value), 3),
+               Fixed(Seconds(time.residual()) * 1e6, 1), Percent(time.relative()),
+               sim::WithinExposedGoal(time) ? "yes" : "no"});
+  }
+  return table.Render();
 }
 
 Json UnmatchedRows(const std::map<std::string, int64_t>& counts) {
@@ -133,7 +182,8 @@ std::string TableText(const sim::Comparison& c, const std::vector<sim::ResidualS
                Fixed(Milliseconds(g.idle.predicted.value), 3),
                Fixed(Milliseconds(g.idle.measured.value), 3)});
   }
-  return text + "\n" + table.Render() + "\n" + Unmatched("predicted", c.only_predicted.value) +
+  return text + "\n" + table.Render() + "\n" + ExposedTable(c.exposed) + "\n" +
+         Unmatched("predicted", c.only_predicted.value) +
          Unmatched("measured", c.only_measured.value);
 }
 
@@ -172,12 +222,16 @@ void CompareCommand::Run() const {
 
   switch (format) {
     case Format::kTable:
-      Print(TableText(comparison, groups, by, p, m));
+      Print(exposed ? ExposedTable(comparison.exposed) : TableText(comparison, groups, by, p, m));
       break;
     case Format::kCsv:
-      Print(ToCsv(GroupRows(groups)));
+      Print(ToCsv(exposed ? ExposedRows(comparison.exposed) : GroupRows(groups)));
       break;
     case Format::kJson: {
+      if (exposed) {
+        Print(ToJsonText(ExposedRows(comparison.exposed)) + "\n");
+        break;
+      }
       Json steps = Json::array();
       for (const sim::StepTime& s : comparison.steps) {
         steps.push_back({{"step", s.step},
@@ -194,6 +248,7 @@ void CompareCommand::Run() const {
                         {"by", by},
                         {"groups", GroupRows(groups)},
                         {"steps", steps},
+                        {"exposed", ExposedRows(comparison.exposed)},
                         {"only_predicted", UnmatchedRows(comparison.only_predicted.value)},
                         {"only_measured", UnmatchedRows(comparison.only_measured.value)}}) +
             "\n");
@@ -223,8 +278,13 @@ Examples:
   stallcast predict )" STALLCAST_SAMPLE R"( --method freekv --timeline predicted.kvt
   stallcast compare predicted.kvt measured.kvt
   stallcast compare predicted.kvt measured.kvt --by role --max-step-error 3%
+  stallcast compare predicted.kvt measured.kvt --exposed --format csv
 
-The timelines may be in two files, in either order, or both in one.)");
+The timelines may be in two files, in either order, or both in one.
+
+Exposed is the time of a step in which the compute lane computes nothing while an op of a role runs
+on another lane, on a host thread (calls do not count), or moves bytes on the compute lane itself.
+Each of several roles at once counts it. `predict` charges the same time by cause instead.)");
   sub->add_option("a", command->a, "File with a timeline: .kvt, or one that `export` wrote")
       ->required()
       ->type_name("A");
@@ -232,6 +292,9 @@ The timelines may be in two files, in either order, or both in one.)");
   sub->add_option("--by", command->by, "Group residuals by kind, role or layer")
       ->capture_default_str()
       ->type_name("WHAT")
+      ->group("Comparison");
+  sub->add_flag("--exposed", command->exposed,
+                "Print the exposed time a step by role, predicted and measured, and nothing else")
       ->group("Comparison");
   sub->add_option("--max-step-error", command->max_step_error,
                   "Exit 1 if the median step time error is above this, as 3%")

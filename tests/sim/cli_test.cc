@@ -348,6 +348,42 @@ TEST_F(Cli, CompareFindsTheErrorAndKeepsTheLimit) {
   EXPECT_EQ(Run("compare p.kvt both.kvt --predicted 1").status, 0);
 }
 
+TEST_F(Cli, CompareTellsExposedTimeByRole) {
+  // Recall 20 of 100 ns predicted and 40 of 120 measured, in one step of each.
+  const auto made = [](traces::Timeline::Origin origin, int64_t recall_ns) {
+    traces::Timeline t;
+    t.origin = origin;
+    t.title = "made";
+    t.lanes = {{"compute", traces::LaneKind::kStream, true}};
+    t.names = {"gemm", "copy"};
+    t.lane = {0, 0};
+    t.op = {0, 1};
+    t.step = {0, 0};
+    t.layer = {0, 0};
+    t.role = {traces::Role::kMlp, traces::Role::kRecall};
+    t.name = {0, 1};
+    t.start = {Picoseconds(0), Picoseconds(80'000)};
+    t.duration = {Picoseconds(80'000), Picoseconds(recall_ns * 1000)};
+    t.bytes = {0, 0};
+    return t;
+  };
+  traces::TraceWriter writer(folder() / "exposed.kvt", {});
+  writer.Write(made(traces::Timeline::Origin::kPredicted, 20));
+  writer.Write(made(traces::Timeline::Origin::kMeasured, 40));
+  writer.Finish();
+  EXPECT_EQ(Run("compare exposed.kvt --exposed --format csv").out,
+            "exposed,predicted_ms,measured_ms,residual_us,relative,within_goal\n"
+            "recall,2e-05,4e-05,-0.02,-0.5,true\n"
+            "nothing runs,0.0,0.0,0.0,0.0,true\n"
+            "all,2e-05,4e-05,-0.02,-0.5,true\n");
+  const std::string table = Run("compare exposed.kvt --exposed").out;
+  EXPECT_THAT(table, testing::ContainsRegex("\nrecall +0.000 +0.000 +-0.0 +-50.0 +yes\n"));
+  EXPECT_THAT(Run("compare exposed.kvt").out, HasSubstr("\n" + table + "\n"));
+  const std::string rows = Run("compare exposed.kvt --exposed --format json").out;
+  EXPECT_TRUE(rows.starts_with("[\n  {\n    \"exposed\": \"recall\"")) << rows;
+  EXPECT_THAT(Run("compare exposed.kvt --format json").out, HasSubstr("\"within_goal\": true"));
+}
+
 TEST_F(Cli, SweepResumesAndShows) {
   const std::string sweep =
       "sweep t.kvt --out s.sqlite --method freekv,full --no-prefill -g batch=1:4:x2 ";

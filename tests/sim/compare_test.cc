@@ -187,6 +187,64 @@ TEST(Compare, NothingInCommonIsAnError) {
   EXPECT_THROW(CompareSides(p, MeasuredMaker()), Error);
 }
 
+TEST(Compare, ExposedIsTheMeanOverCommonSteps) {
+  // Recall on the compute lane, 20 and 40 predicted, 30 and 60 measured; step 2 is predicted only.
+  const auto p = PredictedMaker()
+                     .Add(kStream, 0, 0, 0, 0, 100)
+                     .Add(kStream, 1, 0, 1, 110, 20)
+                     .Add(kStream, 2, 1, 1, 130, 40)
+                     .Add(kStream, 3, 2, 1, 170, 900);
+  const auto m = MeasuredMaker()
+                     .Add(kStream, 0, 0, 0, 1000, 100)
+                     .Add(kStream, 1, 0, 1, 1104, 30)
+                     .Add(kStream, 2, 1, 1, 1134, 60);
+  const Comparison c = CompareSides(p, m);
+  ASSERT_TRUE(c.exposed);
+  EXPECT_EQ(c.exposed->role(Role::kRecall).predicted.value.count(), 30);
+  EXPECT_EQ(c.exposed->role(Role::kRecall).measured.value.count(), 45);
+  EXPECT_EQ(c.exposed->nothing.predicted.value.count(), 5);
+  EXPECT_EQ(c.exposed->nothing.measured.value.count(), 2);
+  EXPECT_EQ(c.exposed->total.residual().count(), 35 - 47);
+}
+
+TEST(Compare, EqualTimelinesHaveNoExposedResidual) {
+  auto p = PredictedMaker();
+  for (int i = 0; i < 300; ++i) {
+    p.Add(i % 3 == 0 ? kHost : kStream, i * 7 % 200, i / 100, i % 2, i * 10, 3 + i % 9);
+  }
+  const Comparison c = CompareSides(p, p);
+  ASSERT_TRUE(c.exposed);
+  EXPECT_GT(c.exposed->role(Role::kRecall).measured.value.count(), 0);
+  for (const TimePair& role : c.exposed->roles) EXPECT_EQ(role.residual().count(), 0);
+  EXPECT_EQ(c.exposed->nothing.residual().count(), 0);
+  EXPECT_EQ(c.exposed->total.residual().count(), 0);
+}
+
+TEST(Compare, ExposedIsNotKnownWithoutACommonStepOrAComputeLane) {
+  const auto p = PredictedMaker().Add(kStream, 0, 0, 0, 0, 10).Add(kStream, 9, -1, 0, 10, 10);
+  const auto m = MeasuredMaker().Add(kStream, 0, 1, 0, 0, 10).Add(kStream, 9, -1, 0, 10, 10);
+  EXPECT_FALSE(CompareSides(p, m).exposed);
+  Timeline bare = p;
+  bare.lanes[kStream].compute = false;
+  EXPECT_FALSE(CompareSides(bare, p).exposed);
+  EXPECT_FALSE(CompareSides(p, bare).exposed);
+}
+
+TEST(Compare, ExposedGoalIsAShareOrATime) {
+  const auto pair = [](int64_t predicted_us, int64_t measured_us) {
+    return TimePair{{Picoseconds(predicted_us * 1'000'000)},
+                    {Picoseconds(measured_us * 1'000'000)}};
+  };
+  EXPECT_TRUE(WithinExposedGoal(pair(0, 0)));
+  EXPECT_TRUE(WithinExposedGoal(pair(50, 0)));
+  EXPECT_FALSE(WithinExposedGoal(pair(51, 0)));
+  EXPECT_TRUE(WithinExposedGoal(pair(10, 60)));
+  EXPECT_TRUE(WithinExposedGoal(pair(1100, 1000)));
+  EXPECT_TRUE(WithinExposedGoal(pair(900, 1000)));
+  EXPECT_FALSE(WithinExposedGoal(pair(1101, 1000)));
+  EXPECT_FALSE(WithinExposedGoal(pair(899, 1000)));
+}
+
 TEST(TimePair, RelativeToNothingMeasured) {
   EXPECT_EQ((TimePair{}.relative()), 0);
   EXPECT_TRUE(std::isinf((TimePair{{Picoseconds(1)}, {Picoseconds(0)}}.relative())));

@@ -1,0 +1,45 @@
+// Exposed time by role as a timeline alone shows it, predicted or measured.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+
+#include "traces/timeline.h"
+
+namespace stallcast::sim {
+
+/// From the end of the step before (for the first: from its own first row) to the last end of a row
+/// on the compute lanes (without such lanes: on any).
+struct StepSpan {
+  Picoseconds start{0}, end{0};
+};
+/// By step, of the rows whose step is known.
+std::map<int32_t, StepSpan> StepSpans(const traces::Timeline& timeline);
+
+/// Time of a step in which the compute lanes compute nothing.
+struct ExposedTime {
+  /// While an op of that role runs. Where several roles run at once each counts that time: together
+  /// they may be more than `total`.
+  std::array<Picoseconds, traces::kRoles> roles{};
+  Picoseconds nothing{0};  ///< while no op of any role runs: launches, latencies, waiting
+  Picoseconds total{0};
+  Picoseconds role(traces::Role role) const { return roles[static_cast<size_t>(role)]; }
+};
+
+/// Exposed time of each step of StepSpans. Nothing where no lane is a compute lane.
+///
+/// An op runs from the first start to the last end of its rows of a step, whose number differs
+/// between a prediction and a recording (a copy a piece, say). On a compute lane it computes unless
+/// its role moves bytes: recall, offload or sync. Rows of host threads count where their op has no
+/// other rows, as those of a host gather: else they are calls. Calls and waits of the host (roles
+/// host and sync) never count, nor do host rows without op or step.
+///
+/// Metrics::roles of a prediction charge the same idle time by cause, along what the compute lane's
+/// next op waited for, and so need the plan; what only happened to run meanwhile is not charged
+/// there, and the launches and latencies that are `nothing` here are charged to host, to sync, or
+/// to the role whose end they follow. Totals are equal but for the host's way from a step's last
+/// op to its end.
+std::map<int32_t, ExposedTime> ExposedBySteps(const traces::Timeline& timeline);
+
+}  // namespace stallcast::sim
