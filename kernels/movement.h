@@ -77,9 +77,17 @@ void ZeroCopyTokens(const PagedKv& pool, const ChosenTokens& chosen, const Paged
 void ScatterTokens(const __nv_bfloat16* pieces, const ChosenTokens& chosen, const PagedKv& cache,
                    cudaStream_t stream);
 
-/// Gathers `count` pieces of piece_bytes from `pool` to a contiguous buffer with at most `threads`
-/// host threads (the machine's at most). Pieces of 4 KiB and more are stored past the caches.
-void HostGather(const void* pool, const int64_t* source, int64_t count, int64_t piece_bytes,
+/// What lies at each place of a gather's list: `rows` rows of row_bytes, each `stride` bytes after
+/// the one before.
+struct PlaceShape {
+  int64_t row_bytes = 0, rows = 1, stride = 0;
+  int64_t bytes() const { return rows * row_bytes; }
+};
+
+/// Gathers what lies at `count` places of `pool`, the i-th of which begins at row places[i], byte
+/// places[i] * shape.row_bytes, to a contiguous buffer, place after place, with at most `threads`
+/// host threads (the machine's at most). Rows of 4 KiB and more are stored past the caches.
+void HostGather(const void* pool, const int64_t* places, int64_t count, const PlaceShape& shape,
                 void* out, int threads);
 
 }  // namespace stallcast::kernels

@@ -217,21 +217,20 @@ std::vector<BenchRow> Bench(const BenchOptions& options) {
   if (wanted(kHostGather)) {
     progress("host", 0.95);
     MeasureGather(profile);
-    // A layer's recall at batch 4: each byte is read and written.
-    constexpr double kPages = 1024, kPiece = 16384;
-    for (const double threads : profile.host_gather_rate.x()) {
-      rows.push_back(Transfer(
-          kHostGather, fmt::format("{} x {} a piece, {} threads", kPages, Bytes(kPiece), threads),
-          kPages * kPiece,
-          profile.host_gather_start.At(threads) +
-              kPages * (profile.host_gather_piece / threads +
-                        kPiece / profile.host_gather_rate.At(threads)),
-          "host memory", profile.host_memory / 2));
+    // A layer's recall at batch 4, in pages and in rows: each byte is read and written.
+    constexpr double kRecalled = 16 << 20;
+    for (const double piece : {16384, 256}) {
+      for (const double threads : profile.host_gather_rate.x()) {
+        rows.push_back(Transfer(
+            kHostGather,
+            fmt::format("{} x {} a piece, {} threads", kRecalled / piece, Bytes(piece), threads),
+            kRecalled,
+            profile.host_gather_start.At(threads) +
+                kRecalled / piece * profile.host_gather_row.At(threads) +
+                kRecalled / profile.host_gather_rate.At(threads),
+            "host memory", profile.host_memory / 2));
+      }
     }
-    constexpr double kRow = 256;
-    rows.push_back(Transfer(kHostGather, Bytes(kRow) + " a piece, 1 threads", kRow,
-                            profile.host_gather_piece + kRow / profile.host_gather_thread,
-                            "host memory", profile.host_memory / 2));
   }
   return rows;
 }

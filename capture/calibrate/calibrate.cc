@@ -80,9 +80,9 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   profile.sources["host.spread"] = "assumed: calls vary from run to run";
   for (const char* curve :
        {"batch.host_piece", "batch.engine_piece", "zero_copy.rate", "zero_copy.memory_loss",
-        "zero_copy.scattered", "host.gather_rate", "host.gather_start", "host.woken",
-        "copy.h2d_inline_call", "copy.h2d_piece", "copy.d2h_piece", "copy.h2d_turns", "load.kernel",
-        "load.h2d_piece", "load.d2h_piece"}) {
+        "zero_copy.scattered", "host.gather_rate", "host.gather_start", "host.gather_row",
+        "host.woken", "copy.h2d_inline_call", "copy.h2d_piece", "copy.d2h_piece", "copy.h2d_turns",
+        "load.kernel", "load.h2d_piece", "load.d2h_piece"}) {
     profile.sources[curve] = source;
   }
   // The gap that other times were taken without is the one that belongs to them.

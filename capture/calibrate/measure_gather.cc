@@ -15,41 +15,46 @@ namespace {
 
 using kernels::Buffer;
 using kernels::Memory;
+using kernels::PlaceShape;
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr int64_t kLayers = 32, kLayer = int64_t{128} << 20;
-constexpr double kPage = 16384, kRow = 256;
-// Pages of a layer's recall: at a small batch, and at a large one.
-constexpr double kFew = 128, kMany = 1024, kRows = 16384;
+constexpr int64_t kPage = 16384, kRow = 256;
+// A layer's recall: at a small batch, and at a large one.
+constexpr int64_t kFew = int64_t{2} << 20, kMany = int64_t{16} << 20;
 // Between the recalls of two layers.
 constexpr auto kApart = std::chrono::microseconds(200);
 constexpr int kTrials = 21;
 
+// One stretch; or a token's key and value row, the values behind all keys of the layer.
+constexpr PlaceShape kPages{kPage}, kTokens{kRow, 2, kLayer / 2};
+
 class Gathering {
  public:
-  Gathering()
-      : pool_(kLayers * kLayer, Memory::kPinned),
-        out_(static_cast<int64_t>(kMany * kPage), Memory::kPinned) {
+  Gathering() : pool_(kLayers * kLayer, Memory::kPinned), out_(kMany, Memory::kPinned) {
     std::memset(pool_.get(), 1, static_cast<size_t>(pool_.bytes()));
     std::memset(out_.get(), 1, static_cast<size_t>(out_.bytes()));
   }
 
-  /// Seconds of a gather, its list included.
-  double Seconds(double pieces, double piece_bytes, int threads) {
-    const auto count = static_cast<int64_t>(pieces), bytes = static_cast<int64_t>(piece_bytes);
+  /// Seconds of a gather of so many bytes. The host lists pages, the device lists tokens.
+  double Seconds(int64_t bytes, const PlaceShape& shape, int threads) {
+    const int64_t count = bytes / shape.bytes(), in_layer = kLayer / shape.bytes();
     return Stopwatch::Median(kTrials, [&] {
-      const int64_t in_layer = kLayer / bytes, first = layer_++ % kLayers * in_layer;
-      std::vector<int64_t> picked(static_cast<size_t>(count));
-      for (int64_t& piece : picked) {
-        piece = first + static_cast<int64_t>(random_() % static_cast<uint64_t>(in_layer));
+      std::vector<int64_t> picked(static_cast<size_t>(count)), listed;
+      for (int64_t& place : picked) {
+        place = static_cast<int64_t>(random_() % static_cast<uint64_t>(in_layer));
       }
+      const std::byte* layer = pool_.get() + layer_++ % kLayers * kLayer;
       const auto begin = SteadyClock::now() + kApart;
       while (SteadyClock::now() < begin) {
       }
-      std::vector<int64_t> source;
-      source.reserve(picked.size());
-      for (const int64_t piece : picked) source.push_back(piece);
-      kernels::HostGather(pool_.get(), source.data(), count, bytes, out_.get(), threads);
+      const bool by_host = shape.rows == 1;
+      if (by_host) {
+        listed.reserve(picked.size());
+        for (const int64_t place : picked) listed.push_back(place);
+      }
+      kernels::HostGather(layer, (by_host ? listed : picked).data(), count, shape, out_.get(),
+                          threads);
       return std::chrono::duration<double>(SteadyClock::now() - begin).count();
     });
   }
@@ -65,24 +70,30 @@ class Gathering {
 void MeasureGather(hardware::Profile& profile) {
   Gathering gathering;
   const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  // By one thread a piece takes so long, and its bytes; several threads share what pieces take.
-  const double row = gathering.Seconds(kRows, kRow, 1) / static_cast<double>(kRows);
-  std::vector<double> counts, rates, starts;
+  std::vector<double> counts, rates, starts, rows;
   for (int threads = 1; threads <= all; threads *= 2) {
-    const double few = gathering.Seconds(kFew, kPage, threads);
-    const double many = gathering.Seconds(kMany, kPage, threads);
-    // Of a page once all threads gather; noise must not make it nothing.
-    const double page = std::max((many - few) / (kMany - kFew), many / kMany / 2);
-    if (threads == 1) {
-      profile.host_gather_thread = (kPage - kRow) / std::max(page - row, page / 100);
-      profile.host_gather_piece = std::max(row - kRow / profile.host_gather_thread, 1e-10);
-    }
+    // Of a byte once all threads gather; noise must not make it nothing.
+    const auto seconds_a_byte = [&](double few, double many) {
+      return std::max((many - few) / (kMany - kFew), many / kMany / 2);
+    };
+    const double few = gathering.Seconds(kFew, kPages, threads);
+    const double in_pages = seconds_a_byte(few, gathering.Seconds(kMany, kPages, threads));
+    const double in_rows = seconds_a_byte(gathering.Seconds(kFew, kTokens, threads),
+                                          gathering.Seconds(kMany, kTokens, threads));
+    // A piece of either size takes as long beside its bytes, which pass at one rate.
+    const double page = kPage * in_pages;
+    const double row =
+        std::clamp((in_rows - in_pages) / (1.0 / kRow - 1.0 / kPage), 1e-10, page / 2);
     counts.push_back(threads);
-    rates.push_back(kPage / std::max(page - profile.host_gather_piece / threads, page / 100));
-    starts.push_back(std::max(few - kFew * page, 1e-8));
+    rates.push_back(kPage / (page - row));
+    starts.push_back(std::max(few - kFew * in_pages, 1e-8));
+    rows.push_back(row);
   }
+  profile.host_gather_thread = rates.front();
+  profile.host_gather_piece = rows.front();
   profile.host_gather_rate = hardware::Curve(counts, rates);
   profile.host_gather_start = hardware::Curve(counts, starts);
+  profile.host_gather_row = hardware::Curve(counts, rows);
   profile.host_memory = 2 * *std::ranges::max_element(rates);
 }
 

@@ -151,11 +151,12 @@ class Coster {
     const int64_t threads =
         std::clamp<int64_t>(gather.threads, 1, std::max<int64_t>(1, gather.pieces));
     const auto piece = static_cast<double>(gather.piece_bytes), all = static_cast<double>(threads);
-    // Threads share the memory that bytes pass through, not what finding a piece takes each.
     const hardware::Curve& rate = profile_.host_gather_rate;
     const double bytes = rate.empty() ? all * profile_.host_gather_thread : rate.At(all);
-    cost.rate = std::min(piece / (profile_.host_gather_piece / all + piece / bytes),
-                         profile_.host_memory / 2);
+    // Beside the bytes, a piece takes what was timed; else threads do not hinder one another there.
+    const hardware::Curve& row = profile_.host_gather_row;
+    const double found = row.empty() ? profile_.host_gather_piece / all : row.At(all);
+    cost.rate = std::min(piece / (found + piece / bytes), profile_.host_memory / 2);
     // The other threads are woken first.
     const hardware::Curve& start = profile_.host_gather_start;
     if (!start.empty()) {
@@ -163,7 +164,7 @@ class Coster {
     } else if (threads > 1) {
       cost.fixed = Time(profile_.host_handoff);
     }
-    cost.extrapolated = !rate.empty() && !rate.Covers(all);
+    cost.extrapolated = (!rate.empty() && !rate.Covers(all)) || (!row.empty() && !row.Covers(all));
     cost.weight = cost.rate;
     cost.spread = profile_.host_spread;
     Add(cost, Resource::kHostMemory, 2);

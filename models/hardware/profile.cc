@@ -157,6 +157,8 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     Scale(profile.copy_d2h_piece, factor);
   } else if (field.member == &Profile::host_gather_thread) {
     Scale(profile.host_gather_rate, factor);
+  } else if (field.member == &Profile::host_gather_piece) {
+    Scale(profile.host_gather_row, factor);
   } else if (field.member == &Profile::host_handoff) {
     Scale(profile.host_gather_start, factor);
   } else if (field.member == &Profile::memory_bandwidth && value > 0) {

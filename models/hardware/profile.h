@@ -151,6 +151,9 @@ struct Profile {
   /// Rate of a gather of large pieces by so many threads, bytes/s, and what passes, s, before they
   /// gather at that rate. Empty: threads at host_gather_thread each, that host_handoff wakes.
   Curve host_gather_rate, host_gather_start;
+  /// Of a gather of rows of 256 bytes by so many threads: its time over its rows, s, less that of a
+  /// row's bytes at host_gather_rate. Empty: host_gather_piece over the threads.
+  Curve host_gather_row;
   RateTable zero_copy;
   /// Most pieces a second that zero-copy reads bring whose places are scattered over a pool of so
   /// many bytes: each needs its own address translation. Empty: no limit.
@@ -210,7 +213,8 @@ void SaveProfile(const Profile& profile, const std::filesystem::path& path);
 /// Overrides one value: "link.h2d", "128GB/s", "kernel.gemm.fixed" likewise. Setting a link rate
 /// scales the both-ways rate of that direction by the same factor, link.h2d also the zero-copy
 /// rates (RateTable::Relink); setting copy.h2d_start or d2h_start scales that direction's curve;
-/// setting memory.bandwidth scales the kernels' bandwidths and the
+/// setting host.gather_thread, host.handoff or host.gather_piece scales host.gather_rate,
+/// gather_start or gather_row; setting memory.bandwidth scales the kernels' bandwidths and the
 /// zero-copy loss. Errors are usage Errors and name the nearest valid path; `profile` is then as
 /// before.
 void Set(Profile& profile, std::string_view path, std::string_view value);

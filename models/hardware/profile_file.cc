@@ -44,6 +44,7 @@ constexpr CurveField kCurves[] = {
     {"load.d2h_piece", "memory_share", "time_us", 1e6, &Profile::load_d2h_piece, true},
     {"host.gather_rate", "threads", "rate_gb_per_s", 1e-9, &Profile::host_gather_rate, true},
     {"host.gather_start", "threads", "time_us", 1e6, &Profile::host_gather_start, true},
+    {"host.gather_row", "threads", "time_us", 1e6, &Profile::host_gather_row, true},
     {"zero_copy.memory_loss", "blocks", "loss_gb_per_s", 1e-9, &Profile::zero_copy_memory_loss},
     {"zero_copy.scattered", "pool_bytes", "pieces_per_us", 1e-6, &Profile::zero_copy_scattered,
      true},

@@ -186,7 +186,7 @@ void OnHost(Stopwatch& watch) {
     for (int64_t& id : source) id = static_cast<int64_t>(random() % (kPool / piece));
     for (const int threads : {1, 2, 4, 8, 16}) {
       const double rate = kMoved / watch.Once([&] {
-        HostGather(pool.get(), source.data(), kMoved / piece, piece, out.get(), threads);
+        HostGather(pool.get(), source.data(), kMoved / piece, {piece}, out.get(), threads);
       });
       fmt::print("{:>10} {:>8} {:>9.1f}\n", piece, threads, rate * 1e-9);
     }

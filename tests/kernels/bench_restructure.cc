@@ -94,14 +94,13 @@ void MeasureRecall(Stopwatch& watch, int missed) {
   const Buffer<char> landing(missed * kPieceBytes);
   const Buffer<Bf16> cache(int64_t{missed} * kHeads * kPieceBytes / 2);
   std::mt19937_64 random(3);
-  std::vector<int64_t> source, rows;
+  // The same heads' rows where a page holds a token's heads together.
+  const PlaceShape nhd{kDim * 2, 2 * kPage, kHeads * kDim * 2};
+  std::vector<int64_t> source, nhd_source;
   std::vector<int32_t> slot, head;
   for (int i = 0; i < missed; ++i) {
     source.push_back(static_cast<int64_t>(random() % kPieces));
-    for (int row = 0; row < 2 * kPage; ++row) {
-      // The same head's rows where a page holds a token's heads together.
-      rows.push_back((source.back() / kHeads * 2 * kPage + row) * kHeads + source.back() % kHeads);
-    }
+    nhd_source.push_back(source.back() / kHeads * nhd.rows * kHeads + source.back() % kHeads);
     slot.push_back(i);
     head.push_back(i % kHeads);
   }
@@ -127,13 +126,12 @@ void MeasureRecall(Stopwatch& watch, int missed) {
   line("one copy of as much", engine);
   for (const int threads : {1, 4, 8}) {
     line(fmt::format("gathered by {}, one copy, dispatch", threads), watch.Once([&] {
-      HostGather(pool.get(), source.data(), missed, kPieceBytes, staging.get(), threads);
+      HostGather(pool.get(), source.data(), missed, {kPieceBytes}, staging.get(), threads);
       copy(landing.get(), staging.get(), missed * kPieceBytes);
       dispatch();
     }));
     line(fmt::format("NHD rows gathered by {}, one copy, dispatch", threads), watch.Once([&] {
-      HostGather(pool.get(), rows.data(), missed * int64_t{2} * kPage, kDim * 2, staging.get(),
-                 threads);
+      HostGather(pool.get(), nhd_source.data(), missed, nhd, staging.get(), threads);
       copy(landing.get(), staging.get(), missed * kPieceBytes);
       dispatch();
     }));

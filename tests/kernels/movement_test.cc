@@ -299,22 +299,36 @@ TEST_F(OnDevice, MovementRefusesHeadsThatAreNotWholeChunks) {
                Error);
 }
 
-TEST(HostGather, GathersWithAnyThreadsAndAnyPieceSize) {
+TEST(HostGather, GathersWithAnyThreadsAndPlacesOfAnyShape) {
+  constexpr int64_t kPlaces = 50, kMost = 32 << 20;
   std::mt19937 random(7);
-  for (const int64_t piece_bytes : {int64_t{1}, int64_t{48}, int64_t{100}, int64_t{8192}}) {
-    std::vector<char> pool(static_cast<size_t>(50 * piece_bytes));
+  // Single rows; then rows apart, one after another and overlapping; those of an NHD page; some
+  // that are stored past the caches; places of more than a thread takes at once.
+  for (const PlaceShape& shape :
+       {PlaceShape{1}, PlaceShape{48}, PlaceShape{100}, PlaceShape{8192},
+        PlaceShape{256, 2, 123'456}, PlaceShape{100, 3, 100}, PlaceShape{100, 3, 40},
+        PlaceShape{256, 64, 2048}, PlaceShape{4096, 2, 9000}, PlaceShape{2500, 60, 2501}}) {
+    std::vector<char> pool(
+        static_cast<size_t>(kPlaces * shape.row_bytes + (shape.rows - 1) * shape.stride));
     for (char& byte : pool) byte = static_cast<char>(random());
     for (const int64_t count : {0, 1, 2, 33, 3001}) {
-      std::vector<int64_t> source;
-      for (int64_t i = 0; i < count; ++i) source.push_back(random() % 50);
-      for (const int threads : {1, 2, 5, 64}) {
-        std::vector<char> out(static_cast<size_t>(count * piece_bytes + 1), '\x5A');
-        HostGather(pool.data(), source.data(), count, piece_bytes, out.data(), threads);
-        for (int64_t i = 0; i < count; ++i) {
-          ASSERT_EQ(0, std::memcmp(out.data() + i * piece_bytes,
-                                   pool.data() + source[i] * piece_bytes, piece_bytes));
+      if (count * shape.bytes() > kMost) continue;
+      std::vector<int64_t> places;
+      std::vector<char> expected;
+      for (int64_t i = 0; i < count; ++i) {
+        places.push_back(random() % kPlaces);
+        for (int64_t row = 0; row < shape.rows; ++row) {
+          const auto at = pool.begin() + places.back() * shape.row_bytes + row * shape.stride;
+          expected.insert(expected.end(), at, at + shape.row_bytes);
         }
-        ASSERT_EQ(out.back(), '\x5A');
+      }
+      expected.push_back('\x5A');
+      for (const int threads : {1, 2, 5, 64}) {
+        std::vector<char> out(expected.size(), '\x5A');
+        HostGather(pool.data(), places.data(), count, shape, out.data(), threads);
+        ASSERT_TRUE(out == expected)
+            << count << " places of " << shape.rows << " x " << shape.row_bytes << " B, "
+            << shape.stride << " B apart, " << threads << " threads";
       }
     }
   }

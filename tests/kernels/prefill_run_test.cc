@@ -191,6 +191,8 @@ TEST_F(PrefillRun, StepsGoOnFromItAsFromAResetCache) {
 // Small clusters and pages: the prompt has 203 tokens.
 const methods::ParamValues kLouisKv{{"budget", "64"},      {"sink", "8"},    {"window", "16"},
                                     {"dense_layers", "1"}, {"cluster", "4"}, {"tau", "0.3"}};
+const methods::ParamValues kFreeKv{
+    {"budget", "64"}, {"page", "8"}, {"sink", "16"}, {"window", "16"}, {"dense_layers", "1"}};
 const methods::ParamValues kPrkv{
     {"budget", "64"}, {"page", "8"}, {"window", "16"}, {"update", "7"}, {"dense_layers", "1"}};
 
@@ -270,6 +272,17 @@ TEST_F(PrefillRun, EverySwitchOfLouisKvAndPrkvSelectsWhatTheLogSays) {
     for (const auto& switches : kLouisKvSwitches)
       expect("louiskv", With(kLouisKv, switches), batch);
     for (const auto& switches : kPrkvSwitches) expect("prkv", With(kPrkv, switches), batch);
+  }
+}
+
+TEST_F(PrefillRun, FreeKvSelectsWhatTheLogSaysByEveryPath) {
+  for (const char* recall : {"per-page", "batched", "staged", "zero-copy"}) {
+    for (const char* layout : {"hybrid", "nhd"}) {
+      SCOPED_TRACE(testing::Message() << recall << ", " << layout);
+      Ready ready("freekv", With(kFreeKv, {{"recall", recall}, {"layout", layout}}), 2, 20, kDim,
+                  40);
+      ExpectWhatTheLogSays(ready, "freekv");
+    }
   }
 }
 

@@ -196,13 +196,13 @@ class FreeKvBinder : public CacheBinder {
     stream_ = params_.recall == Params::Recall::kPerPage && params_.double_buffer
                   ? static_cast<size_t>(transfer_.front() % 2)
                   : 0;
-    const auto pieces = PiecesOf(op.layer, transfer_);
     std::byte* staging = staging_[stream_].get();
     if (copy.path == plan::CopyPath::kBulk) {
-      return [this, pieces, staging, from = Gathered(op.layer)](cudaStream_t stream) {
-        const int64_t count = pieces.Count();
+      return [this, missing = transfer_, layer = op.layer, staging](cudaStream_t stream) {
+        const int64_t count = cache_.CountMissed(layer, missing);
         if (count == 0) return;
-        Check(cudaMemcpyAsync(staging, from, static_cast<size_t>(count * cache_.PieceBytes()),
+        Check(cudaMemcpyAsync(staging, Gathered(layer),
+                              static_cast<size_t>(count * cache_.PieceBytes()),
                               cudaMemcpyHostToDevice, stream),
               "cudaMemcpyAsync");
       };
@@ -210,16 +210,17 @@ class FreeKvBinder : public CacheBinder {
     const bool rows = !cache_.shape().hnd_pool;
     if (rows) recalling_ = false;  // straight into the cache: no layout follows
     const bool batched = copy.path == plan::CopyPath::kBatched;
-    return [this, pieces, staging, rows, batched, layer = op.layer](cudaStream_t stream) {
+    return [this, missing = transfer_, staging, rows, batched,
+            layer = op.layer](cudaStream_t stream) {
       if (batched) {
         Batch batch;
         ForEachCopy(
-            pieces, layer, staging, rows,
+            layer, missing, staging, rows,
             [&](std::byte* to, const std::byte* from, Bytes size) { batch.Add(to, from, size); });
         batch.CopyAtOnce(stream);
         return;
       }
-      ForEachCopy(pieces, layer, staging, rows,
+      ForEachCopy(layer, missing, staging, rows,
                   [&](std::byte* to, const std::byte* from, Bytes size) {
                     Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size),
                                           cudaMemcpyHostToDevice, stream),
@@ -228,38 +229,14 @@ class FreeKvBinder : public CacheBinder {
     };
   }
 
-  // The pieces that rows miss, as the host knows them once the list has been fetched.
-  struct Pieces {
-    RecallCache::Missed missed;
-    std::vector<int> rows;
-    int32_t k;
-
-    int64_t Count() const {
-      int64_t count = 0;
-      for (const int row : rows) count += missed.count[row];
-      return count;
-    }
-    template <class F>
-    void ForEach(const F& visit) const {
-      for (const int row : rows) {
-        for (int32_t i = 0; i < missed.count[row]; ++i) {
-          visit(row, missed.unit[row * k + i], missed.slot[row * k + i]);
-        }
-      }
-    }
-  };
-  Pieces PiecesOf(int layer, std::vector<int> rows) const {
-    return {cache_.OnHost(layer), std::move(rows), cache_.shape().ranked};
-  }
-
-  // What moves: pieces one behind the other to the staging buffer; or, by `rows`, the key and value
-  // rows of a head from page to page of the same layout. Nothing is allocated, since the host may
-  // be what the step waits for.
+  // What those that are `missing` something get: pieces one behind the other to the staging buffer;
+  // or, by `rows`, the key and value rows of a head from page to page of the same layout. Nothing
+  // is allocated, since the host may be what the step waits for.
   template <class F>
-  void ForEachCopy(const Pieces& pieces, int layer, std::byte* staging, bool rows,
+  void ForEachCopy(int layer, std::span<const int> missing, std::byte* staging, bool rows,
                    const F& copy) const {
     int64_t at = 0;
-    pieces.ForEach([&](int row, int32_t unit, int32_t slot) {
+    cache_.ForEachMissed(layer, missing, [&](int row, int32_t unit, int32_t slot) {
       const int sequence = row / run_.kv_heads(), head = row % run_.kv_heads();
       const std::byte* page = cache_.PoolPage(layer, sequence, unit);
       if (!rows) {
@@ -303,7 +280,7 @@ class FreeKvBinder : public CacheBinder {
   OpWork Gather(int layer) {
     StartRows();
     return [this, rows = rows_, layer](cudaStream_t) {
-      cache_.Gather(layer, cache_.MissedPieces(layer, rows), Gathered(layer), 1);
+      cache_.Gather(layer, rows, Gathered(layer), 1);
     };
   }
 

@@ -446,19 +446,20 @@ class LouisKvBinder : public CacheBinder {
     ForRetrieving(op, [&](int first, int count) { runs.emplace_back(first, count); });
     gathering_ = 0;
     for (const auto& [first, count] : runs) gathering_ += int64_t{count} * capacity_;
-    return [this, runs, threads, pool = Pool(op.layer).data](cudaStream_t) {
-      const int64_t values = run_.batch() * host_tokens_ * run_.kv_heads();
-      pieces_.clear();
+    // The device lists places of the pool in key rows, or in pairs.
+    const PagedKv pool = Pool(op.layer);
+    constexpr int64_t kElement = sizeof(Bf16);
+    const int64_t row = run_.head_dim() * kElement;
+    const PlaceShape token =
+        Paired() ? PlaceShape{.row_bytes = 2 * row} : PlaceShape{row, 2, pool.kv_stride * kElement};
+    return [this, runs, threads, token, pool = pool.data](cudaStream_t) {
+      Bf16* to = gathered_.get();
       for (const auto& [first, count] : runs) {
-        const int64_t* source = host_source_.get() + int64_t{first} * capacity_;
-        for (int64_t i = 0; i < int64_t{count} * capacity_; ++i) {
-          pieces_.push_back(source[i]);
-          if (!Paired()) pieces_.push_back(values + source[i]);
-        }
+        const int64_t tokens = int64_t{count} * capacity_;
+        HostGather(pool, host_source_.get() + int64_t{first} * capacity_, tokens, token, to,
+                   threads);
+        to += tokens * 2 * run_.head_dim();
       }
-      const int64_t row = int64_t{run_.head_dim()} * int64_t{sizeof(Bf16)};
-      HostGather(pool, pieces_.data(), std::ssize(pieces_), Paired() ? 2 * row : row,
-                 gathered_.get(), threads);
     };
   }
 
@@ -657,7 +658,6 @@ class LouisKvBinder : public CacheBinder {
   // Staged recall.
   Buffer<int64_t> host_source_;
   Buffer<Bf16> gathered_, staging_;
-  std::vector<int64_t> pieces_;
 
   // Prefill.
   std::vector<Buffer<Bf16>> prompt_;  // by sparse layer

@@ -83,8 +83,7 @@ class PrkvBinder : public CacheBinder {
     }
     if (const auto* gather = std::get_if<plan::HostGather>(&op.work)) {
       return [this, &cache, layer = op.layer, threads = gather->threads](cudaStream_t) {
-        const auto pieces = cache.MissedPieces(layer, rows_);
-        cache.Gather(layer, pieces, gathered_.get(), threads);
+        cache.Gather(layer, rows_, gathered_.get(), threads);
       };
     }
     if (std::holds_alternative<plan::Layout>(op.work)) {
@@ -216,9 +215,7 @@ class PrkvBinder : public CacheBinder {
   OpWork CopyGathered(int layer) {
     recalling_ = true;
     return [this, &cache = Of(layer), layer](cudaStream_t stream) {
-      const RecallCache::Missed missed = cache.OnHost(layer);
-      int64_t count = 0;
-      for (const int row : rows_) count += missed.count[row];
+      const int64_t count = cache.CountMissed(layer, rows_);
       if (count == 0) return;
       Check(cudaMemcpyAsync(staging_.get(), gathered_.get(),
                             static_cast<size_t>(count * cache.PieceBytes()), cudaMemcpyHostToDevice,
@@ -234,16 +231,16 @@ class PrkvBinder : public CacheBinder {
       const auto bytes = static_cast<size_t>(cache.PieceBytes());
       const auto static_pages = static_cast<int32_t>(cache.shape().regions.sink_pages);
       size_t at = 0;
-      for (const RecallCache::Piece& piece : cache.MissedPieces(layer, rows_)) {
-        const int sequence = piece.row / run_.kv_heads(), head = piece.row % run_.kv_heads();
-        std::byte* slot = cache.CachePage(layer, sequence, static_pages + piece.slot) +
-                          static_cast<size_t>(head) * bytes;
-        Check(cudaMemcpyAsync(hnd_ ? slot : staging_.get() + at,
-                              hnd_ ? cache.PoolPiece(layer, piece) : gathered_.get() + at, bytes,
-                              cudaMemcpyHostToDevice, stream),
-              "cudaMemcpyAsync");
+      cache.ForEachMissed(layer, rows_, [&](int row, int32_t unit, int32_t slot) {
+        const int sequence = row / run_.kv_heads();
+        const size_t head = static_cast<size_t>(row % run_.kv_heads()) * bytes;
+        std::byte* to = hnd_ ? cache.CachePage(layer, sequence, static_pages + slot) + head
+                             : staging_.get() + at;
+        const std::byte* from =
+            hnd_ ? cache.PoolPage(layer, sequence, unit) + head : gathered_.get() + at;
+        Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
         at += bytes;
-      }
+      });
     };
   }
 

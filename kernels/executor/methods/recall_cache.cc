@@ -264,41 +264,28 @@ std::byte* RecallCache::CachePage(int layer, int sequence, int32_t slot) const {
          (int64_t{sequence} * SlotsASequence() + slot) * PageBytes();
 }
 
-std::vector<RecallCache::Piece> RecallCache::MissedPieces(int layer,
-                                                          std::span<const int> rows) const {
+int64_t RecallCache::CountMissed(int layer, std::span<const int> rows) const {
   const Missed missed = OnHost(layer);
-  std::vector<Piece> pieces;
-  for (const int row : rows) {
-    for (int32_t i = 0; i < missed.count[row]; ++i) {
-      const int32_t entry = row * shape_.ranked + i;
-      pieces.push_back({row, missed.unit[entry], missed.slot[entry]});
-    }
-  }
-  return pieces;
+  int64_t count = 0;
+  for (const int row : rows) count += missed.count[row];
+  return count;
 }
 
-std::byte* RecallCache::PoolPiece(int layer, const Piece& piece) const {
-  return PoolPage(layer, piece.row / run_.kv_heads(), piece.unit) +
-         piece.row % run_.kv_heads() * PieceBytes();
-}
-
-void RecallCache::Gather(int layer, std::span<const Piece> pieces, void* to, int threads) const {
-  const auto* pool = reinterpret_cast<const std::byte*>(Pool(layer));
-  const int64_t heads = run_.kv_heads(), page_rows = 2 * shape_.regions.page_tokens;
-  std::vector<int64_t> source;
-  source.reserve(pieces.size() * static_cast<size_t>(shape_.hnd_pool ? 1 : page_rows));
-  for (const Piece& piece : pieces) {
-    const int64_t head = piece.row % heads;
-    const int64_t page =
-        (PoolPage(layer, piece.row / static_cast<int>(heads), piece.unit) - pool) / PageBytes();
-    if (shape_.hnd_pool) {
-      source.push_back(page * heads + head);
-      continue;
-    }
-    for (int64_t i = 0; i < page_rows; ++i) source.push_back((page * page_rows + i) * heads + head);
-  }
-  const Bytes bytes = shape_.hnd_pool ? PieceBytes() : BytesOf(run_.head_dim());
-  HostGather(pool, source.data(), std::ssize(source), bytes, to, threads);
+void RecallCache::Gather(int layer, std::span<const int> rows, void* to, int threads) const {
+  const int heads = run_.kv_heads();
+  const Bytes row_bytes = BytesOf(run_.head_dim());
+  const int64_t page_rows = 2 * shape_.regions.page_tokens;
+  // Of a page, a head has one stretch; or its keys' and values' rows, other heads' between them.
+  const PlaceShape piece = shape_.hnd_pool ? PlaceShape{.row_bytes = PieceBytes()}
+                                           : PlaceShape{row_bytes, page_rows, heads * row_bytes};
+  const int64_t rows_a_page = PageBytes() / piece.row_bytes;
+  std::vector<int64_t> places;
+  places.reserve(static_cast<size_t>(CountMissed(layer, rows)));
+  ForEachMissed(layer, rows, [&](int row, int32_t unit, int32_t /*slot*/) {
+    const int64_t page = int64_t{row / heads} * pages_ + shape_.regions.sink_pages + unit;
+    places.push_back(page * rows_a_page + row % heads);
+  });
+  HostGather(Pool(layer), places.data(), std::ssize(places), piece, to, threads);
 }
 
 CacheSlots RecallCache::Places() const {

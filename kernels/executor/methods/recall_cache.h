@@ -69,16 +69,20 @@ class RecallCache {
   Missed OnHost(int layer) const;
   OpWork FetchMissed(int layer) const;
 
-  /// Missed pieces that rows have on the host's list, in its order.
-  struct Piece {
-    int row;
-    int32_t unit, slot;
-  };
-  std::vector<Piece> MissedPieces(int layer, std::span<const int> rows) const;
-  /// A host thread gathers pieces from the pool to `to`, head by head.
-  void Gather(int layer, std::span<const Piece> pieces, void* to, int threads) const;
-  /// A piece on the host, head by head in HND pools only.
-  std::byte* PoolPiece(int layer, const Piece& piece) const;
+  /// Pieces that `rows` miss by the host's list, and visit(row, unit, slot) for each in its order.
+  int64_t CountMissed(int layer, std::span<const int> rows) const;
+  template <class Visit>
+  void ForEachMissed(int layer, std::span<const int> rows, const Visit& visit) const {
+    const Missed missed = OnHost(layer);
+    for (const int row : rows) {
+      const int64_t first = int64_t{row} * shape_.ranked;
+      for (int64_t i = first; i < first + missed.count[row]; ++i) {
+        visit(row, missed.unit[i], missed.slot[i]);
+      }
+    }
+  }
+  /// Host threads gather these from the pool to `to`, head by head.
+  void Gather(int layer, std::span<const int> rows, void* to, int threads) const;
 
   /// The pool's page of a unit of a sequence, and the slot of the cache that it goes to.
   std::byte* PoolPage(int layer, int sequence, int32_t unit) const;

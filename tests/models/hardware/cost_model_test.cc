@@ -314,6 +314,27 @@ TEST_F(CostModelTest, HostGathersByThreadsAsTheyWereTimed) {
   EXPECT_EQ(alone(2), Us(5 + 25 + 62.5));
 }
 
+TEST_F(CostModelTest, RowsByThreadsAsTheyWereTimed) {
+  Profile profile = RoundProfile();
+  profile.host_gather_rate = Curve({1, 2, 8}, {4e9, 6.4e9, 16e9});
+  const auto alone = [&](int64_t piece, int32_t threads) {
+    return CostModel(profile).Cost(plan::HostGather{1'000, piece, threads}).Alone();
+  };
+  // Untimed, threads share what rows take.
+  EXPECT_EQ(alone(256, 1), Us(500 + 64));
+  EXPECT_EQ(alone(256, 8), Us(6 + 500 / 8. + 16));
+  profile.host_gather_row = Curve({1, 2, 8}, {40e-9, 30e-9, 20e-9});
+  EXPECT_EQ(alone(256, 1), Us(40 + 64));
+  EXPECT_EQ(alone(256, 2), Us(6 + 30 + 40));
+  EXPECT_EQ(alone(256, 8), Us(6 + 20 + 16));
+  // A page takes as long beside its bytes.
+  EXPECT_EQ(alone(16'000, 8), Us(6 + 20 + 1'000));
+  EXPECT_FALSE(CostModel(profile).Cost(plan::HostGather{1'000, 256, 8}).extrapolated);
+  EXPECT_TRUE(CostModel(profile).Cost(plan::HostGather{1'000, 256, 9}).extrapolated);
+  Set(profile, "host.gather_piece", "1us");
+  EXPECT_EQ(alone(256, 2), Us(6 + 60 + 40));
+}
+
 TEST_F(CostModelTest, HostWorkAndLatencies) {
   EXPECT_EQ(model_.Cost(plan::GraphLaunch{.nodes = 300}).host, Us(7 + 3));
   for (const plan::Work& work : {plan::Work(plan::HostSync{}), plan::Work(plan::HostHandoff{})}) {

@@ -144,12 +144,14 @@ TEST_F(ProfileTest, TimedPointsAndPieceCurvesReadBackTheSame) {
   profile.kernels["k_means"].points.clear();
   profile.copy_h2d_piece = Curve({256, 1'000, 3e5}, {2.7e-6 / 7, 1e-6 / 3, 1.1e-6});
   profile.copy_d2h_piece = Curve({4'096}, {1.3e-6});
+  profile.host_gather_row = Curve({1, 2, 48}, {4.7e-8 / 3, 1.3e-8 / 7, 1e-10});
   KernelFit& fit = profile.kernels["gemm"];
   fit.host_s = 1e-5 / 3;
   fit.points = {{{1, 4096, 4096, 1}, 1e-5 / 7, 1.0 / 3, 7.0 / 9}, {{8, 2, 3, 4}, 2e-6, 1.25, 2}};
   SaveProfile(profile, folder_ / "timed.toml");
   const Profile read = LoadProfile(folder_ / "timed.toml");
-  for (const auto member : {&Profile::copy_h2d_piece, &Profile::copy_d2h_piece}) {
+  for (const auto member :
+       {&Profile::copy_h2d_piece, &Profile::copy_d2h_piece, &Profile::host_gather_row}) {
     EXPECT_EQ((read.*member).x(), (profile.*member).x());
     EXPECT_EQ((read.*member).y(), (profile.*member).y());
   }
