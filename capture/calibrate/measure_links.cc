@@ -20,7 +20,7 @@ using kernels::Memory;
 
 constexpr int64_t kPool = CopyEnds::kPool;
 constexpr int64_t kLarge = int64_t{1} << 28;      // a copy that runs at the link's rate
-constexpr int64_t kScattered = int64_t{8} << 30;  // the largest pool of single tokens
+constexpr int64_t kScattered = int64_t{16} << 30;  // the largest pool of single tokens
 constexpr int64_t kRead = int64_t{2} << 30;       // a read that runs at the memory's rate
 
 // Time of one copy among many of its size.
@@ -131,14 +131,16 @@ class Gather {
 };
 
 // Pieces a second of a gather of single keys and values at random over pools of several sizes.
-hardware::Curve ScatteredPieces(Stopwatch& watch) {
+hardware::Curve ScatteredPieces(Stopwatch& watch, double host_bytes) {
   constexpr int32_t kRows = 8, kDim = 128, kBlocks = 64, kMost = 1000, kLaunches = 20;
   constexpr Bytes kTokenBytes = 2 * kDim * Bytes{sizeof(__nv_bfloat16)};
-  const Buffer<__nv_bfloat16> pool(kScattered / Bytes{sizeof(__nv_bfloat16)}, Memory::kPinned);
+  int64_t largest = kScattered;
+  while (static_cast<double>(largest) > host_bytes / 4) largest /= 2;
+  const Buffer<__nv_bfloat16> pool(largest / Bytes{sizeof(__nv_bfloat16)}, Memory::kPinned);
   const Buffer<__nv_bfloat16> out(int64_t{kRows} * kMost * 2 * kDim);
   const kernels::TokenView to{out.get(), int64_t{kMost} * 2 * kDim, 2 * kDim, kDim};
   std::vector<double> pools, rates;
-  for (int64_t bytes = kScattered >> 6; bytes <= kScattered; bytes *= 2) {
+  for (int64_t bytes = largest >> 7; bytes <= largest; bytes *= 2) {
     const int64_t tokens = bytes / kTokenBytes;
     const kernels::TokenView from{pool.get(), 0, kDim, tokens * kDim};
     std::mt19937 random(2);
@@ -311,7 +313,7 @@ void MeasureZeroCopy(Stopwatch& watch, hardware::Profile& profile) {
     loss.push_back(std::max(profile.memory_bandwidth - reads - gathered, 1e6));
   }
   profile.zero_copy_memory_loss = hardware::Curve(measured, loss);
-  profile.zero_copy_scattered = ScatteredPieces(watch);
+  profile.zero_copy_scattered = ScatteredPieces(watch, profile.host_bytes);
 }
 
 }  // namespace stallcast::capture
