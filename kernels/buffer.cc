@@ -13,15 +13,40 @@ namespace {
 std::string Gibibytes(double bytes) { return fmt::format("{:.2f} GiB", bytes / (1 << 30)); }
 
 [[noreturn]] void ThrowOutOfMemory(int64_t bytes, Memory memory) {
-  if (memory == Memory::kPinned) {
-    throw Error(fmt::format("out of pinned host memory: {} asked for", Gibibytes(bytes)),
-                "cudaHostAlloc", "lower the context or the batch, or free host memory");
+  if (memory != Memory::kDevice) {
+    throw Error(fmt::format("out of {} host memory: {} asked for",
+                            memory == Memory::kPinned ? "pinned" : "managed", Gibibytes(bytes)),
+                memory == Memory::kPinned ? "cudaHostAlloc" : "cudaMallocManaged",
+                "lower the context or the batch, or free host memory");
   }
   size_t free_bytes = 0, total_bytes = 0;
   Check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
   throw Error(fmt::format("out of device memory: {} asked for, {} of {} free", Gibibytes(bytes),
                           Gibibytes(free_bytes), Gibibytes(total_bytes)),
               "cudaMalloc", "lower the context, the batch or the budget");
+}
+
+// Moved to the host as a whole, which makes the GPU's pages of it large.
+void KeepOnHost(void* data, size_t bytes) {
+  int device = 0;
+  Check(cudaGetDevice(&device), "cudaGetDevice");
+  const cudaMemLocation host{cudaMemLocationTypeHost, 0}, gpu{cudaMemLocationTypeDevice, device};
+  Check(cudaMemAdvise(data, bytes, cudaMemAdviseSetPreferredLocation, host), "cudaMemAdvise");
+  Check(cudaMemAdvise(data, bytes, cudaMemAdviseSetAccessedBy, gpu), "cudaMemAdvise");
+  Check(cudaMemPrefetchAsync(data, bytes, host, 0, nullptr), "cudaMemPrefetchAsync");
+  Check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+}
+
+cudaError_t Take(void** data, size_t bytes, Memory memory) {
+  switch (memory) {
+    case Memory::kDevice:
+      return cudaMalloc(data, bytes);
+    case Memory::kPinned:
+      return cudaHostAlloc(data, bytes, 0);
+    case Memory::kManaged:
+      return cudaMallocManaged(data, bytes);
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -33,14 +58,13 @@ void* Allocate(int64_t bytes, Memory memory) {
   }
   if (bytes == 0) return nullptr;
   void* data = nullptr;
-  const bool device = memory == Memory::kDevice;
-  const cudaError_t status = device ? cudaMalloc(&data, static_cast<size_t>(bytes))
-                                    : cudaHostAlloc(&data, static_cast<size_t>(bytes), 0);
+  const cudaError_t status = Take(&data, static_cast<size_t>(bytes), memory);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     ThrowOutOfMemory(bytes, memory);
   }
-  Check(status, device ? "cudaMalloc" : "cudaHostAlloc");
+  Check(status, "device buffer");
+  if (memory == Memory::kManaged) KeepOnHost(data, static_cast<size_t>(bytes));
   return data;
 }
 
@@ -50,7 +74,7 @@ void ZeroBytes(void* data, int64_t bytes) {
 
 void Free(void* data, Memory memory) noexcept {
   // A destructor cannot report: a context that is gone has freed the memory already.
-  memory == Memory::kDevice ? cudaFree(data) : cudaFreeHost(data);
+  memory == Memory::kPinned ? cudaFreeHost(data) : cudaFree(data);
 }
 
 }  // namespace stallcast::kernels

@@ -86,7 +86,8 @@ struct PlaceShape {
 
 /// Gathers what lies at `count` places of `pool`, the i-th of which begins at row places[i], byte
 /// places[i] * shape.row_bytes, to a contiguous buffer, place after place, with at most `threads`
-/// host threads (the machine's at most). Rows of 4 KiB and more are stored past the caches.
+/// host threads (the machine's at most). Rows of 4 KiB and more, and all that several threads
+/// gather, are stored past the caches.
 void HostGather(const void* pool, const int64_t* places, int64_t count, const PlaceShape& shape,
                 void* out, int threads);
 

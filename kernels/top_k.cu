@@ -235,6 +235,8 @@ void Choose(const float* scores, int32_t rows, int32_t candidates, int32_t k, in
     const dim3 grid(static_cast<unsigned>(segments), static_cast<unsigned>(rows));
     if (round.candidates <= 4 * kThreads) {
       TopKKernel<4><<<grid, kThreads, 0, stream>>>(round);
+    } else if (round.candidates <= 8 * kThreads) {
+      TopKKernel<8><<<grid, kThreads, 0, stream>>>(round);
     } else {
       TopKKernel<16><<<grid, kThreads, 0, stream>>>(round);
     }

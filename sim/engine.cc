@@ -359,9 +359,7 @@ class EventLoop {
     return carried_[At(id)] ? *compiled_.Inlined(id) : compiled_.Cost(id);
   }
   /// Whether all of a copy goes in its call: then it is no copy to the streams.
-  bool IsCarried(OpId id) const {
-    return carried_[At(id)] && compiled_.Inlined(id)->engine == hardware::Engine::kNone;
-  }
+  bool IsCarried(OpId id) const { return carried_[At(id)] && compiled_.Inlined(id)->calls == 1; }
 
   /// Whether a thread beside this one is in a call, or waits in one for the device.
   bool AnotherThreadCalls(size_t lane) const {
@@ -604,7 +602,7 @@ class EventLoop {
     const Lane& lane = lanes_[index];
     const bool follows = lane.phase == Phase::kArrival && lane.cost->engine == done.engine &&
                          out_.cause[At(lane.current)].kind == CauseKind::kLane;
-    if (!follows || done.turns.count() > 0) return PassOn(server, id);
+    if (!follows) return PassOn(server, id);
     server.kept_for = index;
     server.holder = lane.current;
   }
@@ -613,7 +611,7 @@ class EventLoop {
   void FinishBackground(size_t index) {
     Background& of = BackgroundAt(index);
     const bool more = --of.pending > 0;
-    const bool keeps = of.copy.turns.count() == 0 && ++of.in_a_row < hardware::kBackgroundCopies;
+    const bool keeps = ++of.in_a_row < hardware::kBackgroundCopies;
     if (more && keeps) return Start(index, EngineTime(index));
     of.in_a_row = 0;
     PassOn(ServerOf(of.copy), OpId::kNone);
@@ -641,20 +639,8 @@ class EventLoop {
   /// What an op that has the copy engine takes before its bytes flow.
   Picoseconds EngineTime(size_t index) const {
     const OpCost& cost = *lanes_[index].cost;
-    if (cost.turns.count() > 0 && AnotherCopies(index, cost)) return cost.fixed + cost.turns;
     const Picoseconds time = cost.fixed + cost.engine_start;
     return cost.crowded.count() > 0 && BusyStreamsBeside(index) >= 2 ? time + cost.crowded : time;
-  }
-
-  /// Whether copies of another stream are there before a copy is done.
-  bool AnotherCopies(size_t index, const OpCost& cost) const {
-    for (size_t i = 0; i < lanes_.size(); ++i) {
-      const Lane& lane = lanes_[i];
-      if (i == index || lane.cost == nullptr || lane.cost->engine != cost.engine) continue;
-      if (lane.phase == Phase::kQueued) return true;
-      if (lane.phase == Phase::kArrival && event_[i] <= now_ + cost.turns.count()) return true;
-    }
-    return false;
   }
 
   /// Streams that have been given work which is not done.

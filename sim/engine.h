@@ -39,8 +39,8 @@ struct Execution {
 /// (plus the gap), every op it waits for has ended (plus the event latency), and its host call has
 /// returned (plus the launch latency); a copy then queues for the engine of its direction, first
 /// come first served, by lane among those that come in the same picosecond. A stream that has the
-/// engine keeps it for the copies that only follow one another; small ones take turns with those of
-/// another stream, where the profile says so. An op then takes its fixed
+/// engine keeps it for the copies that only follow one another; small ones of two streams share it,
+/// where the profile says so. An op then takes its fixed
 /// time alone and shares what it uses after that: the flows that run share each resource max-min
 /// fairly in proportion to their weights, none above its own rate (progressive filling). Fixed
 /// times pass slower while others load the device memory, where the profile says so. Background

@@ -161,7 +161,7 @@ Picoseconds Ceiling(const Simulation& simulation) {
       used[static_cast<size_t>(cost.demand[d].resource)] += cost.amount * cost.demand[d].per_unit;
     }
     if (cost.engine != hardware::Engine::kNone) {
-      engines[static_cast<size_t>(cost.engine)] += cost.OfEngine().count();
+      engines[static_cast<size_t>(cost.engine)] += cost.Alone().count();
     }
   }
   int64_t longest = std::max(compute, *std::max_element(engines.begin(), engines.end()));

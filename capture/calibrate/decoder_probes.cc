@@ -94,12 +94,19 @@ KernelProbe SampleProbe(int64_t rows, int64_t vocabulary) {
 // One sequence with `rows` KV heads reads as many bytes from as many places as several do.
 KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, int32_t dim,
                                  int64_t cached) {
-  const plan::DecodeAttention work{tokens * rows, tokens, 1, rows, group, dim};
+  const plan::DecodeAttention work{.kv_tokens = tokens * rows,
+                                   .kv_tokens_max = tokens,
+                                   .sequences = 1,
+                                   .kv_heads = rows,
+                                   .group = group,
+                                   .head_dim = dim,
+                                   .cache_tokens = cached};
   return {work, [=] {
-            constexpr int32_t kPage = 32;
-            const int64_t pages = (tokens + kPage - 1) / kPage;
-            const int64_t of = std::max(pages, cached / kPage);
-            auto cache = std::make_shared<ColdMemory>(of * kPage * 2 * rows * dim);
+            // Whole steps of the kernel either way; the smaller ones lie the farther apart.
+            const int32_t page = cached > tokens ? 16 : 32;
+            const int64_t pages = (tokens + page - 1) / page;
+            const int64_t of = std::max(pages, cached / page);
+            auto cache = std::make_shared<ColdMemory>(of * page * 2 * rows * dim);
             std::vector<int32_t> table, lengths, all = Numbers(of);
             std::mt19937 random(6);
             for (int32_t row = 0; row < rows; ++row) {
@@ -112,7 +119,7 @@ KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, in
             kernels::DecodeAttentionArgs args;
             args.query = query->get();
             args.output = query->get() + int64_t{rows} * group * dim;
-            args.cache = kernels::NhdPages(cache->At(0), kPage, rows, dim);
+            args.cache = kernels::NhdPages(cache->At(0), page, rows, dim);
             args.pages = {device_table->get(), device_lengths->get(), static_cast<int32_t>(pages),
                           static_cast<int32_t>(tokens)};
             args.sequences = 1;
@@ -225,6 +232,16 @@ std::vector<KernelProbe> AttentionProbes() {
         if (!usual && group != 4) continue;
         if (tokens * rows > int64_t{1} << 21) continue;
         probes.push_back(DecodeAttentionProbe(tokens, rows, group, 128));
+      }
+    }
+  }
+  // Pages picked from a long context that stays on the GPU, a choice a query head or KV head.
+  for (const int64_t tokens : {512, 1024, 2048, 4096}) {
+    for (const int64_t spread : {4, 32}) {
+      probes.push_back(DecodeAttentionProbe(tokens, 8, 4, 128, spread * tokens));
+      for (const int32_t rows : {32, 128}) {
+        if (tokens * spread * rows > int64_t{1} << 23) continue;
+        probes.push_back(DecodeAttentionProbe(tokens, rows, 1, 128, spread * tokens));
       }
     }
   }

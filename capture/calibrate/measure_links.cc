@@ -19,9 +19,9 @@ using kernels::Check;
 using kernels::Memory;
 
 constexpr int64_t kPool = CopyEnds::kPool;
-constexpr int64_t kLarge = int64_t{1} << 28;      // a copy that runs at the link's rate
+constexpr int64_t kLarge = int64_t{1} << 28;       // a copy that runs at the link's rate
 constexpr int64_t kScattered = int64_t{16} << 30;  // the largest pool of single tokens
-constexpr int64_t kRead = int64_t{2} << 30;       // a read that runs at the memory's rate
+constexpr int64_t kRead = int64_t{2} << 30;        // a read that runs at the memory's rate
 
 // Time of one copy among many of its size.
 double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {

@@ -40,7 +40,8 @@ KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int
 }
 
 KernelProbe SimilarityProbe(int32_t rows, int32_t group, int32_t dim) {
-  return {plan::QuerySimilarity{int64_t{rows} * group, dim}, [=] {
+  return {plan::QuerySimilarity{int64_t{rows} * group, dim},
+          [=] {
             auto queries = std::make_shared<ColdMemory>(int64_t{2} * rows * group * dim);
             auto similarity = Zeroed<float>(rows);
             auto flags = Zeroed<int32_t>(rows + 1);
@@ -49,7 +50,8 @@ KernelProbe SimilarityProbe(int32_t rows, int32_t group, int32_t dim) {
                                        rows, group, dim, 0.9F, similarity->get(), flags->get(),
                                        flags->get() + rows, stream);
             };
-          }};
+          },
+          /*after_stream=*/true};
 }
 
 KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t vectors, int32_t dim,
@@ -327,7 +329,8 @@ std::vector<KernelProbe> SelectionProbes() {
     }
   }
   for (const int32_t rows : {1, 2, 4, 8, 32, 128}) {
-    for (const int32_t candidates : {128, 256, 512, 1024, 2048, 4096, 8192, 32768}) {
+    // A block's threads hold 4, 8 or 16 scores each: on both sides of where that changes.
+    for (const int32_t candidates : {128, 256, 512, 1024, 2048, 4096, 4160, 8192, 8320, 32768}) {
       for (const int32_t k : {16, 32, 64, 128}) {
         if (k <= candidates) probes.push_back(TopKProbe(rows, candidates, k));
       }

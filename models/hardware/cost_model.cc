@@ -108,16 +108,16 @@ class Coster {
         break;
       }
     }
-    if (const hardware::Curve& turns = profile_.copy_h2d_turns;
-        h2d && !turns.empty() && piece <= turns.x().back() &&
-        (copy.path == plan::CopyPath::kBulk || copy.path == plan::CopyPath::kPerPiece)) {
-      cost.turns = Time(pieces * turns.At(std::max(piece, 1.0)));
-    }
     cost.engine = h2d ? Engine::kCopyH2D : Engine::kCopyD2H;
     cost.start = h2d ? Start::kH2DPiece : Start::kD2HPiece;
     cost.starts = copy.path == plan::CopyPath::kPerPiece ? pieces : 1;
     UseLink(cost, h2d);
     UseMemory(cost, profile_.copy_device_factor);
+    const hardware::Curve& turns = profile_.copy_h2d_turns;
+    const bool calls = copy.path == plan::CopyPath::kBulk || copy.path == plan::CopyPath::kPerPiece;
+    if (h2d && calls && cost.amount > 0 && !turns.empty() && piece <= turns.x().back()) {
+      TakeTurns(cost, pieces, turns.At(piece));
+    }
     return cost;
   }
 
@@ -231,6 +231,19 @@ class Coster {
     Add(cost, Resource::kLinkBoth, 1);
   }
 
+  // Small copies of a stream do not keep the engine for themselves: what they take of it, and what
+  // they take alone, make them a flow.
+  void TakeTurns(OpCost& cost, double pieces, double turn) const {
+    const double alone = Seconds(cost.engine_start) + cost.amount / cost.rate;
+    const double of_engine = std::min(pieces * turn + cost.amount / cost.rate, alone);
+    cost.rate = cost.amount / alone;
+    cost.engine_start = cost.crowded = Picoseconds{0};
+    cost.engine = Engine::kNone;
+    cost.start = Start::kNone;
+    cost.starts = 0;
+    Add(cost, Resource::kCopyTurns, of_engine / cost.amount);
+  }
+
   // A flow alone must reach its rate whatever a what-if makes of the memory.
   void UseMemory(OpCost& cost, double per_unit) const {
     Add(cost, Resource::kDeviceMemory,
@@ -296,6 +309,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
       {profile_.link_both_h2d + profile_.link_both_d2h, profile_.link_h2d, profile_.link_d2h});
   capacity_[At(Resource::kSms)] = profile_.device_sms;
   capacity_[At(Resource::kHostMemory)] = profile_.host_memory;
+  capacity_[At(Resource::kCopyTurns)] = 1;
   const std::pair<Start, const Curve*> loads[] = {{Start::kKernel, &profile_.load_kernel},
                                                   {Start::kH2DPiece, &profile_.load_h2d_piece},
                                                   {Start::kD2HPiece, &profile_.load_d2h_piece}};
@@ -344,7 +358,7 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
     // The bytes cross the link with the commands.
     cost = Cost(work);
     cost.host = cost.first_call = carried;
-    cost.last_piece = cost.engine_start = cost.crowded = cost.turns = Picoseconds{0};
+    cost.last_piece = cost.engine_start = cost.crowded = Picoseconds{0};
     cost.engine = Engine::kNone;
     cost.start = Start::kNone;
     cost.starts = 0;

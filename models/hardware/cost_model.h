@@ -13,8 +13,16 @@
 namespace stallcast::hardware {
 
 /// Capacities that running ops share as fluid.
-enum class Resource : uint8_t { kDeviceMemory, kLinkH2D, kLinkD2H, kLinkBoth, kSms, kHostMemory };
-inline constexpr int kResources = 6;
+enum class Resource : uint8_t {
+  kDeviceMemory,
+  kLinkH2D,
+  kLinkD2H,
+  kLinkBoth,
+  kSms,
+  kHostMemory,
+  kCopyTurns,  ///< of the copy engine, by small copies whose streams take turns: of its time
+};
+inline constexpr int kResources = 7;
 
 /// Servers that run one op at a time, first come first served.
 enum class Engine : uint8_t { kNone, kCopyH2D, kCopyD2H };
@@ -44,11 +52,8 @@ struct OpCost {
   Picoseconds fixed{0};         ///< on its lane, sharing nothing
   Picoseconds engine_start{0};  ///< on its lane while it holds the copy engine
   Picoseconds crowded{0};       ///< more of that while two other streams have work
-  /// engine_start while another stream's copies are there, with which its own take turns. 0: once
-  /// it has the engine, a stream keeps it as long as it has copies.
-  Picoseconds turns{0};
-  double amount = 0;  ///< bytes
-  double rate = 0;    ///< bytes/s; > 0 where amount > 0
+  double amount = 0;            ///< bytes
+  double rate = 0;              ///< bytes/s; > 0 where amount > 0
   /// Fair share relative to other flows on a saturated resource: flow i gets weight_i * level,
   /// capped by its rate.
   double weight = 1;
@@ -57,16 +62,12 @@ struct OpCost {
   double starts = 0;  ///< in fixed + engine_start
   int32_t calls = 1;  ///< that the host makes
   uint8_t demands = 0;
-  std::array<Demand, 4> demand{};
+  std::array<Demand, 5> demand{};
   double spread = 0;          ///< relative standard deviation
   bool extrapolated = false;  ///< outside the range that the profile was calibrated for
 
   Picoseconds Alone() const {
     return fixed + engine_start + (amount > 0 ? FromSeconds(amount / rate) : Picoseconds{0});
-  }
-  /// The least that it keeps its engine busy.
-  Picoseconds OfEngine() const {
-    return turns.count() > 0 ? Alone() - engine_start + std::min(engine_start, turns) : Alone();
   }
 };
 

@@ -223,7 +223,10 @@ struct Shaper {
   KernelShape operator()(const SwiGlu& w) const { return Of(w.rows, w.width); }
   KernelShape operator()(const Sample& w) const { return Of(w.rows, w.vocabulary); }
   KernelShape operator()(const DecodeAttention& w) const {
-    return Of(w.kv_tokens_max, int64_t{w.sequences} * w.kv_heads, w.group, w.head_dim);
+    // The more a cache holds beside them, the farther apart the attended pages lie.
+    const double spread = static_cast<double>(std::max(w.cache_tokens, w.kv_tokens_max)) /
+                          static_cast<double>(std::max<int64_t>(w.kv_tokens_max, 1));
+    return Of(w.kv_tokens_max, int64_t{w.sequences} * w.kv_heads, w.group, spread);
   }
   KernelShape operator()(const PrefillAttention& w) const {
     return Of(w.tokens, w.past + w.tokens, w.sequences * w.query_heads, w.head_dim);

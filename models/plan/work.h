@@ -60,6 +60,9 @@ struct DecodeAttention {
   int32_t sequences = 0, kv_heads = 0, group = 0, head_dim = 0;
   /// Of kv_tokens, those read from memory, where several heads read the same; 0: all.
   int64_t distinct_tokens = 0;
+  /// A KV head's tokens in the cache that the attended pages are picked from; 0: the attended ones
+  /// alone.
+  int64_t cache_tokens = 0;
   bool operator==(const DecodeAttention&) const = default;
 };
 

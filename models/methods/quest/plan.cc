@@ -34,7 +34,8 @@ class QuestPlan : public PlanWriter {
         plan_.compute,
         plan::DecodeAttention{access.attended_tokens, access.attended_tokens_max, plan_.input.batch,
                               heads, m.query_heads / heads, m.head_dim,
-                              DistinctTokens(step, layer, access.attended_tokens)});
+                              DistinctTokens(step, layer, access.attended_tokens),
+                              plan_.Context(step)});
   }
 
   bool KeepsBounds(int layer) const override { return layer >= params_.dense_layers; }

@@ -159,6 +159,20 @@ std::vector<Case> Cases() {
   };
 }
 
+TEST(KernelShape, PagesPickedFromALongerCacheLieFartherApart) {
+  DecodeAttention work{.kv_tokens = 16'384,
+                       .kv_tokens_max = 2'048,
+                       .sequences = 1,
+                       .kv_heads = 8,
+                       .group = 4,
+                       .head_dim = 128};
+  EXPECT_EQ(ShapeOf(work), (KernelShape{2'048, 8, 4, 1}));
+  work.cache_tokens = 65'536;
+  EXPECT_EQ(ShapeOf(work), (KernelShape{2'048, 8, 4, 32}));
+  work.cache_tokens = 1;  // what is attended is there
+  EXPECT_EQ(ShapeOf(work), (KernelShape{2'048, 8, 4, 1}));
+}
+
 TEST(WorkTest, CountsMatchHandCalculations) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(std::string(KindName(c.work)));
