@@ -12,8 +12,14 @@
 namespace stallcast::capture {
 namespace {
 
-std::string SoftwareOf(const traces::proto::TraceInfo& info, const std::string& name) {
-  const auto found = info.software().find(name);
+std::string CudaVersion() {
+  int version = 0;
+  kernels::Check(cudaRuntimeGetVersion(&version), "cudaRuntimeGetVersion");
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string DriverOf(const traces::proto::TraceInfo& info) {
+  const auto found = info.software().find("driver");
   return found == info.software().end() ? "unknown" : found->second;
 }
 
@@ -35,8 +41,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   profile.title = properties.name;
   profile.status = "measured";
   profile.provenance = fmt::format("{}, driver {}, CUDA {}, {}, command: {}", info.machine(),
-                                   SoftwareOf(info, "driver"), SoftwareOf(info, "cuda"),
-                                   info.created(), options.command);
+                                   DriverOf(info), CudaVersion(), info.created(), options.command);
   profile.notes = {"Kernels without points have no probe yet: their values are the H200's."};
   profile.device_sms = properties.multiProcessorCount;
   profile.memory_bytes = static_cast<double>(properties.totalGlobalMem);

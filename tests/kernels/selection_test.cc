@@ -440,6 +440,8 @@ TEST_F(Selection, TopKIsASortWithTiesToTheSmallerId) {
                                                                           {8, 1023},
                                                                           {8, 4096},
                                                                           {2, 4097},
+                                                                          {3, 8192},
+                                                                          {2, 8193},
                                                                           {2, 16384},
                                                                           {3, 16385},
                                                                           {2, 20011},
