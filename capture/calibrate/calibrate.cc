@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/measure_device.h"
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/measure_kernels.h"
@@ -67,6 +68,9 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   MeasureKernels(watch, profile, [&](const std::string& kind, double share) {
     progress("kernels: " + kind, 0.2 + 0.75 * share);
   });
+  if (std::string note = DriftNote(LaunchSeconds(watch), profile); !note.empty()) {
+    profile.notes.push_back(std::move(note));
+  }
   progress("gaps between ops", 0.95);
   if (!MeasureGaps(watch, profile)) {
     profile.notes.emplace_back(

@@ -232,8 +232,12 @@ void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
 
 }  // namespace
 
+double LaunchSeconds(Stopwatch& watch) {
+  return watch.HostTime(200, [&](int) { kernels::Nothing(watch.stream()); });
+}
+
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
-  profile.host_launch = watch.HostTime(200, [&](int) { kernels::Nothing(watch.stream()); });
+  profile.host_launch = LaunchSeconds(watch);
   const Event event(cudaEventDisableTiming);
   profile.host_event_record = watch.HostTime(
       200, [&](int) { Check(cudaEventRecord(event, watch.stream()), "cudaEventRecord"); });

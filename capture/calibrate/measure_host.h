@@ -6,6 +6,9 @@
 
 namespace stallcast::capture {
 
+/// Of the call that launches an empty kernel on a stream with work, which is what host.launch is.
+double LaunchSeconds(Stopwatch& watch);
+
 /// Fills in host.launch, copy calls behind kernels, a woken thread's calls, events, sync, handoff,
 /// graphs, gather and memory.
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);

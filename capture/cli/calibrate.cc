@@ -44,13 +44,17 @@ struct CalibrateCommand {
                  Count(static_cast<int64_t>(fit.points.size())), Fixed(fit.spread * 100, 1)});
     }
     text += table.Render();
+    std::string notes;
+    for (const std::string& note : profile.notes) notes += "\n" + note;
+    if (!notes.empty()) notes += "\n";
     text += fmt::format(
         "\nlink {:.1f} GB/s down, {:.1f} up, {:.1f} + {:.1f} at once; device memory {:.0f} GB/s\n"
         "launch {:.2f} us, copy call {:.2f} us, synchronisation {:.2f} us, gap {:.2f} us\n"
-        "\nUse it: stallcast predict TRACE --machine {}\n",
+        "{}\nUse it: stallcast predict TRACE --machine {}\n",
         profile.link_h2d / 1e9, profile.link_d2h / 1e9, profile.link_both_h2d / 1e9,
         profile.link_both_d2h / 1e9, profile.memory_bandwidth / 1e9, profile.host_launch * 1e6,
-        profile.host_copy_call * 1e6, profile.host_sync * 1e6, profile.device_gap * 1e6, path);
+        profile.host_copy_call * 1e6, profile.host_sync * 1e6, profile.device_gap * 1e6, notes,
+        path);
     Print(text);
   }
 };

@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "capture/calibrate/host_drift.h"
+#include "capture/calibrate/measure_host.h"
 #include "capture/gpu/background_copies.h"
 #include "kernels/cuda_error.h"
 #include "kernels/executor/cache_binder.h"
@@ -240,6 +242,11 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
     times.steps.push_back(Median(std::move(of_step)));
   }
   times.notes = run.Notes();
+  if (request.machine != nullptr) {
+    Stopwatch watch;
+    std::string note = OtherHostNote(LaunchSeconds(watch), *request.machine);
+    if (!note.empty()) times.notes.push_back(std::move(note));
+  }
   return times;
 }
 
