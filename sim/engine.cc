@@ -87,7 +87,7 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   std::vector<bool> calling(plan.lanes.size());
   for (const plan::Op& op : ops) calling[At(op.issuer)] = true;
   const bool threads = std::ranges::count(calling, true) > 1;
-  calls_meet = threads && model.latencies().beside > 1;
+  calls_meet = threads && std::max(model.latencies().beside, model.latencies().contended) > 1;
 
   if (threads) called_first.begin.push_back(0);
   std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
@@ -333,9 +333,10 @@ class EventLoop {
       first = waits + cost.first_call.count();
       all = waits + cost.host.count() +
             (compiled_.recorded[At(id)] ? latency_.event_record.count() : 0);
-      if (compiled_.calls_meet && AnotherThreadCalls(lane)) {
-        first = std::llround(static_cast<double>(first) * latency_.beside);
-        all = std::llround(static_cast<double>(all) * latency_.beside);
+      if (compiled_.calls_meet) {
+        const double slowed = SlowedByOthers(lane);
+        first = std::llround(static_cast<double>(first) * slowed);
+        all = std::llround(static_cast<double>(all) * slowed);
       }
       if (host.woken >= 1 && cost.calls > 0) {
         const double left = std::ldexp(host.woken, -cost.calls);
@@ -361,18 +362,22 @@ class EventLoop {
   /// Whether all of a copy goes in its call: then it is no copy to the streams.
   bool IsCarried(OpId id) const { return carried_[At(id)] && compiled_.Inlined(id)->calls == 1; }
 
-  /// Whether a thread beside this one is in a call, or waits in one for the device.
-  bool AnotherThreadCalls(size_t lane) const {
+  /// By threads beside this one that are in a call, or wait in one for the device.
+  double SlowedByOthers(size_t lane) const {
+    double slowed = 1;
     for (size_t i = 0; i < plan_.lanes.size(); ++i) {
       if (i == lane || !IsHost(i)) continue;
       const Lane& other = lanes_[i];
-      if (other.phase == Phase::kCall) return true;
+      if (other.free_at > now_) {
+        slowed = std::max(slowed, latency_.contended);
+        continue;
+      }
       const size_t at = other.phase == Phase::kNone ? other.next : At(other.current);
       if (at < plan_.ops.size() && std::holds_alternative<plan::HostSync>(plan_.ops[at].work)) {
-        return true;
+        slowed = std::max(slowed, latency_.beside);
       }
     }
-    return false;
+    return slowed;
   }
 
   void DoHostWork(size_t lane, OpId id) {

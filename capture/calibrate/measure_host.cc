@@ -173,13 +173,36 @@ void MeasureWoken(Stopwatch& watch, hardware::Profile& profile) {
   profile.host_woken = hardware::Curve(std::move(asleep), std::move(longer));
 }
 
-// What calls take while another thread launches and waits as one does that decodes, over what they
+// A thread that does the same over and over while this lives; it has begun once this is made.
+class Neighbour {
+ public:
+  explicit Neighbour(std::function<void()> work) {
+    int gpu = 0;
+    Check(cudaGetDevice(&gpu), "cudaGetDevice");
+    thread_ = std::thread([this, gpu, work = std::move(work)] {
+      cudaSetDevice(gpu);
+      while (!stop_) {
+        work();
+        begun_ = true;
+      }
+    });
+    while (!begun_) std::this_thread::yield();
+  }
+  ~Neighbour() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> begun_ = false, stop_ = false;
+  std::thread thread_;
+};
+
+// What calls take while another thread waits in one, or makes one after the other, over what they
 // take alone.
 void MeasureBeside(Stopwatch& watch, hardware::Profile& profile) {
-  constexpr int kTrials = 7, kCalls = 60, kLaunches = 6;
-  constexpr int64_t kKernelNs = 50'000;
-  int gpu = 0;
-  Check(cudaGetDevice(&gpu), "cudaGetDevice");
+  constexpr int kTrials = 7, kCalls = 60, kLaunches = 200;
+  constexpr int64_t kKernelNs = 400'000;  // longer than the calls beside it
   const Event done(cudaEventDisableTiming);
   CallMix mix;
   const auto calls = [&] {
@@ -188,25 +211,26 @@ void MeasureBeside(Stopwatch& watch, hardware::Profile& profile) {
   };
   Stopwatch others;
   const Buffer<uint64_t> stamps(2);
-  std::vector<double> ratio;
-  for (int trial = 0; trial < kTrials; ++trial) {
-    const double alone = calls();
-    std::atomic<bool> decodes = false, stop = false;
-    std::thread other([&] {
-      cudaSetDevice(gpu);
-      while (!stop) {
-        for (int i = 0; i < kLaunches; ++i) kernels::Nothing(others.stream());
-        kernels::Stamp(stamps.get(), kKernelNs, others.stream());
-        others.Finish();
-        decodes = true;
-      }
-    });
-    while (!decodes) std::this_thread::yield();
-    ratio.push_back(calls() / alone);
-    stop = true;
-    other.join();
-  }
-  profile.host_beside = std::max(Median(std::move(ratio)), 1.0);
+  const std::function<void()> waits = [&] {
+    kernels::Stamp(stamps.get(), kKernelNs, others.stream());
+    others.Finish();
+  };
+  // Now and then it waits for what it has launched, so that the queue is never full.
+  const std::function<void()> launches = [&] {
+    for (int i = 0; i < kLaunches; ++i) kernels::Nothing(others.stream());
+    others.Finish();
+  };
+  const auto beside = [&](const std::function<void()>& work) {
+    std::vector<double> ratio;
+    for (int trial = 0; trial < kTrials; ++trial) {
+      const double alone = calls();
+      const Neighbour neighbour(work);
+      ratio.push_back(calls() / alone);
+    }
+    return std::max(Median(std::move(ratio)), 1.0);
+  };
+  profile.host_beside = beside(waits);
+  profile.host_contended = beside(launches);
 }
 
 // Copies of a few KiB to an idle stream take the host longer the larger they are: their bytes go to

@@ -301,7 +301,8 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .stream_wait = FromSeconds(profile_.host_stream_wait),
                 .host_sync = FromSeconds(profile_.host_sync),
                 .host_handoff = FromSeconds(profile_.host_handoff),
-                .beside = profile_.host_beside};
+                .beside = profile_.host_beside,
+                .contended = profile_.host_contended};
   capacity_[At(Resource::kDeviceMemory)] = profile_.memory_bandwidth;
   capacity_[At(Resource::kLinkH2D)] = profile_.link_h2d;
   capacity_[At(Resource::kLinkD2H)] = profile_.link_d2h;

@@ -86,7 +86,8 @@ struct Latencies {
   Picoseconds event_record{0}, stream_wait{0};  ///< host calls
   Picoseconds host_sync{0};                     ///< end of a waited-for op to the host going on
   Picoseconds host_handoff{0};
-  double beside = 1;  ///< a call takes so many times as long while another thread is in one
+  /// A call takes so many times as long while another thread waits in one, and is in one.
+  double beside = 1, contended = 1;
 };
 
 /// What a kernel's law is multiplied by at a shape: exp of the mean of log(factor) over the timed

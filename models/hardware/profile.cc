@@ -43,6 +43,8 @@ constexpr ProfileField kFields[] = {
     {"host.handoff", kTime, &Profile::host_handoff, "waking another host thread"},
     {"host.notify", kTime, &Profile::host_notify, "host call that wakes another host thread"},
     {"host.beside", kNumber, &Profile::host_beside,
+     "calls take so many times as long while another thread waits in one"},
+    {"host.contended", kNumber, &Profile::host_contended,
      "calls take so many times as long while another thread is in one"},
     {"host.graph_launch", kTime, &Profile::host_graph_launch, "launch of a CUDA graph"},
     {"host.graph_node", kTime, &Profile::host_graph_node, "the same, more for each node"},
@@ -217,9 +219,11 @@ void Check(const Profile& profile, std::string_view where) {
   Require(profile.link_both_h2d <= profile.link_h2d && profile.link_both_d2h <= profile.link_d2h,
           "a direction is faster while the other runs than alone", where,
           "link.both_h2d <= link.h2d and link.both_d2h <= link.d2h");
-  Require(profile.host_beside >= 1,
-          fmt::format("host.beside is {}: calls get faster beside others'", profile.host_beside),
-          where, "give 1 or more");
+  for (const auto& [path, factor] : {std::pair{"host.beside", profile.host_beside},
+                                     std::pair{"host.contended", profile.host_contended}}) {
+    Require(factor >= 1, fmt::format("{} is {}: calls get faster beside others'", path, factor),
+            where, "give 1 or more");
+  }
   for (const std::string_view kind : kKernelKinds) {
     const auto kernel = profile.kernels.find(kind);
     Require(kernel != profile.kernels.end(), fmt::format("there is no [kernel.{}]", kind), where,

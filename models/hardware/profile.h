@@ -105,8 +105,9 @@ struct Profile {
   double host_sync = 0;     ///< from the last op's end to the host going on
   double host_handoff = 0;  ///< from one host thread's notice to another's going on
   double host_notify = 0;   ///< of the one that gives notice
-  /// A thread's calls take so many times as long while another thread is in a call or waits in one.
-  double host_beside = 1;
+  /// A thread's calls take so many times as long while another thread waits in one for the device,
+  /// and while another is in a call.
+  double host_beside = 1, host_contended = 1;
   double host_graph_launch = 0, host_graph_node = 0;
   double host_memory = 0, host_gather_thread = 0;  ///< rates
   double host_gather_piece = 0;                    ///< of a gather's thread, beside the bytes

@@ -308,6 +308,24 @@ TEST(EngineTraffic, AnEventIsWaitedForOnceAnotherThreadHasRecordedIt) {
   ExpectTime(ran.CallBegin(behind), 8us);
 }
 
+TEST(EngineTraffic, CallsOfTwoThreadsSlowOneAnotherDown) {
+  Profile machine = TestMachine();
+  machine.host_launch = 1e-6;
+  machine.host_contended = 2;
+  Streams s;
+  const LaneId worker = s.builder.AddHost("worker");
+  const LaneId compute = s.Add(true), lane = s.builder.AddStream("side", worker);
+  std::vector<OpId> few, many;
+  for (int i = 0; i < 4; ++i) few.push_back(s.builder.Run(compute, plan::Layout{1, 1}));
+  for (int i = 0; i < 8; ++i) many.push_back(s.builder.Run(lane, plan::Layout{1, 1}));
+  const Ran ran(s, machine);
+  // The first call of all begins beside nobody's; the few end at 7 us.
+  for (size_t i = 0; i < few.size(); ++i) ExpectTime(ran.CallTime(few[i]), i == 0 ? 1us : 2us);
+  for (const OpId id : many) ExpectTime(ran.CallTime(id), ran.CallBegin(id) < 7us ? 2us : 1us);
+  EXPECT_LT(ran.CallBegin(many[3]), 7us);
+  EXPECT_GT(ran.CallBegin(many[5]), 7us);
+}
+
 TEST(EngineTraffic, CallsTakeLongerWhileAnotherThreadWaitsInOne) {
   Profile machine = TestMachine();
   machine.host_launch = 1e-6;
