@@ -12,12 +12,23 @@ namespace {
 
 std::string Gibibytes(double bytes) { return fmt::format("{:.2f} GiB", bytes / (1 << 30)); }
 
+const char* CallOf(Memory memory) {
+  switch (memory) {
+    case Memory::kDevice:
+      return "cudaMalloc";
+    case Memory::kPinned:
+      return "cudaHostAlloc";
+    case Memory::kManaged:
+      return "cudaMallocManaged";
+  }
+  return "";
+}
+
 [[noreturn]] void ThrowOutOfMemory(int64_t bytes, Memory memory) {
   if (memory != Memory::kDevice) {
     throw Error(fmt::format("out of {} host memory: {} asked for",
                             memory == Memory::kPinned ? "pinned" : "managed", Gibibytes(bytes)),
-                memory == Memory::kPinned ? "cudaHostAlloc" : "cudaMallocManaged",
-                "lower the context or the batch, or free host memory");
+                CallOf(memory), "lower the context or the batch, or free host memory");
   }
   size_t free_bytes = 0, total_bytes = 0;
   Check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
@@ -63,8 +74,14 @@ void* Allocate(int64_t bytes, Memory memory) {
     cudaGetLastError();
     ThrowOutOfMemory(bytes, memory);
   }
-  Check(status, "device buffer");
-  if (memory == Memory::kManaged) KeepOnHost(data, static_cast<size_t>(bytes));
+  Check(status, CallOf(memory));
+  if (memory != Memory::kManaged) return data;
+  try {
+    KeepOnHost(data, static_cast<size_t>(bytes));
+  } catch (...) {
+    Free(data, memory);
+    throw;
+  }
   return data;
 }
 

@@ -62,12 +62,14 @@ void GatherRows(Rows row, int64_t count, const PlaceShape& shape, bool stream, c
   const int64_t bytes = shape.row_bytes, rows = count * shape.rows;
   const int64_t fetched = bytes < kFetchedBelow ? rows : 0;
   Rows ahead = row;
-  for (int64_t i = -kAhead; i < rows; ++i) {
-    if (i + kAhead < fetched) {
-      Prefetch(*ahead, bytes);
-      ++ahead;
-    }
-    if (i < 0) continue;
+  const auto fetch = [&](int64_t i) {
+    if (i >= fetched) return;
+    Prefetch(*ahead, bytes);
+    ++ahead;
+  };
+  for (int64_t i = 0; i < kAhead; ++i) fetch(i);
+  for (int64_t i = 0; i < rows; ++i) {
+    fetch(i + kAhead);
     if (stream) {
       StreamCopy(out, *row, bytes);
     } else {

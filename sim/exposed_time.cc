@@ -54,10 +54,6 @@ Picoseconds Inside(const Spans& spans, const StepSpan& step) {
   return inside;
 }
 
-bool MovesBytes(Role role) {
-  return role == Role::kRecall || role == Role::kOffload || role == Role::kSync;
-}
-
 struct OpRow {
   int32_t step;
   int64_t op;
@@ -100,7 +96,7 @@ Activity ActivityOf(const Timeline& t) {
       if (of.host != first.host) return;  // a call
       run.start = std::min(run.start, t.start[of.row]);
       run.end = std::max(run.end, t.start[of.row] + t.duration[of.row]);
-      computes |= t.lanes[t.lane[of.row]].compute && !MovesBytes(role);
+      computes |= t.lanes[t.lane[of.row]].compute && !MovesData(role);
     };
     take(*row++);
     while (row != rows.end() && row->SameOp(first)) take(*row++);

@@ -31,8 +31,8 @@ struct ExposedTime {
 ///
 /// An op runs from the first start to the last end of its rows of a step, whose number differs
 /// between a prediction and a recording (a copy a piece, say). On a compute lane it computes unless
-/// its role moves bytes: recall, offload or sync. Rows of host threads count where their op has no
-/// other rows, as those of a host gather: else they are calls. Calls and waits of the host (roles
+/// it moves data (MovesData). Rows of host threads count where their op has no other rows, as those
+/// of a host gather: else they are calls. Calls and waits of the host (roles
 /// host and sync) never count, nor do host rows without op or step.
 ///
 /// Metrics::roles of a prediction charge the same idle time by cause, along what the compute lane's

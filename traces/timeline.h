@@ -26,6 +26,11 @@ enum class Role : uint8_t {
 };
 inline constexpr int kRoles = 11;
 std::string_view Name(Role role);
+/// Whether what runs on a stream for it moves data rather than computes: recall, offload, and sync,
+/// the copy of a flag or a token that the host waits for.
+constexpr bool MovesData(Role role) {
+  return role == Role::kRecall || role == Role::kOffload || role == Role::kSync;
+}
 
 enum class LaneKind : uint8_t { kOther = 0, kHost, kStream, kCopyEngine };
 std::string_view Name(LaneKind kind);

@@ -87,12 +87,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   }
   profile.sources["host.bytes"] = "0.8 of the host's memory";
   profile.sources["host.spread"] = "assumed: calls vary from run to run";
-  for (const char* curve :
-       {"batch.host_piece", "batch.engine_piece", "zero_copy.rate", "zero_copy.memory_loss",
-        "zero_copy.scattered", "host.gather_rate", "host.gather_start", "host.gather_row",
-        "host.woken", "copy.h2d_inline_call", "copy.h2d_piece", "copy.d2h_piece", "copy.h2d_turns",
-        "load.kernel", "load.h2d_piece", "load.d2h_piece"}) {
-    profile.sources[curve] = source;
+  for (const std::string_view curve : hardware::CurvePaths()) {
+    profile.sources[std::string(curve)] = source;
   }
   // The gap that other times were taken without is the one that belongs to them.
   const double shift = assumed_gap - profile.device_gap;

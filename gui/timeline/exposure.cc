@@ -9,6 +9,7 @@
 namespace stallcast::gui {
 namespace {
 
+using traces::MovesData;
 using traces::Role;
 
 // A gap of the compute lane, [from, to), before `row`; or a transfer on it, when `row` is -1.
@@ -19,11 +20,6 @@ struct Gap {
 
 // A chain of causes that goes on without going back in time is a circle.
 constexpr int kMostIdle = 64;
-
-// On a stream: sync is the copy of a flag or a token that the host waits for.
-bool IsTransfer(Role role) {
-  return role == Role::kRecall || role == Role::kOffload || role == Role::kSync;
-}
 
 // What ended before a row could start.
 struct Cause {
@@ -38,7 +34,7 @@ class Walk {
     for (size_t k = 0; k < model.tracks().size(); ++k) {
       const auto track = static_cast<int32_t>(k);
       const auto roles = model.Ops(track).roles();
-      if (std::any_of(roles.begin(), roles.end(), IsTransfer)) transfers_.push_back(track);
+      if (std::any_of(roles.begin(), roles.end(), MovesData)) transfers_.push_back(track);
     }
   }
 
@@ -167,12 +163,12 @@ class Walk {
   // The transfer of another lane that ended in the moment in which this one began: they share a
   // copy engine.
   int64_t TransferBefore(int64_t row) const {
-    if (!IsTransfer(RoleOf(row)) || model_.IsCall(row)) return -1;
+    if (!MovesData(RoleOf(row)) || model_.IsCall(row)) return -1;
     for (int32_t k : transfers_) {
       const ModelTrack& at = model_.tracks()[static_cast<size_t>(k)];
       if (at.lane == model_.timeline().lane[static_cast<size_t>(row)]) continue;
       const int64_t other = at.first_row + model_.Ops(k).Before(model_.Start(row)) - 1;
-      if (other < at.first_row || !IsTransfer(RoleOf(other)) || model_.IsCall(other)) continue;
+      if (other < at.first_row || !MovesData(RoleOf(other)) || model_.IsCall(other)) continue;
       if (model_.End(other) == model_.Start(row)) return other;
     }
     return -1;
@@ -219,7 +215,7 @@ std::vector<Gap> GapsOf(const TimelineModel& model, int32_t lane) {
     const int64_t row = order.empty() ? at.first_row + i : order[static_cast<size_t>(i)];
     const Picoseconds start = model.Start(row), end = model.End(row);
     if (start > busy_until) gaps.push_back({busy_until, start, row, -1});
-    if (IsTransfer(model.timeline().role[static_cast<size_t>(row)]) && end > busy_until) {
+    if (MovesData(model.timeline().role[static_cast<size_t>(row)]) && end > busy_until) {
       gaps.push_back({std::max(start, busy_until), end, -1, row});
     }
     busy_until = std::max(busy_until, end);

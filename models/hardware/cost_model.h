@@ -24,7 +24,7 @@ enum class Resource : uint8_t {
 };
 inline constexpr int kResources = 7;
 
-/// Servers that run one op at a time, first come first served.
+/// Servers that run one op at a time; who is next is the engine's matter (sim/engine.h).
 enum class Engine : uint8_t { kNone, kCopyH2D, kCopyD2H };
 
 /// What starts slower while others load the device memory.

@@ -191,6 +191,8 @@ std::span<const std::string_view> KernelKinds();
 
 /// All curves, also those that the profile leaves empty.
 std::vector<const Curve*> Curves(const Profile& profile);
+/// Of all curves in a file, and of its table, which have a source each.
+std::vector<std::string_view> CurvePaths();
 
 /// Profile values that make no sense alone or together are an Error: a time over a second, a rate
 /// under 1 MB/s, a both-ways rate above the one-way rate, a missing kernel kind. `where` names the

@@ -442,6 +442,12 @@ std::vector<const Curve*> Curves(const Profile& profile) {
   return curves;
 }
 
+std::vector<std::string_view> CurvePaths() {
+  std::vector<std::string_view> paths = {kTablePath};
+  for (const CurveField& curve : kCurves) paths.push_back(curve.path);
+  return paths;
+}
+
 Profile LoadProfile(const fs::path& path) { return Reader(path).Read(); }
 
 fs::path ProfilePath(std::string_view name) {

@@ -261,6 +261,12 @@ TEST(EngineTraffic, OfSeveralPiecesTheFirstGoesInItsCall) {
   ExpectTime(ran.CallTime(pieces), 5us + 3 * 1us);
 }
 
+// One thread that decodes, and another with a stream of its own.
+struct TwoThreads : Streams {
+  LaneId worker = builder.AddHost("worker");
+  LaneId compute = Add(true), lane = builder.AddStream("side", worker);
+};
+
 TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
   Profile machine = TestMachine();
   machine.host_launch = machine.host_copy_call = 1e-6;
@@ -268,17 +274,15 @@ TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
   const std::pair<Picoseconds, Picoseconds> cases[] = {{100us, 16us}, {50us, 8us}, {1000us, 64us}};
   for (const auto& [asleep, longer] : cases) {
     SCOPED_TRACE(asleep.count());
-    Streams s;
-    const LaneId worker = s.builder.AddHost("worker");
-    const LaneId compute = s.Add(true), lane = s.builder.AddStream("side", worker);
-    s.builder.Run(compute, Kernel(asleep - 1us));
-    s.builder.SyncStream(s.host, compute);
+    TwoThreads s;
+    s.builder.Run(s.compute, Kernel(asleep - 1us));
+    s.builder.SyncStream(s.host, s.compute);
     const OpId posted = s.builder.Run(s.host, plan::HostHandoff{});
-    s.builder.Run(worker, plan::HostHandoff{}, {posted});
-    const OpId first = s.builder.Run(lane, Kernel(1us));
+    s.builder.Run(s.worker, plan::HostHandoff{}, {posted});
+    const OpId first = s.builder.Run(s.lane, Kernel(1us));
     const Copy two{Direction::kHostToDevice, CopyPath::kPerPiece, 2, 1000};
-    const OpId copies = s.builder.Run(lane, two);
-    const OpId next = s.builder.Run(lane, Kernel(1us));
+    const OpId copies = s.builder.Run(s.lane, two);
+    const OpId next = s.builder.Run(s.lane, Kernel(1us));
     const Ran ran(s, machine);
     // Half of it, then half of what is left, and so on.
     ExpectTime(ran.CallTime(first), 1us + longer / 2);
@@ -290,15 +294,13 @@ TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
 TEST(EngineTraffic, AnEventIsWaitedForOnceAnotherThreadHasRecordedIt) {
   Profile machine = TestMachine();
   machine.host_launch = 1e-6;
-  Streams s;
-  const LaneId worker = s.builder.AddHost("worker");
-  const LaneId compute = s.Add(true), lane = s.builder.AddStream("side", worker);
-  for (int i = 0; i < 4; ++i) s.builder.Run(lane, plan::Layout{1, 1});
-  const OpId last = s.builder.Run(lane, plan::Layout{1, 1});
-  const OpId waits = s.builder.Run(compute, plan::Layout{1, 1}, {last});
-  const OpId next = s.builder.Run(compute, plan::Layout{1, 1});
-  const OpId same_stream = s.builder.Run(lane, plan::Layout{1, 1}, {}, s.host);
-  const OpId behind = s.builder.Run(lane, plan::Layout{1, 1});
+  TwoThreads s;
+  for (int i = 0; i < 4; ++i) s.builder.Run(s.lane, plan::Layout{1, 1});
+  const OpId last = s.builder.Run(s.lane, plan::Layout{1, 1});
+  const OpId waits = s.builder.Run(s.compute, plan::Layout{1, 1}, {last});
+  const OpId next = s.builder.Run(s.compute, plan::Layout{1, 1});
+  const OpId same_stream = s.builder.Run(s.lane, plan::Layout{1, 1}, {}, s.host);
+  const OpId behind = s.builder.Run(s.lane, plan::Layout{1, 1});
   const Ran ran(s, machine);
   ExpectTime(ran.CallBegin(last), 4us);
   ExpectTime(ran.CallBegin(waits), 5us);
@@ -312,12 +314,10 @@ TEST(EngineTraffic, CallsOfTwoThreadsSlowOneAnotherDown) {
   Profile machine = TestMachine();
   machine.host_launch = 1e-6;
   machine.host_contended = 2;
-  Streams s;
-  const LaneId worker = s.builder.AddHost("worker");
-  const LaneId compute = s.Add(true), lane = s.builder.AddStream("side", worker);
+  TwoThreads s;
   std::vector<OpId> few, many;
-  for (int i = 0; i < 4; ++i) few.push_back(s.builder.Run(compute, plan::Layout{1, 1}));
-  for (int i = 0; i < 8; ++i) many.push_back(s.builder.Run(lane, plan::Layout{1, 1}));
+  for (int i = 0; i < 4; ++i) few.push_back(s.builder.Run(s.compute, plan::Layout{1, 1}));
+  for (int i = 0; i < 8; ++i) many.push_back(s.builder.Run(s.lane, plan::Layout{1, 1}));
   const Ran ran(s, machine);
   // The first call of all begins beside nobody's; the few end at 7 us.
   for (size_t i = 0; i < few.size(); ++i) ExpectTime(ran.CallTime(few[i]), i == 0 ? 1us : 2us);
@@ -330,13 +330,11 @@ TEST(EngineTraffic, CallsTakeLongerWhileAnotherThreadWaitsInOne) {
   Profile machine = TestMachine();
   machine.host_launch = 1e-6;
   machine.host_beside = 1.5;
-  Streams s;
-  const LaneId worker = s.builder.AddHost("worker");
-  const LaneId compute = s.Add(true), lane = s.builder.AddStream("side", worker);
-  s.builder.Run(compute, Kernel(10us));  // 1 us to 11 us, synchronised till then
-  s.builder.SyncStream(s.host, compute);
+  TwoThreads s;
+  s.builder.Run(s.compute, Kernel(10us));  // 1 us to 11 us, synchronised till then
+  s.builder.SyncStream(s.host, s.compute);
   std::vector<OpId> kernels;
-  for (int i = 0; i < 12; ++i) kernels.push_back(s.builder.Run(lane, plan::Layout{1, 1}));
+  for (int i = 0; i < 12; ++i) kernels.push_back(s.builder.Run(s.lane, plan::Layout{1, 1}));
   const Ran ran(s, machine);
   // The first two calls begin together; the last of the slow ones at 10.5 us.
   for (int i = 0; i < 12; ++i) {
