@@ -24,6 +24,8 @@ struct KMeansArgs {
   __nv_bfloat16* centroids = nullptr;
   int64_t centroid_stride = 0;
   UnitLists lists;  ///< tokens counted from the sequence's start, ascending in a cluster
+  /// Without Hopper's own instructions, which otherwise serve where they are compiled in (sm_90a).
+  bool portable = false;
 };
 
 /// k-means in 8-bit whole numbers, step by step as models/methods/louiskv/key_clusters.h says, so

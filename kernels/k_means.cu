@@ -1,5 +1,6 @@
 // k-means. Keys and centroids are 8-bit whole numbers, so sums are exact whatever their order: the
-// tensor cores find the nearest centroids, atomics add up the members.
+// tensor cores find the nearest centroids (on Hopper as in k_means_hopper.cu), atomics add up the
+// members.
 #include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "kernels/clusters.h"
 #include "kernels/cuda_error.h"
+#include "kernels/device/k_means_params.cuh"
 #include "kernels/device/page_runs.cuh"
 #include "kernels/device/tile_product.cuh"
 #include "traces/common/error.h"
@@ -25,12 +27,21 @@ constexpr int kPlaces = 128;
 template <int kDim>
 constexpr int kTile = kDim > 128 ? 64 : 128;  // centroids in shared memory at once
 
+/// Centroids as their channels come. A key's word is its product times 2 kPlaces, and a bias.
+template <int kDim>
+struct PlainCentroids {
+  __device__ static int Channel(int /*cluster*/, int i) { return i; }
+  __device__ static int32_t Bias(int cluster, int32_t norm) {
+    return kPlaces - 1 - cluster % kTile<kDim> - norm * kPlaces;
+  }
+};
+
 int Round(int64_t n, int to) { return static_cast<int>((n + to - 1) / to * to); }
 
 // Parts of the workspace.
 struct Workspace {
   int8_t* keys;             // [rows][tokens][dim]
-  int8_t* centroids;        // [rows][padded][dim]
+  int8_t* centroids;        // [rows][padded][dim], as the search wants them
   int32_t* bias;            // [rows][padded]
   int32_t* sums;            // [rows][clusters][dim]
   int32_t* sizes;           // [rows][clusters]
@@ -134,9 +145,9 @@ __device__ int32_t Mean(int32_t sum, int32_t size, int32_t before) {
 
 // The first centroids, or the means of the members; and what the search needs of them. A warp a
 // centroid.
-template <bool kSeeds>
+template <class Layout, bool kSeeds>
 __global__ void __launch_bounds__(kThreads)
-    CentroidKernel(const int8_t* keys, int tokens, int clusters, int padded, int dim, int tile,
+    CentroidKernel(const int8_t* keys, int tokens, int clusters, int padded, int dim,
                    int8_t* centroids, int32_t* bias, int32_t* sums, int32_t* sizes) {
   const int row = static_cast<int>(blockIdx.y);
   const int cluster = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
@@ -151,19 +162,20 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t seed = (int64_t{2} * cluster + 1) * tokens / (int64_t{2} * clusters);
   int32_t norm = 0;
   for (int i = lane; i < dim; i += 32) {
+    int8_t& channel = centroid[Layout::Channel(cluster, i)];
     int32_t value = 0;
     if constexpr (kSeeds) {
       value = keys[(int64_t{row} * tokens + seed) * dim + i];
     } else {
-      value = Mean(sums[at * dim + i], sizes[at], centroid[i]);
+      value = Mean(sums[at * dim + i], sizes[at], channel);
     }
-    centroid[i] = static_cast<int8_t>(value);
+    channel = static_cast<int8_t>(value);
     if (kSeeds) sums[at * dim + i] = 0;
     norm += value * value;
   }
   norm = __reduce_add_sync(kAll, norm);
   if (lane == 0) {
-    bias[int64_t{row} * padded + cluster] = kPlaces - 1 - cluster % tile - norm * kPlaces;
+    bias[int64_t{row} * padded + cluster] = Layout::Bias(cluster, norm);
     if (kSeeds) sizes[at] = 0;
   }
 }
@@ -342,9 +354,71 @@ unsigned Blocks(int64_t items, int a_block) {
 }
 
 template <int kDim>
-void Run(const KMeansArgs& args, const Workspace& w, cudaStream_t stream) {
-  const RunAddress keys(args.keys);
+struct PortableSearch {
+  using Layout = PlainCentroids<kDim>;
+  static void FindNearest(const NearestParams& p, cudaStream_t stream) {
+    const dim3 blocks(Blocks(p.tokens, kBlockTokens), static_cast<unsigned>(p.rows));
+    AssignKernel<kDim><<<blocks, kThreads, 0, stream>>>(p.keys, p.centroids, p.bias, p.tokens,
+                                                        p.clusters, p.padded, p.labels);
+  }
+};
+
+#ifdef STALLCAST_SM90A
+template <int kDim>
+struct HopperSearch {
+  using Layout = SwizzledCentroids<kDim>;
+  static void FindNearest(const NearestParams& p, cudaStream_t stream) {
+    FindNearestHopper(p, kDim, stream);
+  }
+};
+#endif
+
+// All passes over the quantised keys; the last one's labels are in the workspace's `labels`.
+template <int kDim, class Search>
+void Iterate(const KMeansArgs& args, Workspace& w, cudaStream_t stream) {
+  using Layout = typename Search::Layout;
   const int tokens = args.tokens, clusters = args.clusters, padded = Padded(args);
+  const int64_t all = int64_t{args.rows} * tokens;
+  const dim3 centroid_blocks(Blocks(padded, kWarps), static_cast<unsigned>(args.rows));
+  for (int i = 0; i < args.iterations; ++i) {
+    if (i == 0) {
+      CentroidKernel<Layout, true><<<centroid_blocks, kThreads, 0, stream>>>(
+          w.keys, tokens, clusters, padded, kDim, w.centroids, w.bias, w.sums, w.sizes);
+    } else {
+      AccumulateKernel<<<Blocks(all, kWarps), kThreads, 0, stream>>>(
+          w.keys, w.labels, i > 1 ? w.sorted_labels : nullptr, all, kDim, w.sums, w.sizes);
+      CentroidKernel<Layout, false><<<centroid_blocks, kThreads, 0, stream>>>(
+          w.keys, tokens, clusters, padded, kDim, w.centroids, w.bias, w.sums, w.sizes);
+    }
+    std::swap(w.labels, w.sorted_labels);
+    Search::FindNearest({.keys = w.keys,
+                         .centroids = w.centroids,
+                         .bias = w.bias,
+                         .labels = w.labels,
+                         .rows = args.rows,
+                         .tokens = tokens,
+                         .clusters = clusters,
+                         .padded = padded},
+                        stream);
+  }
+}
+
+template <int kDim>
+void Iterate(const KMeansArgs& args, Workspace& w, cudaStream_t stream) {
+#ifdef STALLCAST_SM90A
+  if constexpr (kDim <= 128) {
+    if (!args.portable && HopperFindsNearest(kDim, args.clusters)) {
+      return Iterate<kDim, HopperSearch<kDim>>(args, w, stream);
+    }
+  }
+#endif
+  Iterate<kDim, PortableSearch<kDim>>(args, w, stream);
+}
+
+template <int kDim>
+void Run(const KMeansArgs& args, Workspace& w, cudaStream_t stream) {
+  const RunAddress keys(args.keys);
+  const int tokens = args.tokens, clusters = args.clusters;
   const auto rows = static_cast<unsigned>(args.rows);
   const int64_t all = int64_t{args.rows} * tokens;
   constexpr int kPieces = kDim / 8;
@@ -354,38 +428,21 @@ void Run(const KMeansArgs& args, const Workspace& w, cudaStream_t stream) {
                                                  w.largest);
   QuantiseKernel<<<passes, kThreads, 0, stream>>>(keys, args.first_token, tokens, kPieces,
                                                   w.largest, w.keys);
-  Check(cudaMemsetAsync(w.centroids, 0, size_t{rows} * static_cast<size_t>(padded) * kDim, stream),
+  Check(cudaMemsetAsync(w.centroids, 0, size_t{rows} * static_cast<size_t>(Padded(args)) * kDim,
+                        stream),
         "cudaMemsetAsync");
-  const dim3 centroid_blocks(Blocks(padded, kWarps), rows);
-  const dim3 assign_blocks(Blocks(tokens, kBlockTokens), rows);
-  uint32_t *labels = w.labels, *before = w.sorted_labels;
-  for (int i = 0; i < args.iterations; ++i) {
-    if (i == 0) {
-      CentroidKernel<true><<<centroid_blocks, kThreads, 0, stream>>>(
-          w.keys, tokens, clusters, padded, kDim, kTile<kDim>, w.centroids, w.bias, w.sums,
-          w.sizes);
-    } else {
-      AccumulateKernel<<<Blocks(all, kWarps), kThreads, 0, stream>>>(
-          w.keys, labels, i > 1 ? before : nullptr, all, kDim, w.sums, w.sizes);
-      CentroidKernel<false><<<centroid_blocks, kThreads, 0, stream>>>(
-          w.keys, tokens, clusters, padded, kDim, kTile<kDim>, w.centroids, w.bias, w.sums,
-          w.sizes);
-    }
-    std::swap(labels, before);
-    AssignKernel<kDim><<<assign_blocks, kThreads, 0, stream>>>(w.keys, w.centroids, w.bias, tokens,
-                                                               clusters, padded, labels);
-  }
+  Iterate<kDim>(args, w, stream);
   CheckLaunch("KMeans");
   // A stable sort keeps the tokens of a cluster in order.
   NumberKernel<<<dim3(Blocks(tokens, kThreads), rows), kThreads, 0, stream>>>(args.first_token,
                                                                               tokens, w.tokens);
   size_t sort_bytes = w.sort_bytes;
-  Check(
-      cub::DeviceRadixSort::SortPairs(w.sort, sort_bytes, labels, before, w.tokens, w.sorted_tokens,
-                                      static_cast<int>(all), 0, LabelBits(args), stream),
-      "cub::DeviceRadixSort::SortPairs");
+  Check(cub::DeviceRadixSort::SortPairs(w.sort, sort_bytes, w.labels, w.sorted_labels, w.tokens,
+                                        w.sorted_tokens, static_cast<int>(all), 0, LabelBits(args),
+                                        stream),
+        "cub::DeviceRadixSort::SortPairs");
   ListKernel<<<dim3(Blocks(std::max(tokens, clusters + 1), kThreads), rows), kThreads, 0, stream>>>(
-      before, w.sorted_tokens, tokens, clusters, args.lists);
+      w.sorted_labels, w.sorted_tokens, tokens, clusters, args.lists);
   MeanKernel<kDim><<<dim3(Blocks(clusters, kWarps), rows), kThreads, 0, stream>>>(
       keys, clusters, args.lists, args.centroids, args.centroid_stride);
   CheckLaunch("KMeans (lists)");

@@ -29,7 +29,7 @@ constexpr size_t At(LaneId id) { return static_cast<size_t>(plan::Index(id)); }
 bool IsHostWork(const plan::Op& op) { return op.lane == op.issuer; }
 
 // Which of the machine's gaps lies before an op.
-enum class Gap : uint8_t { kNone, kKernel, kCopy, kGraph };
+enum class Gap : uint8_t { kNone, kKernel, kCopy, kDirection, kGraph };
 
 int64_t Time(Gap gap, const hardware::Latencies& latency) {
   switch (gap) {
@@ -39,10 +39,22 @@ int64_t Time(Gap gap, const hardware::Latencies& latency) {
       return latency.gap.count();
     case Gap::kCopy:
       return latency.copy_gap.count();
+    case Gap::kDirection:
+      return latency.direction_gap.count();
     case Gap::kGraph:
       return latency.graph_gap.count();
   }
   return 0;
+}
+
+Gap GapBetween(const plan::Op& before, const plan::Op& op) {
+  if (before.graph_node && op.graph_node) return Gap::kGraph;
+  const auto* from = std::get_if<plan::Copy>(&before.work);
+  const auto* to = std::get_if<plan::Copy>(&op.work);
+  if (from == nullptr && to == nullptr) return Gap::kKernel;
+  if (from == nullptr || to == nullptr) return Gap::kCopy;
+  // Between copies one way it is part of what a copy takes.
+  return from->direction == to->direction ? Gap::kNone : Gap::kDirection;
 }
 
 // Lists of op ids by op, flat.
@@ -108,12 +120,7 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
       OpId& previous = last[At(op.lane)];
       if (previous != OpId::kNone) {
         const plan::Op& before = plan[previous];
-        const bool copy = std::holds_alternative<plan::Copy>(op.work);
-        const bool copy_before = std::holds_alternative<plan::Copy>(before.work);
-        gap[i] = op.graph_node && before.graph_node ? Gap::kGraph
-                 : copy != copy_before              ? Gap::kCopy
-                 : copy                             ? Gap::kNone  // part of what a copy takes
-                                                    : Gap::kKernel;
+        gap[i] = GapBetween(before, op);
       }
       previous = id;
     }
@@ -424,9 +431,13 @@ class EventLoop {
   }
 
   int64_t GapBehind(OpId previous, OpId id) const {
-    const Gap gap = compiled_.gap[At(id)];
-    const bool carried = IsCarried(previous) || IsCarried(id);
-    return Time(gap == Gap::kCopy && carried ? Gap::kKernel : gap, latency_);
+    Gap gap = compiled_.gap[At(id)];
+    // What a call carries comes with the commands of kernels.
+    if (IsCarried(previous) || IsCarried(id)) {
+      if (gap == Gap::kCopy) gap = Gap::kKernel;
+      if (gap == Gap::kDirection) gap = Gap::kCopy;
+    }
+    return Time(gap, latency_);
   }
 
   /// What the waits of an op and the event behind the one before take of the stream. Inside a graph

@@ -6,10 +6,11 @@
 
 namespace stallcast::capture {
 
-/// Fills in device.copy_gap, event_latency, event_to_copy and event_from_copy, from the device's
-/// clock in kernels before and after. Takes device.gap from the profile. The front end looks
-/// whether a copy's turn has come, or whether it is done, at intervals of several microseconds:
-/// what is measured, and meant, are means over kernels of random length.
+/// Fills in device.copy_gap, direction_gap, event_latency, event_to_copy and event_from_copy, from
+/// the device's clock in kernels before and after; direction_gap from what a host waits. Takes
+/// device.gap from the profile. The front end looks whether a copy's turn has come, or whether it
+/// is done, at intervals of several microseconds: what is measured, and meant, are means over
+/// kernels of random length.
 void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in copy.crowded_piece: trains of copies on two streams by turns, a kernel behind each,

@@ -40,8 +40,15 @@ class Streaming {
   kernels::Buffer<int> sink_{1};
 };
 
+// What is filled on the default stream, which those of a stopwatch do not wait for, is there.
+Prepared Ready(const KernelProbe& probe) {
+  Prepared prepared = probe.prepare();
+  kernels::Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return prepared;
+}
+
 Timing TimeAfterStream(Stopwatch& watch, const KernelProbe& probe, double gap) {
-  const Prepared prepared = probe.prepare();
+  const Prepared prepared = Ready(probe);
   Streaming streaming;
   constexpr int kCount = 60;
   const auto lead = [&](int i) {
@@ -67,7 +74,7 @@ Timing TimeAfterStream(Stopwatch& watch, const KernelProbe& probe, double gap) {
 
 Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
   if (probe.after_stream) return TimeAfterStream(watch, probe, gap);
-  const Prepared prepared = probe.prepare();
+  const Prepared prepared = Ready(probe);
   const auto work = [&](int i) { prepared.launch(i, watch.stream()); };
   Timing timing;
   const double once = watch.Period(1, work, 1);

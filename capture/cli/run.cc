@@ -36,6 +36,7 @@ struct RunCommand {
   int repetitions = 3;
   bool no_check = false;
   bool prefill = false;
+  bool host_now = false;
   std::string timelines;
   Format format = Format::kTable;
 
@@ -140,6 +141,16 @@ traces::Timeline PredictedPrefill(const Case& of, const sim::PreparedRun& prepar
   return timeline;
 }
 
+// Predicts again with a host whose launch takes what it took around the run.
+void PredictForHostNow(Case& of, sim::Predictor& predictor) {
+  const double slower = of.times.launch / of.machine.host_launch;
+  const std::pair<std::string, std::string> as_now{"host.slower", fmt::format("{:.3f}", slower)};
+  of.request.machine_overrides.push_back(as_now);
+  hardware::Set(of.machine, as_now.first, as_now.second);
+  of.prediction = predictor.Predict(of.request);
+  of.times.notes.push_back(fmt::format("predicted with host.slower={}", as_now.second));
+}
+
 std::string FileName(const Case& of) {
   std::string name = fmt::format("{}-{}-b{}", of.request.method,
                                  std::filesystem::path(of.trace).stem().string(), of.request.batch);
@@ -198,9 +209,9 @@ Json Record(const Case& of, bool timelines) {
   row["steps"] = of.request.steps;
   if (of.request.prefill) RecordPrefill(of, row);
   if (!of.failed.empty() || !of.prediction) {
-    for (const char* key :
-         {"predicted_ms", "measured_ms", "error_percent", "predicted_p50_ms", "measured_p50_ms",
-          "units_compared", "units_equal_percent", "decisions_equal_percent", "keys_wrong"}) {
+    for (const char* key : {"predicted_ms", "measured_ms", "error_percent", "predicted_p50_ms",
+                            "measured_p50_ms", "launch_us", "units_compared", "units_equal_percent",
+                            "decisions_equal_percent", "keys_wrong"}) {
       row[key] = nullptr;
     }
     if (timelines) RecordTraced(of, row);
@@ -214,6 +225,7 @@ Json Record(const Case& of, bool timelines) {
   row["error_percent"] = (predicted.value - measured.value) / measured.value * 100;
   row["predicted_p50_ms"] = Milliseconds(of.prediction->metrics.step_p50);
   row["measured_p50_ms"] = Milliseconds(of.times.Median());
+  row["launch_us"] = of.times.launch * 1e6;
   row["units_compared"] = of.check.selected;
   row["units_equal_percent"] = of.check.share_equal() * 100;
   row["decisions_equal_percent"] = of.check.decisions == 0
@@ -256,6 +268,7 @@ void RunCommand::Run() const {
       const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
       const capture::RunRequest request = RequestOf(of, prepared, loaded);
       of.times = gpu.Time(request, repetitions);
+      if (host_now) PredictForHostNow(of, *loaded.predictor);
       if (prefill) of.prefill = gpu.TimePrefill(request, repetitions);
       if (!no_check && prepared.log && !of.request.graph) {
         of.check = gpu.CheckSelection(request, prefill);
@@ -353,6 +366,9 @@ Examples:
                 "Run the prefill too, and check selections of the steps that go on from it")
       ->group("Measurement");
   sub->add_flag("--no-check", command->no_check, "Do not compare the selections")
+      ->group("Measurement");
+  sub->add_flag("--host-now", command->host_now,
+                "Predict with host calls as slow as a launch is around the run (host.slower)")
       ->group("Measurement");
   sub->add_option("--timelines", command->timelines,
                   "Folder for measured and predicted timelines (.kvt), for `stallcast compare`")

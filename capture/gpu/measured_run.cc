@@ -233,9 +233,12 @@ GpuRunner::~GpuRunner() = default;
 StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   BoundRun run = impl_->Bind(request);
   run.RunAnew();
+  Stopwatch watch;
+  StepTimes times;
+  times.launch = LaunchSeconds(watch) / 2;
   std::vector<std::vector<Picoseconds>> all;
   for (int i = 0; i < repetitions; ++i) all.push_back(run.RunAnew());
-  StepTimes times;
+  times.launch += LaunchSeconds(watch) / 2;
   for (size_t step = 0; step < all.front().size(); ++step) {
     std::vector<Picoseconds> of_step;
     for (const auto& repetition : all) of_step.push_back(repetition[step]);
@@ -243,8 +246,7 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   }
   times.notes = run.Notes();
   if (request.machine != nullptr) {
-    Stopwatch watch;
-    std::string note = OtherHostNote(LaunchSeconds(watch), *request.machine);
+    std::string note = OtherHostNote(times.launch, *request.machine);
     if (!note.empty()) times.notes.push_back(std::move(note));
   }
   return times;

@@ -31,6 +31,7 @@ struct RunRequest {
 /// Step times from CUDA events, tracing off.
 struct StepTimes {
   std::vector<Picoseconds> steps;  ///< the median over the repetitions, by step
+  double launch = 0;               ///< host call of an empty launch around the runs, s
   std::vector<std::string> notes;
   Picoseconds Mean() const;
   Picoseconds Median() const;

@@ -291,6 +291,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .copy_launch = FromSeconds(profile_.device_copy_latency),
                 .gap = FromSeconds(profile_.device_gap),
                 .copy_gap = FromSeconds(profile_.device_copy_gap),
+                .direction_gap = FromSeconds(profile_.device_direction_gap),
                 .event = FromSeconds(profile_.device_event_latency),
                 .event_to_copy = FromSeconds(profile_.device_event_to_copy),
                 .event_from_copy = FromSeconds(profile_.device_event_from_copy),

@@ -77,6 +77,7 @@ struct Latencies {
   Picoseconds copy_launch{0};      ///< the same of a copy
   Picoseconds gap{0};              ///< previous op of the lane to this one
   Picoseconds copy_gap{0};         ///< the same between a kernel and a copy
+  Picoseconds direction_gap{0};    ///< the same between copies that go opposite ways
   Picoseconds event{0};            ///< end of a waited-for op on another lane to this one's start
   Picoseconds event_to_copy{0};    ///< the same from a kernel to a copy
   Picoseconds event_from_copy{0};  ///< the same from a copy to a kernel

@@ -48,6 +48,8 @@ constexpr ProfileField kFields[] = {
      "calls take so many times as long while another thread is in one"},
     {"host.graph_launch", kTime, &Profile::host_graph_launch, "launch of a CUDA graph"},
     {"host.graph_node", kTime, &Profile::host_graph_node, "the same, more for each node"},
+    {"host.slower", kNumber, &Profile::host_slower,
+     "all host calls and hand-overs take so many times as long", false},
     {"host.memory", kRate, &Profile::host_memory, "host memory bandwidth"},
     {"host.gather_thread", kRate, &Profile::host_gather_thread, "gather rate of one thread"},
     {"host.gather_piece", kTime, &Profile::host_gather_piece,
@@ -60,6 +62,8 @@ constexpr ProfileField kFields[] = {
      "copy call's return to start on an idle GPU"},
     {"device.gap", kTime, &Profile::device_gap, "between dependent kernels of a stream"},
     {"device.copy_gap", kTime, &Profile::device_copy_gap, "between a kernel and a copy"},
+    {"device.direction_gap", kTime, &Profile::device_direction_gap,
+     "between copies of a stream that go opposite ways"},
     {"device.event_latency", kTime, &Profile::device_event_latency,
      "an op's end to the start of one that waits for it"},
     {"device.event_to_copy", kTime, &Profile::device_event_to_copy,
@@ -125,6 +129,7 @@ constexpr double kLeastRate = 1e6;  // bytes/s
 constexpr double kMost = 1e18;      // bytes, bytes/s
 constexpr double kMostFlops = 1e21;
 constexpr double kLeastBackgroundPiece = 4096;
+constexpr double kLeastHostFactor = 0.01;
 constexpr double kMostNumber = 1e6;
 constexpr double kMostSpread = 2;
 
@@ -145,6 +150,21 @@ void Scale(Curve& curve, double factor) {
   if (!curve.empty()) curve = Curve(curve.x(), std::move(y));
 }
 
+// What a host spends on calls and hand-overs; not what moves bytes, nor the wait for the device.
+void ScaleHost(Profile& profile, double factor) {
+  for (double Profile::*time :
+       {&Profile::host_launch, &Profile::host_copy_call, &Profile::host_batch_call,
+        &Profile::host_event_record, &Profile::host_stream_wait, &Profile::host_handoff,
+        &Profile::host_notify, &Profile::host_graph_launch, &Profile::host_graph_node}) {
+    profile.*time *= factor;
+  }
+  Scale(profile.batch_host_piece, factor);
+  Scale(profile.copy_h2d_inline_call, factor);
+  Scale(profile.host_woken, factor);
+  Scale(profile.host_gather_start, factor);
+  for (auto& [kind, fit] : profile.kernels) fit.host_s *= factor;
+}
+
 void SetField(Profile& profile, const ProfileField& field, double value) {
   const double before = std::exchange(profile.*field.member, value);
   const double factor = before > 0 ? value / before : 1;
@@ -163,6 +183,8 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     Scale(profile.host_gather_row, factor);
   } else if (field.member == &Profile::host_handoff) {
     Scale(profile.host_gather_start, factor);
+  } else if (field.member == &Profile::host_slower) {
+    ScaleHost(profile, factor);
   } else if (field.member == &Profile::memory_bandwidth && value > 0) {
     for (auto& [kind, fit] : profile.kernels) fit.bandwidth *= factor;
     Scale(profile.zero_copy_memory_loss, factor);
@@ -204,7 +226,7 @@ std::string OutOfRange(std::string_view path, Dimension dimension, double value)
       break;
     case kNumber:
       most = path.ends_with("spread") ? kMostSpread : kMostNumber;
-      least = path == "device.sms" ? 1 : 0;
+      least = path == "device.sms" ? 1 : path == "host.slower" ? kLeastHostFactor : 0;
       break;
   }
   if (value >= least && value <= most) return {};

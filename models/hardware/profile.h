@@ -109,12 +109,17 @@ struct Profile {
   /// and while another is in a call.
   double host_beside = 1, host_contended = 1;
   double host_graph_launch = 0, host_graph_node = 0;
+  /// Calls and hand-overs of the host take so many times as long as in its file, which Set() makes
+  /// them: a slower host, or one that others use. Not part of a machine's file.
+  double host_slower = 1;
   double host_memory = 0, host_gather_thread = 0;  ///< rates
   double host_gather_piece = 0;                    ///< of a gather's thread, beside the bytes
-  double device_launch_latency = 0;   ///< from the launch call's return to the start on an idle GPU
-  double device_copy_latency = 0;     ///< the same of a copy
-  double device_gap = 0;              ///< between dependent kernels of one stream
-  double device_copy_gap = 0;         ///< between a kernel and a copy of one stream, either way
+  double device_launch_latency = 0;  ///< from the launch call's return to the start on an idle GPU
+  double device_copy_latency = 0;    ///< the same of a copy
+  double device_gap = 0;             ///< between dependent kernels of one stream
+  double device_copy_gap = 0;        ///< between a kernel and a copy of one stream, either way
+  /// Between copies of one stream that go opposite ways: other engines move them.
+  double device_direction_gap = 0;
   double device_event_to_copy = 0;    ///< as device_event_latency, from a kernel to a copy
   double device_event_from_copy = 0;  ///< from a copy to a kernel
   double device_event_latency = 0;    ///< from an op's end to the start of one that waits for it

@@ -13,6 +13,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kBarWidth = 30;
+// More than threads can be out of order.
+constexpr double kStartsAnew = 0.1;
 
 std::string TimeLeft(double seconds) {
   const auto s = std::lround(seconds);
@@ -29,10 +31,8 @@ void Progress::Update(const std::string& what, double share) {
   if (!terminal_) return;
   const std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();
-  if (what != what_) {
-    what_ = what;
-    start_ = last_ = now;
-  }
+  if (share < share_ - kStartsAnew) start_ = last_ = now;
+  share_ = share;
   if (now - start_ < 1s || now - last_ < 100ms) return;
   last_ = now;
   drawn_ = true;

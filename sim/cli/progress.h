@@ -16,7 +16,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `share` of `what` is done; a new `what` starts a new bar.
+  /// `share` of the whole is done, `what` is at hand. One well below the last starts a new bar.
   void Update(const std::string& what, double share);
   /// Takes the bar away.
   void Clear();
@@ -26,7 +26,7 @@ class Progress {
   std::mutex mutex_;
   bool terminal_;
   bool drawn_ = false;
-  std::string what_;
+  double share_ = 2;  ///< of the last update; at first above any
   Clock::time_point start_, last_;
 };
 

@@ -86,12 +86,14 @@ struct KMeansCase {
   bool hnd;
 };
 
-void ExpectPolicysClusters(const KMeansCase& c, const std::vector<float>& keys) {
-  SCOPED_TRACE(testing::Message() << c.count << " of " << c.tokens << " tokens, " << c.clusters
-                                  << " clusters, dim " << c.dim << ", " << c.iterations
-                                  << " iterations, hnd " << c.hnd);
+struct Clustered {
+  int stride;  ///< of centroids
+  std::vector<Bf16> mean;
+  std::vector<int32_t> offset, member;
+};
+
+Clustered OnTheDevice(const KMeansCase& c, const Paged& paged, bool portable) {
   const int rows = c.sequences * c.heads, stride = c.clusters + 3;
-  const Paged paged(keys, c.sequences, c.heads, c.tokens, c.dim, c.page, c.hnd);
   const auto centroids = Poisoned<Bf16>(int64_t{rows} * stride * c.dim);
   const auto offsets = Poisoned<int32_t>(int64_t{rows} * (stride + 1));
   const auto members = Poisoned<int32_t>(int64_t{rows} * (c.count + 5));
@@ -103,30 +105,50 @@ void ExpectPolicysClusters(const KMeansCase& c, const std::vector<float>& keys) 
                         .iterations = c.iterations,
                         .centroids = centroids.get(),
                         .centroid_stride = stride,
-                        .lists = {offsets.get(), members.get(), stride + 1, c.count + 5}};
+                        .lists = {offsets.get(), members.get(), stride + 1, c.count + 5},
+                        .portable = portable};
   const auto workspace = Poisoned<char>(KMeansWorkspace(args));
   KMeans(args, workspace.get(), nullptr);
-  const auto mean = ToHost(centroids);
-  const auto offset = ToHost(offsets), member = ToHost(members);
-  for (int r = 0; r < rows; ++r) {
-    const auto want = OnHost(keys, r, c.tokens, c.dim, c.first, c.count, c.clusters, c.iterations);
-    for (int i = 0; i <= c.clusters; ++i) {
-      ASSERT_EQ(offset[r * (stride + 1) + i], static_cast<int32_t>(want.offsets[i])) << "row " << r;
-    }
-    for (int i = 0; i < c.count; ++i) {
-      ASSERT_EQ(member[r * (c.count + 5) + i], static_cast<int32_t>(want.tokens[i]) + c.first);
-    }
-    for (int u = 0; u < c.clusters; ++u) {
-      const uint32_t size = want.offsets[u + 1] - want.offsets[u];
-      for (int i = 0; i < c.dim; ++i) {
-        double sum = 0;
-        for (uint32_t at = want.offsets[u]; at < want.offsets[u + 1]; ++at) {
-          const int64_t token = int64_t{r} * c.tokens + c.first + want.tokens[at];
-          sum += static_cast<double>(keys[token * c.dim + i]);
-        }
-        ExpectRounded(size > 0 ? sum / size : 0, mean[(r * stride + u) * c.dim + i], 10, u);
+  return {stride, ToHost(centroids), ToHost(offsets), ToHost(members)};
+}
+
+void ExpectClusters(const methods::KeyClusters& want, const Clustered& got, int row,
+                    const KMeansCase& c, const std::vector<float>& keys) {
+  for (int i = 0; i <= c.clusters; ++i) {
+    ASSERT_EQ(got.offset[row * (got.stride + 1) + i], static_cast<int32_t>(want.offsets[i]))
+        << "row " << row;
+  }
+  for (int i = 0; i < c.count; ++i) {
+    ASSERT_EQ(got.member[row * (c.count + 5) + i], static_cast<int32_t>(want.tokens[i]) + c.first)
+        << "row " << row;
+  }
+  for (int u = 0; u < c.clusters; ++u) {
+    const uint32_t size = want.offsets[u + 1] - want.offsets[u];
+    for (int i = 0; i < c.dim; ++i) {
+      double sum = 0;
+      for (uint32_t at = want.offsets[u]; at < want.offsets[u + 1]; ++at) {
+        const int64_t token = int64_t{row} * c.tokens + c.first + want.tokens[at];
+        sum += static_cast<double>(keys[token * c.dim + i]);
       }
+      ExpectRounded(size > 0 ? sum / size : 0, got.mean[(row * got.stride + u) * c.dim + i], 10, u);
     }
+  }
+}
+
+void ExpectPolicysClusters(const KMeansCase& c, const std::vector<float>& keys) {
+  SCOPED_TRACE(testing::Message() << c.count << " of " << c.tokens << " tokens, " << c.clusters
+                                  << " clusters, dim " << c.dim << ", " << c.iterations
+                                  << " iterations, hnd " << c.hnd);
+  const Paged paged(keys, c.sequences, c.heads, c.tokens, c.dim, c.page, c.hnd);
+  const Clustered best = OnTheDevice(c, paged, false), portable = OnTheDevice(c, paged, true);
+  for (int r = 0; r < c.sequences * c.heads; ++r) {
+    const auto want = OnHost(keys, r, c.tokens, c.dim, c.first, c.count, c.clusters, c.iterations);
+    {
+      SCOPED_TRACE("the device's best");
+      ASSERT_NO_FATAL_FAILURE(ExpectClusters(want, best, r, c, keys));
+    }
+    SCOPED_TRACE("portable");
+    ASSERT_NO_FATAL_FAILURE(ExpectClusters(want, portable, r, c, keys));
   }
 }
 
@@ -139,6 +161,69 @@ TEST_F(Clusters, AreThePolicys) {
                               KMeansCase{1, 1, 2, 64, 4, 1, 1, 1, 1, false},
                               KMeansCase{2, 4, 5000, 128, 16, 64, 4700, 294, 5, false}}) {
     ExpectPolicysClusters(c, Keys(c.sequences * c.heads, c.tokens, c.dim));
+  }
+}
+
+// Hopper's kernel takes 64 centroids at a time, eight such tiles on their way, and 512 keys of a
+// row a block; where there are more blocks than multiprocessors, one block after the other.
+TEST_F(Clusters, AreThePolicysWhereTilesAndBlocksEnd) {
+  for (const int dim : {64, 128}) {
+    for (const int clusters : {1, 8, 63, 64, 65, 128, 129, 511, 512, 513, 1100}) {
+      const int tokens = std::max(2 * clusters, 300);
+      ExpectPolicysClusters({1, 2, tokens + 3, dim, 16, 3, tokens, clusters, 3, false},
+                            Keys(2, tokens + 3, dim));
+    }
+    for (const int tokens : {127, 128, 129, 511, 512, 513, 1537}) {
+      ExpectPolicysClusters({1, 3, tokens, dim, 16, 0, tokens, 70, 2, true}, Keys(3, tokens, dim));
+    }
+    ExpectPolicysClusters({9, 16, 530, dim, 16, 5, 525, 100, 3, false}, Keys(9 * 16, 530, dim));
+  }
+}
+
+// A word of Hopper's kernel tells 16,384 clusters apart.
+TEST_F(Clusters, AreThePolicysWhereThereAreMany) {
+  for (const int clusters : {16384, 16385}) {
+    ExpectPolicysClusters({1, 1, 16500, 64, 16, 0, 16500, clusters, 1, false}, Keys(1, 16500, 64));
+  }
+}
+
+// Few different keys, so that most centroids have equals, in the same tile and in others.
+TEST_F(Clusters, TiesGoToTheSmallerCluster) {
+  for (const int dim : {64, 128}) {
+    for (const int different : {2, 7, 40}) {
+      constexpr int kTokens = 1300;
+      const std::vector<float> some = Keys(1, different, dim);
+      std::vector<float> keys;
+      for (int t = 0; t < 2 * kTokens; ++t) {
+        const auto key = some.begin() + int64_t{t} * t / 3 % different * dim;
+        keys.insert(keys.end(), key, key + dim);
+      }
+      for (const int clusters : {2, 60, 150, 640}) {
+        ExpectPolicysClusters({1, 2, kTokens, dim, 16, 0, kTokens, clusters, 3, false}, keys);
+      }
+    }
+  }
+}
+
+// Nothing but the largest numbers, of either sign.
+TEST_F(Clusters, HoldTheLargestKeys) {
+  constexpr int kTokens = 1000;
+  for (const int dim : {64, 128, 256}) {
+    std::vector<float> opposite, random;
+    for (int t = 0; t < kTokens; ++t) {
+      // No seed of two clusters is negative: negative keys are as far as can be from both.
+      for (int i = 0; i < dim; ++i) {
+        opposite.push_back(t % 7 == 0 ? -2.0f : 2.0f);
+        random.push_back(random_() % 2 == 0 ? -2.0f : 2.0f);
+      }
+    }
+    for (const int clusters : {1, 2, 129}) {
+      for (const int iterations : {1, 3}) {
+        const KMeansCase c{1, 1, kTokens, dim, 16, 0, kTokens, clusters, iterations, false};
+        ExpectPolicysClusters(c, opposite);
+        ExpectPolicysClusters(c, random);
+      }
+    }
   }
 }
 

@@ -284,6 +284,22 @@ TEST(Engine, CopiesFollowOneAnotherWithoutAGap) {
   ExpectTime(ran.Start(third), 63us + 2us);
 }
 
+TEST(Engine, CopiesTheOtherWayFollowBehindTheirGap) {
+  Profile machine = TestMachine();
+  machine.device_copy_gap = 2e-6;
+  machine.device_direction_gap = 7e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  const OpId down = s.builder.Run(lane, H2D(kMB));
+  const OpId up = s.builder.Run(lane, D2H(kMB));
+  const OpId again = s.builder.Run(lane, D2H(kMB));
+  const OpId back = s.builder.Run(lane, H2D(kMB));
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(up), ran.End(down) + 7us);
+  ExpectTime(ran.Start(again), ran.End(up));
+  ExpectTime(ran.Start(back), ran.End(again) + 7us);
+}
+
 TEST(Engine, ACopyStartsItsOwnLatencyAfterItsCall) {
   Profile machine = TestMachine();
   machine.host_launch = 2e-6;

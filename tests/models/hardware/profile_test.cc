@@ -314,6 +314,23 @@ TEST(ProfileSetTest, MemoryTakesTheKernelsAlong) {
   EXPECT_DOUBLE_EQ(after.zero_copy_memory_loss.At(16), 2 * before.zero_copy_memory_loss.At(16));
 }
 
+TEST(ProfileSetTest, ASlowerHostIsSlowerInAllItsCalls) {
+  const Profile before = FindProfile("h200");
+  Profile after = before;
+  Set(after, "host.slower", "1.5");
+  EXPECT_DOUBLE_EQ(after.host_launch, 1.5 * before.host_launch);
+  EXPECT_DOUBLE_EQ(after.host_copy_call, 1.5 * before.host_copy_call);
+  EXPECT_DOUBLE_EQ(after.copy_h2d_inline_call.At(8192), 1.5 * before.copy_h2d_inline_call.At(8192));
+  for (const auto& [kind, fit] : before.kernels) {
+    EXPECT_DOUBLE_EQ(after.kernels.at(kind).host_s, 1.5 * fit.host_s) << kind;
+    EXPECT_EQ(after.kernels.at(kind).fixed_s, fit.fixed_s);
+  }
+  EXPECT_EQ(after.host_sync, before.host_sync);
+  EXPECT_EQ(after.host_gather_thread, before.host_gather_thread);
+  Set(after, "host.slower", "1");
+  EXPECT_DOUBLE_EQ(after.host_launch, before.host_launch);
+}
+
 TEST(ProfileSetTest, MistakesAreUsageErrorsAndChangeNothing) {
   const auto complaint = [](std::string_view path, std::string_view value) -> std::string {
     Profile profile = FindProfile("h200");

@@ -141,12 +141,14 @@ SimGridRun::SimGridRun(SimGridMachine& machine, const Simulation& simulation)
     if (!queue.empty()) call_first(queue.back());
     if (!queue.empty()) {
       const plan::Op& before = plan[queue.back()];
-      const bool copy = std::holds_alternative<plan::Copy>(op.work);
-      const bool copy_before = std::holds_alternative<plan::Copy>(before.work);
+      const auto* copy = std::get_if<plan::Copy>(&op.work);
+      const auto* copy_before = std::get_if<plan::Copy>(&before.work);
+      const bool both = copy != nullptr && copy_before != nullptr;
       gap_[i] = Seconds(op.graph_node && before.graph_node ? latency.graph_gap
-                        : copy != copy_before              ? latency.copy_gap
-                        : copy                             ? Picoseconds{0}
-                                                           : latency.gap);
+                        : both ? copy->direction == copy_before->direction ? Picoseconds{0}
+                                                                           : latency.direction_gap
+                        : copy != nullptr || copy_before != nullptr ? latency.copy_gap
+                                                                    : latency.gap);
       if (!op.graph_node) {
         gap_[i] += op.waits_count * Seconds(latency.event_wait);
         if (recorded_[At(queue.back())]) gap_[i] += Seconds(latency.event_recorded);
