@@ -48,6 +48,13 @@ std::string RowName(const Timeline& t, int64_t row) {
   return IsCall(t, row) ? name + " (call)" : name;
 }
 
+bool OfOnePlan(const Timeline& a, int64_t i, const Timeline& b, int64_t j) {
+  using traces::Role;
+  const bool roles =
+      a.role[i] == b.role[j] || a.role[i] == Role::kOther || b.role[j] == Role::kOther;
+  return roles && (a.layer[i] == b.layer[j] || a.layer[i] < 0 || b.layer[j] < 0);
+}
+
 // Lane idle time just before each row.
 std::vector<Picoseconds> IdleBefore(const Timeline& t) {
   std::vector<int64_t> order(t.rows());
@@ -185,6 +192,7 @@ Comparison Compare(Predicted<const Timeline*> predicted, Measured<const Timeline
                             p.names[p.name[x.row]],
                             {{x.end - x.start}, {y.end - y.start}},
                             {{x.idle}, {y.idle}}});
+      if (!a->first.call && !OfOnePlan(p, x.row, m, y.row)) ++result.of_other_plans;
       ++a, ++b;
     }
   }

@@ -78,7 +78,10 @@ inline constexpr Picoseconds kExposedGoalTime{50'000'000};
 bool WithinExposedGoal(const TimePair& exposed);
 
 struct Comparison {
-  std::vector<MatchedOp> ops;    ///< by step, op, run before call
+  std::vector<MatchedOp> ops;  ///< by step, op, run before call
+  /// Of their runs, how many have another role or layer on the other side, as far as both sides
+  /// know them: none where both sides are of one plan.
+  int64_t of_other_plans = 0;
   std::vector<StepTime> steps;   ///< on both sides, ascending
   double median_step_error = 0;  ///< of the absolute relative errors
   double worst_step_error = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "capture/calibrate/stopwatch.h"
+#include "kernels/executor/host_pool.h"
 #include "kernels/movement.h"
 
 namespace stallcast::capture {
@@ -31,8 +32,7 @@ constexpr PlaceShape kPages{kPage}, kTokens{kRow, 2, kLayer / 2};
 
 class Gathering {
  public:
-  Gathering() : pool_(kLayers * kLayer, Memory::kPinned), out_(kMany, Memory::kPinned) {
-    std::memset(pool_.get(), 1, static_cast<size_t>(pool_.bytes()));
+  Gathering() : pool_(memory_.Get(kLayers * kLayer)), out_(kMany, Memory::kPinned) {
     std::memset(out_.get(), 1, static_cast<size_t>(out_.bytes()));
   }
 
@@ -44,7 +44,7 @@ class Gathering {
       for (int64_t& place : picked) {
         place = static_cast<int64_t>(random_() % static_cast<uint64_t>(in_layer));
       }
-      const std::byte* layer = pool_.get() + layer_++ % kLayers * kLayer;
+      const std::byte* layer = pool_ + layer_++ % kLayers * kLayer;
       const auto begin = SteadyClock::now() + kApart;
       while (SteadyClock::now() < begin) {
       }
@@ -60,7 +60,9 @@ class Gathering {
   }
 
  private:
-  Buffer<std::byte> pool_, out_;
+  kernels::HostPool memory_;  // as the executor's: its pages, touched by all cores
+  const std::byte* pool_;
+  Buffer<std::byte> out_;
   std::mt19937_64 random_{2};
   int64_t layer_ = 0;
 };

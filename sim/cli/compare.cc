@@ -154,6 +154,12 @@ std::string TableText(const sim::Comparison& c, const std::vector<sim::ResidualS
   std::string text =
       fmt::format("predicted: {}\nmeasured:  {}\n\n", predicted.title, measured.title);
   text += fmt::format("{} ops matched over {} steps\n", Count(std::ssize(c.ops)), c.steps.size());
+  if (c.of_other_plans > 0) {
+    text += fmt::format(
+        "{} of them have another role or layer on the other side: these are runs of different "
+        "plans; compare a prediction with a run of the same method, model and batch\n",
+        Count(c.of_other_plans));
+  }
   if (!c.steps.empty()) {
     text +=
         fmt::format("step time error: {} % median, {} % worst (step {})\n",
@@ -242,6 +248,7 @@ void CompareCommand::Run() const {
       Print(ToJsonText({{"predicted", p.title},
                         {"measured", m.title},
                         {"matched_ops", comparison.ops.size()},
+                        {"matched_ops_of_other_plans", comparison.of_other_plans},
                         {"median_step_error", comparison.median_step_error},
                         {"worst_step_error", comparison.worst_step_error},
                         {"worst_step", comparison.worst_step},

@@ -122,6 +122,22 @@ TEST(Compare, CountsAndNamesWhatIsOnOneSideOnly) {
             (std::map<std::string, int64_t>{{"copy (no op id)", 1}, {"gemm", 2}}));
 }
 
+TEST(Compare, TellsOpsOfDifferentPlans) {
+  const auto p = PredictedMaker()
+                     .Add(kStream, 0, 0, 0, 0, 5, 0)
+                     .Add(kStream, 1, 0, 0, 10, 5, 1)
+                     .Add(kStream, 2, 0, 1, 20, 5, 1)
+                     .Add(kStream, 3, 0, 1, 30, 5, 1);
+  const auto m = MeasuredMaker()
+                     .Add(kStream, 0, 0, 0, 0, 5, 0)
+                     .Add(kStream, 1, 0, 0, 10, 5, 2)    // another layer
+                     .Add(kStream, 2, 0, 0, 20, 5, 1)    // another role
+                     .Add(kStream, 3, 0, 1, 30, 5, -1);  // of no known layer
+  EXPECT_EQ(CompareSides(p, m).ops.size(), 4u);
+  EXPECT_EQ(CompareSides(p, m).of_other_plans, 2);
+  EXPECT_EQ(CompareSides(p, p).of_other_plans, 0);
+}
+
 TEST(Compare, EveryRowIsMatchedOrCounted) {
   auto p = PredictedMaker();
   auto m = MeasuredMaker();
