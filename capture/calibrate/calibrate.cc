@@ -77,7 +77,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
         "Gaps between ops are assumed: CUPTI was not found, or another profiler holds it.");
   }
   // Of a small copy and the wait for it, what is neither call, copy nor synchronisation.
-  profile.device_copy_latency = std::max(profile.device_copy_latency - profile.host_copy_call -
+  profile.device_copy_latency = std::max(profile.device_copy_latency - profile.host_copy_back_call -
                                              profile.copy_d2h_start - profile.host_sync,
                                          1e-8);
   const std::string source = fmt::format("measured, {}", info.created());

@@ -76,7 +76,8 @@ class Coster {
     cost.spread = profile_.copy_spread;
     cost.amount = static_cast<double>(counts_.link_h2d + counts_.link_d2h);
     cost.rate = h2d ? profile_.link_h2d : profile_.link_d2h;
-    cost.host = cost.first_call = Time(profile_.host_copy_call);
+    const double one_call = h2d ? profile_.host_copy_call : profile_.host_copy_back_call;
+    cost.host = cost.first_call = Time(one_call);
     cost.engine_start = Time(start);
     switch (copy.path) {
       case plan::CopyPath::kBulk:
@@ -87,7 +88,7 @@ class Coster {
         }
         break;
       case plan::CopyPath::kPerPiece:
-        cost.host = Time(pieces * profile_.host_copy_call);
+        cost.host = Time(pieces * one_call);
         cost.calls = static_cast<int32_t>(std::min<int64_t>(copy.pieces, INT32_MAX));
         cost.engine_start = Time(pieces * start);
         cost.crowded = Time(pieces * profile_.copy_crowded_piece);

@@ -35,7 +35,9 @@ constexpr ProfileField kFields[] = {
     {"zero_copy.spread", kNumber, &Profile::zero_copy_spread,
      "relative standard deviation of zero-copy reads"},
     {"host.launch", kTime, &Profile::host_launch, "host call that launches a kernel"},
-    {"host.copy_call", kTime, &Profile::host_copy_call, "host call of one copy"},
+    {"host.copy_call", kTime, &Profile::host_copy_call, "host call of one copy to the GPU"},
+    {"host.copy_back_call", kTime, &Profile::host_copy_back_call,
+     "host call of one copy to the host"},
     {"host.batch_call", kTime, &Profile::host_batch_call, "host call of a batch, without pieces"},
     {"host.event_record", kTime, &Profile::host_event_record, "host call that records an event"},
     {"host.stream_wait", kTime, &Profile::host_stream_wait, "host call: stream waits for event"},
@@ -153,9 +155,10 @@ void Scale(Curve& curve, double factor) {
 // What a host spends on calls and hand-overs; not what moves bytes, nor the wait for the device.
 void ScaleHost(Profile& profile, double factor) {
   for (double Profile::*time :
-       {&Profile::host_launch, &Profile::host_copy_call, &Profile::host_batch_call,
-        &Profile::host_event_record, &Profile::host_stream_wait, &Profile::host_handoff,
-        &Profile::host_notify, &Profile::host_graph_launch, &Profile::host_graph_node}) {
+       {&Profile::host_launch, &Profile::host_copy_call, &Profile::host_copy_back_call,
+        &Profile::host_batch_call, &Profile::host_event_record, &Profile::host_stream_wait,
+        &Profile::host_handoff, &Profile::host_notify, &Profile::host_graph_launch,
+        &Profile::host_graph_node}) {
     profile.*time *= factor;
   }
   Scale(profile.batch_host_piece, factor);

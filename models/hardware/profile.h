@@ -100,7 +100,9 @@ struct Profile {
   double copy_spread = 0;       ///< relative standard deviation of copies about the model
   double zero_copy_start = 0;   ///< from kernel start to the first byte, and its tail
   double zero_copy_spread = 0;  ///< relative standard deviation
-  double host_launch = 0, host_copy_call = 0, host_batch_call = 0;
+  double host_launch = 0, host_batch_call = 0;
+  /// Of a copy to the GPU among others like it, of a copy to the host behind a kernel.
+  double host_copy_call = 0, host_copy_back_call = 0;
   double host_event_record = 0, host_stream_wait = 0;
   double host_sync = 0;     ///< from the last op's end to the host going on
   double host_handoff = 0;  ///< from one host thread's notice to another's going on

@@ -28,7 +28,7 @@ TEST(Engine, CopiesOfOneDirectionTakeTurns) {
 
 TEST(Engine, TheCopyEngineServesInOrderOfArrival) {
   Profile machine = TestMachine();
-  machine.host_launch = machine.host_copy_call = 1e-6;
+  machine.host_launch = machine.host_copy_call = machine.host_copy_back_call = 1e-6;
   Streams s;
   const LaneId first = s.Add(), second = s.Add(), third = s.Add();
   const OpId holder = s.builder.Run(first, H2D(50 * kMB));

@@ -211,7 +211,7 @@ TEST(EngineTraffic, BackgroundOfOneDirectionLeavesTheOtherItsBothWaysRate) {
 // 1 us a call, a small copy's call on an idle stream 5 us.
 Profile MachineThatInlines() {
   Profile machine = TestMachine();
-  machine.host_launch = machine.host_copy_call = 1e-6;
+  machine.host_launch = machine.host_copy_call = machine.host_copy_back_call = 1e-6;
   machine.copy_h2d_inline_call = hardware::Curve({1000, 20000}, {5e-6, 5e-6});
   return machine;
 }
@@ -269,7 +269,7 @@ struct TwoThreads : Streams {
 
 TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
   Profile machine = TestMachine();
-  machine.host_launch = machine.host_copy_call = 1e-6;
+  machine.host_launch = machine.host_copy_call = machine.host_copy_back_call = 1e-6;
   machine.host_woken = hardware::Curve({100e-6, 1000e-6}, {16e-6, 64e-6});
   const std::pair<Picoseconds, Picoseconds> cases[] = {{100us, 16us}, {50us, 8us}, {1000us, 64us}};
   for (const auto& [asleep, longer] : cases) {

@@ -26,7 +26,8 @@ Profile RoundProfile() {
   p.copy_h2d_start = 2e-6, p.copy_d2h_start = 1e-6, p.copy_2d_row = 10e-9;
   p.copy_device_factor = 5, p.copy_inline_below = 20e3, p.copy_spread = 0.02;
   p.zero_copy_start = 1e-6, p.zero_copy_spread = 0.03;
-  p.host_launch = 4e-6, p.host_copy_call = 3e-6, p.host_batch_call = 5e-6;
+  p.host_launch = 4e-6, p.host_copy_call = 3e-6, p.host_copy_back_call = 2e-6,
+  p.host_batch_call = 5e-6;
   p.host_event_record = 0.5e-6, p.host_stream_wait = 0.25e-6, p.host_sync = 2e-6;
   p.host_handoff = 6e-6, p.host_graph_launch = 7e-6, p.host_graph_node = 10e-9;
   p.host_memory = 100e9, p.host_gather_thread = 4e9, p.host_gather_piece = 0.5e-6,
@@ -133,6 +134,7 @@ TEST_F(CostModelTest, ABulkCopyIsOneCallOneStartAndItsBytes) {
   EXPECT_EQ(d2h.engine, Engine::kCopyD2H);
   EXPECT_EQ(d2h.Alone(), Us(1 + 25));
   EXPECT_EQ(DemandOn(d2h, Resource::kLinkD2H), 1);
+  EXPECT_EQ(d2h.host, Us(2));
 }
 
 // n pieces of engine time e issued by calls of h end after h + n e, or n h + e if that is later.
