@@ -6,6 +6,7 @@
 #include "kernels/cuda_error.h"
 #include "kernels/decoder.h"
 #include "kernels/device/vector.cuh"
+#include "kernels/device_attribute.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -93,14 +94,10 @@ __global__ void __launch_bounds__(kThreads)
 /// A cluster (sm_90) a row while there are fewer rows than multiprocessors: a row as large as a
 /// vocabulary is much for one.
 uint32_t BlocksOfARow(int64_t rows, int32_t vocabulary) {
-  int device = 0, major = 0, multiprocessors = 0;
-  Check(cudaGetDevice(&device), "cudaGetDevice");
-  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-        "cudaDeviceGetAttribute");
-  Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-        "cudaDeviceGetAttribute");
   const bool worthwhile =
-      vocabulary > 8 * kThreads && rows * kClusterBlocks <= multiprocessors && major >= 9;
+      vocabulary > 8 * kThreads &&
+      rows * kClusterBlocks <= DeviceAttribute(cudaDevAttrMultiProcessorCount) &&
+      DeviceAttribute(cudaDevAttrComputeCapabilityMajor) >= 9;
   return worthwhile ? kClusterBlocks : 1;
 }
 

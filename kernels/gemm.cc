@@ -12,6 +12,7 @@
 #include "kernels/cuda_error.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/decoder.h"
+#include "kernels/device_attribute.h"
 #include "kernels/skinny_product.h"
 #include "traces/common/error.h"
 #include "traces/common/median.h"
@@ -140,11 +141,7 @@ struct Gemm::Impl {
       throw Error("cuBLASLt has no algorithm for this shape", "Gemm",
                   "use multiples of 8 for n and k");
     }
-    int device = 0, l2_bytes = 0;
-    Check(cudaGetDevice(&device), "cudaGetDevice");
-    Check(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device),
-          "cudaDeviceGetAttribute");
-    const Buffer<char> eviction(int64_t{2} * l2_bytes);
+    const Buffer<char> eviction(int64_t{2} * DeviceAttribute(cudaDevAttrL2CacheSize));
     const Event start(cudaEventDefault), stop(cudaEventDefault);
     float best = INFINITY;
     const auto is_faster = [&](const auto& launch) {

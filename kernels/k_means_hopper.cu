@@ -12,6 +12,7 @@
 #include "kernels/device/divide.cuh"
 #include "kernels/device/k_means_params.cuh"
 #include "kernels/device/tensor_core.cuh"
+#include "kernels/device_attribute.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -281,13 +282,6 @@ __global__ void __launch_bounds__(kThreads, 1) FindNearestKernel(const SearchPar
 #endif
 }
 
-int Attribute(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  Check(cudaGetDevice(&device), "cudaGetDevice");
-  Check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
-  return value;
-}
-
 template <int kDim>
 void Launch(const NearestParams& search, cudaStream_t stream) {
   constexpr int kTile = SwizzledCentroids<kDim>::kTile;
@@ -298,7 +292,8 @@ void Launch(const NearestParams& search, cudaStream_t stream) {
   Check(cudaFuncSetAttribute(FindNearestKernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              sizeof(Shared<kDim>)),
         "cudaFuncSetAttribute(FindNearest)");
-  const int blocks = std::min(search.rows * row_blocks, Attribute(cudaDevAttrMultiProcessorCount));
+  const int blocks =
+      std::min(search.rows * row_blocks, DeviceAttribute(cudaDevAttrMultiProcessorCount));
   FindNearestKernel<kDim><<<blocks, kThreads, sizeof(Shared<kDim>), stream>>>(params);
   CheckLaunch("KMeans (nearest)");
 }
@@ -308,7 +303,7 @@ void Launch(const NearestParams& search, cudaStream_t stream) {
 bool HopperFindsNearest(int dim, int clusters) {
   static_assert(SwizzledCentroids<64>::kMaxClusters == SwizzledCentroids<128>::kMaxClusters);
   return (dim == 64 || dim == 128) && clusters <= SwizzledCentroids<128>::kMaxClusters &&
-         Attribute(cudaDevAttrComputeCapabilityMajor) == 9;
+         DeviceAttribute(cudaDevAttrComputeCapabilityMajor) == 9;
 }
 
 void FindNearestHopper(const NearestParams& params, int dim, cudaStream_t stream) {

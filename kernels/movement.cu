@@ -4,6 +4,7 @@
 
 #include "kernels/cuda_error.h"
 #include "kernels/device/piece.cuh"
+#include "kernels/device_attribute.h"
 #include "kernels/movement.h"
 #include "traces/common/error.h"
 
@@ -170,13 +171,7 @@ void Launch(const PagedKv& from, const PagedKv& to, const Router& route, int64_t
 }
 
 /// Blocks of 256 threads that fill the device.
-int64_t DeviceBlocks() {
-  int device = 0, multiprocessors = 0;
-  Check(cudaGetDevice(&device), "cudaGetDevice");
-  Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-        "cudaDeviceGetAttribute");
-  return int64_t{8} * multiprocessors;
-}
+int64_t DeviceBlocks() { return int64_t{8} * DeviceAttribute(cudaDevAttrMultiProcessorCount); }
 
 /// A layout of `pages` with pages of its own; the copies read pools through it and never write.
 PagedKv Pool(const __nv_bfloat16* data, const PagedKv& like, int32_t kv_heads, bool nhd) {

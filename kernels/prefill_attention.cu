@@ -6,6 +6,7 @@
 #include "kernels/cuda_error.h"
 #include "kernels/device/attention_tile.cuh"
 #include "kernels/device/prefill_params.cuh"
+#include "kernels/device_attribute.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -85,13 +86,7 @@ void Launch(const PrefillParams& params, cudaStream_t stream) {
 }
 
 #ifdef STALLCAST_SM90A
-bool IsHopper() {
-  int device = 0, major = 0;
-  Check(cudaGetDevice(&device), "cudaGetDevice");
-  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-        "cudaDeviceGetAttribute");
-  return major == 9;
-}
+bool IsHopper() { return DeviceAttribute(cudaDevAttrComputeCapabilityMajor) == 9; }
 #endif
 
 void CheckArguments(const PrefillAttentionArgs& args) {
@@ -124,10 +119,7 @@ void CheckArguments(const PrefillAttentionArgs& args) {
 }
 
 int HeadsAtOnce(const PrefillAttentionArgs& args) {
-  int device = 0, cache_bytes = 0;
-  Check(cudaGetDevice(&device), "cudaGetDevice");
-  Check(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, device),
-        "cudaDeviceGetAttribute");
+  const int cache_bytes = DeviceAttribute(cudaDevAttrL2CacheSize);
   const int64_t head_bytes = 4 * (int64_t{args.past} + args.tokens) * args.cache.head_dim;
   return args.group * static_cast<int>(std::max<int64_t>(1, cache_bytes / 2 / head_bytes));
 }

@@ -1,4 +1,5 @@
 #include "kernels/cuda_error.h"
+#include "kernels/device_attribute.h"
 #include "kernels/probe.h"
 
 namespace stallcast::kernels {
@@ -90,10 +91,7 @@ void Nothing(cudaStream_t stream) {
 }
 
 void ReadOnce(const void* data, int64_t bytes, int* sink, cudaStream_t stream) {
-  int device = 0, processors = 0;
-  Check(cudaGetDevice(&device), "cudaGetDevice");
-  Check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-        "cudaDeviceGetAttribute");
+  const int processors = DeviceAttribute(cudaDevAttrMultiProcessorCount);
   ReadKernel<<<processors * 4, kThreads, 0, stream>>>(static_cast<const int4*>(data), bytes / 16,
                                                       sink);
   CheckLaunch("ReadOnce");

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "capture/calibrate/fit.h"
+#include "kernels/device_attribute.h"
 #include "kernels/probe.h"
 
 namespace stallcast::capture {
@@ -28,14 +29,7 @@ class Streaming {
   }
 
  private:
-  static int64_t CacheBytes() {
-    int device = 0, bytes = 0;
-    kernels::Check(cudaGetDevice(&device), "cudaGetDevice");
-    kernels::Check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device),
-                   "cudaDeviceGetAttribute");
-    return bytes;
-  }
-  int64_t bytes_ = 2 * CacheBytes();
+  int64_t bytes_ = int64_t{2} * kernels::DeviceAttribute(cudaDevAttrL2CacheSize);
   ColdMemory memory_{bytes_ / int64_t{sizeof(__nv_bfloat16)}};
   kernels::Buffer<int> sink_{1};
 };

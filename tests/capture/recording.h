@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -23,10 +24,11 @@ inline constexpr int kHeadDim = 16;
 /// A path in the test's own folder, removed at the end.
 class ScratchFile {
  public:
-  ScratchFile()
-      : folder_(std::filesystem::temp_directory_path() /
-                ("stallcast_" + std::to_string(getpid()) + "_" +
-                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+  ScratchFile() {
+    std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::ranges::replace(test, '/', '_');  // of a parameter: it would be a folder in a folder
+    folder_ = std::filesystem::temp_directory_path() /
+              ("stallcast_" + std::to_string(getpid()) + "_" + test);
     std::filesystem::create_directories(folder_);
   }
   ~ScratchFile() { std::filesystem::remove_all(folder_); }
