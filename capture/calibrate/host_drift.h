@@ -2,17 +2,29 @@
 // machine, and more while others use the same one.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "models/hardware/profile.h"
 
 namespace stallcast::capture {
 
-/// What to say of a launch that takes so many seconds when a calibration ends and took
-/// `profile.host_launch` when it began; empty while they are within 15 %.
-std::string DriftNote(double launch_seconds, const hardware::Profile& profile);
+/// What CUDA calls cost the host at some moment, s.
+struct HostCalls {
+  double launch = 0, event_record = 0, stream_wait = 0;
+  double copy = 0;       ///< to the GPU, one of many pages
+  double copy_back = 0;  ///< to the host, behind a kernel
+};
 
-/// The same of a launch beside a measured run that is predicted with `profile`.
+/// The median of each call over the moments, of which there is one at least: what `profile` gets as
+/// its host.launch, event_record, stream_wait, copy_call and copy_back_call.
+void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile);
+
+/// What to say of a calibration in whose course launches differed; empty while they are within
+/// 15 %.
+std::string DriftNote(std::span<const HostCalls> moments);
+
+/// The same of a launch of so many seconds beside a measured run that is predicted with `profile`.
 std::string OtherHostNote(double launch_seconds, const hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/measure_gather.h"
 #include "capture/gpu_recorder.h"
@@ -264,26 +265,37 @@ void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
     profile.copy_h2d_inline_call = hardware::Curve(std::move(sizes), std::move(seconds));
 }
 
-// Calls of events as plans have them: each op's own, recorded behind a kernel, awaited on another
-// stream before it has come. The same event over and over takes half as long.
-void MeasureEvents(Stopwatch& watch, hardware::Profile& profile) {
+}  // namespace
+
+double LaunchSeconds(Stopwatch& watch) {
+  return watch.HostTime(200, [&](int) { kernels::Nothing(watch.stream()); });
+}
+
+// As plans have them: each op's own event, recorded behind a kernel and awaited on another stream
+// before it has come (the same event over and over takes half as long); each copy of another page
+// (the same again are found faster), and flags to the host that a kernel has written.
+HostCalls MeasureCalls(Stopwatch& watch) {
   constexpr int kEvents = 200, kTrials = 15;
+  HostCalls calls;
+  const auto behind_a_launch = [&](const auto& call) {
+    const double both = watch.HostTime(
+        kEvents,
+        [&](int i) {
+          kernels::Nothing(watch.stream());
+          call(i);
+        },
+        kTrials);
+    return std::max(both - calls.launch, 1e-8);
+  };
+  calls.launch = watch.HostTime(
+      kEvents, [&](int) { kernels::Nothing(watch.stream()); }, kTrials);
   std::vector<Event> events;
   for (int i = 0; i < kEvents; ++i) events.emplace_back(cudaEventDisableTiming);
   const auto record = [&](int i) {
     Check(cudaEventRecord(events[static_cast<size_t>(i)], watch.stream()), "cudaEventRecord");
   };
-  const double launches = watch.HostTime(
-      kEvents, [&](int) { kernels::Nothing(watch.stream()); }, kTrials);
-  const double both = watch.HostTime(
-      kEvents,
-      [&](int i) {
-        kernels::Nothing(watch.stream());
-        record(i);
-      },
-      kTrials);
-  profile.host_event_record = std::max(both - launches, 1e-8);
-  profile.host_stream_wait = Stopwatch::Median(kTrials, [&] {
+  calls.event_record = behind_a_launch(record);
+  calls.stream_wait = Stopwatch::Median(kTrials, [&] {
     watch.Hold();
     for (int i = 0; i < kEvents; ++i) record(i);
     const auto begin = SteadyClock::now();
@@ -295,17 +307,18 @@ void MeasureEvents(Stopwatch& watch, hardware::Profile& profile) {
     watch.Finish();
     return seconds / kEvents;
   });
-}
-
-}  // namespace
-
-double LaunchSeconds(Stopwatch& watch) {
-  return watch.HostTime(200, [&](int) { kernels::Nothing(watch.stream()); });
+  constexpr int64_t kPage = 16384, kFlag = 256;
+  const CopyEnds ends;
+  int at = 0;
+  calls.copy = watch.HostTime(
+      kEvents, [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); }, kTrials);
+  calls.copy_back =
+      behind_a_launch([&](int) { ends.CopyPage(at++, kFlag, false, watch.stream()); });
+  return calls;
 }
 
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   profile.host_launch = LaunchSeconds(watch);
-  MeasureEvents(watch, profile);
   const Event event(cudaEventDisableTiming);
   // What they take of the stream: a wait for what is done, and a record.
   const double alone = watch.Period(100, [&](int) { kernels::Nothing(watch.stream()); });

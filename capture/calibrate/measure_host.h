@@ -1,6 +1,7 @@
 // What CUDA calls cost the host, and what passes between ops.
 #pragma once
 
+#include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
@@ -8,9 +9,10 @@ namespace stallcast::capture {
 
 /// Of the call that launches an empty kernel on a stream with work, which is what host.launch is.
 double LaunchSeconds(Stopwatch& watch);
+/// That and others, now.
+HostCalls MeasureCalls(Stopwatch& watch);
 
-/// Fills in host.launch, copy calls behind kernels, a woken thread's calls, events, sync, handoff,
-/// graphs, gather and memory.
+/// Fills in host.* but what MeasureCalls() times; of that, host.launch as it is at the moment.
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in device.gap, graph_gap and launch_latency from a recording of empty kernels, and splits

@@ -208,18 +208,6 @@ void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
   }
   profile.copy_2d_row = std::max(FitLine(rows, times).b, 1e-12);
 
-  // Each from another page, as those of a recall: the same again are found faster. To the host go
-  // flags that a kernel has written.
-  int page = 0;
-  profile.host_copy_call =
-      watch.HostTime(200, [&](int) { ends.CopyPage(page++, 16384, true, watch.stream()); });
-  const double launch = watch.HostTime(200, [&](int) { kernels::Nothing(watch.stream()); });
-  const double launch_and_copy = watch.HostTime(200, [&](int) {
-    kernels::Nothing(watch.stream());
-    ends.CopyPage(page++, 256, false, watch.stream());
-  });
-  profile.host_copy_back_call = std::max(launch_and_copy - launch, 1e-7);
-
   // Batches: the host's time a piece, and what the engine adds to each. Sources are new ones each
   // time, as those of a recall are: the same again come out a third faster.
   constexpr int64_t kFew = 16, kMany = 160;

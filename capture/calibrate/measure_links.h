@@ -8,8 +8,8 @@ namespace stallcast::capture {
 
 /// Fills in memory.bandwidth.
 void MeasureMemory(Stopwatch& watch, hardware::Profile& profile);
-/// Fills in link.*, copy.* but copy.crowded_piece, batch.*, host.copy_call, copy_back_call and
-/// batch_call. Takes memory.bandwidth from the profile.
+/// Fills in link.*, copy.* but copy.crowded_piece, batch.* and host.batch_call. Takes
+/// memory.bandwidth from the profile.
 void MeasureCopies(Stopwatch& watch, hardware::Profile& profile);
 /// Fills in zero_copy.*. Takes link.h2d, memory.bandwidth and device.gap from the profile.
 void MeasureZeroCopy(Stopwatch& watch, hardware::Profile& profile);
