@@ -27,6 +27,8 @@ namespace {
 using sim::Measured;
 using sim::Predicted;
 
+struct Case;
+
 struct RunCommand {
   std::vector<std::string> traces;
   RunOptions run;
@@ -41,6 +43,8 @@ struct RunCommand {
   Format format = Format::kTable;
 
   void Run() const;
+  /// Of the timelines' files of a run.
+  std::filesystem::path BasePath(const Case& of) const;
 };
 
 constexpr const char* kOfTracedRun = "measured exposed recall is of the traced run";
@@ -241,10 +245,21 @@ Json Record(const Case& of, bool timelines) {
   return row;
 }
 
+// Before anything is traced, which makes calls slower.
+void WriteCalls(traces::Timeline calls, const std::filesystem::path& base) {
+  WriteTimelines({std::move(calls)}, TimelineFormat::kTrace, capture::RunInfo(),
+                 base.string() + ".calls.kvt");
+}
+
+std::filesystem::path RunCommand::BasePath(const Case& of) const {
+  return std::filesystem::path(timelines) / FileName(of);
+}
+
 void RunCommand::Run() const {
   const std::vector<std::string> methods = run.Methods("full");
   run.CheckParams(methods);
   std::vector<Case> cases = Grid(*this, methods);
+  if (!timelines.empty()) std::filesystem::create_directories(timelines);
   Progress progress;
   capture::GpuRunner gpu;
   Loaded loaded;
@@ -269,6 +284,7 @@ void RunCommand::Run() const {
       const capture::RunRequest request = RequestOf(of, prepared, loaded);
       of.times = gpu.Time(request, repetitions);
       if (host_now) PredictForHostNow(of, *loaded.predictor);
+      if (!timelines.empty()) WriteCalls(gpu.TimeCalls(request), BasePath(of));
       if (prefill) of.prefill = gpu.TimePrefill(request, repetitions);
       if (!no_check && prepared.log && !of.request.graph) {
         of.check = gpu.CheckSelection(request, prefill);
@@ -280,14 +296,13 @@ void RunCommand::Run() const {
   }
   // Tracing slows CUDA for the rest of the process: timelines come last.
   if (!timelines.empty()) {
-    std::filesystem::create_directories(timelines);
     for (size_t i = 0; i < cases.size(); ++i) {
       Case& of = cases[i];
       if (!of.failed.empty()) continue;
       progress.Update("recording " + Describe(of),
                       static_cast<double>(i) / static_cast<double>(cases.size()));
       load(of.trace);
-      const std::filesystem::path base = std::filesystem::path(timelines) / FileName(of);
+      const std::filesystem::path base = BasePath(of);
       const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
       traces::proto::TraceInfo info = capture::RunInfo();
       *info.mutable_model() = loaded.trace.info.model();
@@ -330,7 +345,8 @@ void AddRun(CLI::App& app) {
 times from CUDA events with tracing off, and the device's selections compared with the access log.
 With --timelines each plan runs once more, traced, which makes its CUDA calls slower: from there are
 measured_traced_ms, the mean step of that run, and the exposed recall a step as `stallcast compare`
-tells it, beside that of the prediction.
+tells it, beside that of the prediction. NAME.calls.kvt there has the host's calls of an untraced run,
+for `stallcast compare NAME.predicted.kvt NAME.calls.kvt`.
 
 Examples:
   stallcast-gpu run traces/samples/code-32k.kvt --method freekv --model llama-3.1-8b

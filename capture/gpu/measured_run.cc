@@ -11,6 +11,7 @@
 #include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/measure_host.h"
 #include "capture/gpu/background_copies.h"
+#include "capture/gpu/call_timer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/executor/cache_binder.h"
 #include "kernels/executor/decoder_binder.h"
@@ -275,6 +276,15 @@ kernels::SelectionCheck GpuRunner::CheckSelection(const RunRequest& request, boo
     run.RunAnew(options);
   }
   return check;
+}
+
+traces::Timeline GpuRunner::TimeCalls(const RunRequest& request) {
+  BoundRun run = impl_->Bind(request);
+  run.RunAnew();
+  run.Reset();
+  CallTimer timer(run.plan());
+  run.Run({.observer = &timer, .after_step = {}});
+  return timer.Calls(request.title);
 }
 
 GpuRecorderStats GpuRunner::Record(const RunRequest& request, const std::filesystem::path& path,

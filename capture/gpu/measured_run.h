@@ -12,6 +12,7 @@
 #include "models/methods/method.h"
 #include "traces/common/units.h"
 #include "traces/format/trace_file.h"
+#include "traces/timeline.h"
 
 namespace stallcast::capture {
 
@@ -53,6 +54,8 @@ class GpuRunner {
   /// `after_prefill` the steps go on from what the prefill plan leaves, where all sequences begin
   /// behind the prompt.
   kernels::SelectionCheck CheckSelection(const RunRequest& request, bool after_prefill = false);
+  /// Runs it once more, untraced: what its host threads do, as CallTimer tells it.
+  traces::Timeline TimeCalls(const RunRequest& request);
   /// Runs it with tracing on, and writes the measured timeline. CUDA calls are slower from now on,
   /// so whatever is to be timed must have been.
   GpuRecorderStats Record(const RunRequest& request, const std::filesystem::path& path,

@@ -219,10 +219,13 @@ void Executor::Impl::Do(OpId id, const RunOptions& options) {
     passed[At(id)].store(true, std::memory_order_release);
     return;
   }
-  if (options.observer != nullptr) options.observer->Begin(op, id);
-  if (!IsHost(op.lane)) {
+  const bool of_stream = !IsHost(op.lane);
+  if (of_stream) {
     if (issued_before[At(id)] != OpId::kNone) WaitUntilPassed(issued_before[At(id)]);
     for (const OpId wait : plan.Waits(op)) WaitUntilPassed(wait);
+  }
+  if (options.observer != nullptr) options.observer->Begin(op, id);
+  if (of_stream) {
     Enqueue(id);
   } else if (std::holds_alternative<plan::HostSync>(op.work)) {
     Sync(op);

@@ -31,6 +31,8 @@ class OpObserver {
   virtual ~OpObserver() = default;
   virtual void NameStream(cudaStream_t stream, const plan::Lane& lane) = 0;
   virtual void NameThread(const plan::Lane& lane) = 0;
+  /// Around an op's calls, or what the host does itself; other threads' calls that come before a
+  /// stream op's have been made.
   virtual void Begin(const plan::Op& op, plan::OpId id) = 0;
   virtual void End(const plan::Op& op, plan::OpId id) = 0;
 };

@@ -67,7 +67,9 @@ const ParamTable<WgKvParams>& Table() {
 
 std::string FileHash(const std::string& path) {
   if (std::error_code ignored; !std::filesystem::is_regular_file(path, ignored)) {
-    throw UsageError("there is no such file", path, "give gate_file the weights of the gate");
+    throw UsageError(
+        std::filesystem::exists(path, ignored) ? "this is no file" : "there is no such file", path,
+        "give gate_file the weights of the gate, a .safetensors file");
   }
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
