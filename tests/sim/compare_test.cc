@@ -122,6 +122,23 @@ TEST(Compare, CountsAndNamesWhatIsOnOneSideOnly) {
             (std::map<std::string, int64_t>{{"copy (no op id)", 1}, {"gemm", 2}}));
 }
 
+TEST(Compare, HostCallsAloneMatchTheirCalls) {
+  const auto p = PredictedMaker()
+                     .Add(kHost, 0, 0, 0, 0, 3)
+                     .Add(kStream, 0, 0, 0, 5, 40)
+                     .Add(kHost, 1, 0, 1, 3, 2)
+                     .Add(kStream, 1, 0, 1, 50, 10);
+  const auto m = MeasuredMaker().Add(kHost, 0, 0, 0, 0, 4).Add(kHost, 1, 0, 1, 4, 2);
+  const Comparison c = CompareSides(p, m);
+  ASSERT_EQ(c.ops.size(), 2u);
+  for (const MatchedOp& op : c.ops) EXPECT_TRUE(op.call);
+  EXPECT_EQ(c.ops[0].duration.residual(), Picoseconds{-1});
+  EXPECT_EQ(c.of_other_plans, 0);
+  EXPECT_FALSE(c.exposed);
+  EXPECT_EQ(c.only_predicted.value.size(), 2u);
+  EXPECT_TRUE(c.only_measured.value.empty());
+}
+
 TEST(Compare, TellsOpsOfDifferentPlans) {
   const auto p = PredictedMaker()
                      .Add(kStream, 0, 0, 0, 0, 5, 0)
