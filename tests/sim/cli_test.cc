@@ -445,7 +445,7 @@ TEST_F(Cli, AMethodsParametersThatCannotBeAreOneLine) {
            {"wgkv -p sparsity=1.01", "give 0 to 1"},
            {"wgkv -p select=quest -p budget=255", "less than the local window"},
            {"wgkv -p gate=mlp", "gate_file is not given"},
-           {"wgkv -p gate=mlp -p gate_file=.", "no such file"},
+           {"wgkv -p gate=mlp -p gate_file=.", "this is no file"},
            {"wgkv -p gate=mlp -p gate_file=missing.safetensors", "no such file"},
            {snapkv + "evict_share=-0.1", "give 0 to 1"},
            {snapkv + "evict_share=1", "between 0 and 1"},
