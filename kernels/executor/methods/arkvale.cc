@@ -1,7 +1,6 @@
 // ArkVale, as published and as FreeKV ran it: selection and recall before every attention.
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/methods/binders.h"
-#include "kernels/executor/methods/contiguous_cache.h"
 #include "kernels/executor/methods/recall_cache.h"
 
 namespace stallcast::kernels {
@@ -15,7 +14,6 @@ class ArkValeBinder : public CacheBinder {
       : run_(run),
         params_(params),
         published_(params.variant == Params::Variant::kPublished),
-        dense_(run, 0, static_cast<int>(params.dense_layers)),
         cache_(run,
                {.regions = params.regions(),
                 .slots = static_cast<int32_t>(params.slots()),
@@ -32,15 +30,11 @@ class ArkValeBinder : public CacheBinder {
     }
   }
 
-  Append AppendAt(int step, int layer) override {
-    return Dense(layer) ? dense_.AppendAt(step, layer) : cache_.AppendAt(step, layer);
-  }
+  Append AppendAt(int step, int layer) override { return cache_.AppendAt(step, layer); }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
     if (op.step != step_ || op.layer != layer_) Enter(op.step, op.layer);
     if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
-      if (Dense(op.layer))
-        return attention_.Over(dense_.Layer(op.layer), dense_.Pages(op.step), io);
       return attention_.Over(cache_.Cache(op.layer), cache_.Pages(op.step), io);
     }
     if (std::holds_alternative<plan::Score>(op.work)) {
@@ -67,22 +61,13 @@ class ArkValeBinder : public CacheBinder {
     CannotBind("arkvale", op);
   }
 
-  void Reset(std::span<const LayerIo> last) override {
-    dense_.Reset();
-    cache_.Reset(last);
-  }
+  void Reset(std::span<const LayerIo> last) override { cache_.Reset(last); }
 
-  PromptKv PromptAt(int layer) override {
-    return Dense(layer) ? dense_.Prompt(layer) : cache_.PromptAt(layer);
-  }
+  PromptKv PromptAt(int layer) override { return cache_.PromptAt(layer); }
   OpWork BindPrefill(const plan::Op& op, const PrefillIo& io) override {
-    if (Dense(op.layer)) CannotBind("arkvale", op);
     return cache_.BindPrefill(op, io);
   }
-  void Clear() override {
-    dense_.Clear();
-    cache_.Clear();
-  }
+  void Clear() override { cache_.Clear(); }
 
   void CheckStep(int step, SelectionCheck& check) override {
     if (run_.log != nullptr)
@@ -91,8 +76,6 @@ class ArkValeBinder : public CacheBinder {
   }
 
  private:
-  bool Dense(int layer) const { return layer < params_.dense_layers; }
-
   // The host reads, a sequence after the other, how many pages are missed (and where their list
   // begins and ends), then of each page its unit and its slot.
   void Enter(int step, int layer) {
@@ -100,7 +83,7 @@ class ArkValeBinder : public CacheBinder {
     scored_ = false;
     reads_.clear(), pages_.clear();
     next_read_ = next_page_ = 0;
-    if (!published_ || Dense(layer)) return;
+    if (!published_) return;
     const RecallCache::Missed device = cache_.OnDevice(layer), host = cache_.OnHost(layer);
     for (int sequence = 0; sequence < run_.batch(); ++sequence) {
       const int32_t pages = run_.log->At(step, layer, sequence, 0).recalled_now;
@@ -179,7 +162,6 @@ class ArkValeBinder : public CacheBinder {
   const DecodeRun& run_;
   Params params_;
   bool published_;
-  ContiguousCache dense_;
   RecallCache cache_;
   AttentionLauncher attention_;
   Buffer<std::byte> staging_;

@@ -19,16 +19,26 @@ const P* ParamsOf(const methods::Method& method) {
 
 std::unique_ptr<CacheBinder> MakeCacheBinder(const DecodeRun& run, const std::string& name,
                                              const methods::Method& method) {
-  if (ParamsOf<methods::FullParams>(method)) return BindFull(run);
+  if (ParamsOf<methods::FullParams>(method)) {
+    return BindFull(run, run.input.model.layers);
+  }
   if (const auto* p = ParamsOf<methods::StreamingParams>(method)) return BindStreaming(run, *p);
   if (const auto* p = ParamsOf<methods::OffloadParams>(method)) return BindOffload(run, *p);
   if (const auto* p = ParamsOf<methods::QuestParams>(method)) return BindQuest(run, *p);
-  if (const auto* p = ParamsOf<methods::ArkValeParams>(method)) return BindArkVale(run, *p);
-  if (const auto* p = ParamsOf<methods::FreeKvParams>(method)) return BindFreeKv(run, *p);
+  if (const auto* p = ParamsOf<methods::ArkValeParams>(method)) {
+    return BindDenseFirst(run, p->dense_layers, BindArkVale(run, *p));
+  }
+  if (const auto* p = ParamsOf<methods::FreeKvParams>(method)) {
+    return BindDenseFirst(run, p->dense_layers, BindFreeKv(run, *p));
+  }
   if (const auto* p = ParamsOf<methods::ParisKvParams>(method)) return BindParisKv(run, *p);
   if (const auto* p = ParamsOf<methods::WgKvParams>(method)) return BindWgKv(run, *p);
-  if (const auto* p = ParamsOf<methods::LouisKvParams>(method)) return BindLouisKv(run, *p);
-  if (const auto* p = ParamsOf<methods::PrkvParams>(method)) return BindPrkv(run, *p);
+  if (const auto* p = ParamsOf<methods::LouisKvParams>(method)) {
+    return BindDenseFirst(run, p->dense_layers, BindLouisKv(run, *p));
+  }
+  if (const auto* p = ParamsOf<methods::PrkvParams>(method)) {
+    return BindDenseFirst(run, p->dense_layers, BindPrkv(run, *p));
+  }
   throw UsageError("this method is predicted only: no kernels run it yet", name,
                    "choose another method");
 }

@@ -1,4 +1,5 @@
-// One binder a method; binders.cc chooses.
+// One binder a method; binders.cc chooses. Those of ArkVale, FreeKV, LouisKV and PRKV serve the
+// layers behind the dense ones.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,11 @@
 
 namespace stallcast::kernels {
 
-std::unique_ptr<CacheBinder> BindFull(const DecodeRun& run);
+/// Of the first `layers`.
+std::unique_ptr<CacheBinder> BindFull(const DecodeRun& run, int layers);
+/// The first `layers` by BindFull(), all others by `others`.
+std::unique_ptr<CacheBinder> BindDenseFirst(const DecodeRun& run, int64_t layers,
+                                            std::unique_ptr<CacheBinder> others);
 std::unique_ptr<CacheBinder> BindStreaming(const DecodeRun& run,
                                            const methods::StreamingParams& params);
 std::unique_ptr<CacheBinder> BindOffload(const DecodeRun& run,

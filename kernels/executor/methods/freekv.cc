@@ -3,7 +3,6 @@
 
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/methods/binders.h"
-#include "kernels/executor/methods/contiguous_cache.h"
 #include "kernels/executor/methods/recall_cache.h"
 #include "traces/common/error.h"
 
@@ -27,11 +26,7 @@ RecallShape ShapeOf(const DecodeRun& run, const Params& params) {
 class FreeKvBinder : public CacheBinder {
  public:
   FreeKvBinder(const DecodeRun& run, const Params& params)
-      : run_(run),
-        params_(params),
-        dense_(run, 0, static_cast<int>(params.dense_layers)),
-        cache_(run, ShapeOf(run, params), "freekv"),
-        attention_(run) {
+      : run_(run), params_(params), cache_(run, ShapeOf(run, params), "freekv"), attention_(run) {
     const int layers = run.input.model.layers;
     similarity_ = Buffer<float>(run.rows());
     flags_ = Buffer<int32_t>(int64_t{layers} * run.rows());
@@ -48,15 +43,11 @@ class FreeKvBinder : public CacheBinder {
     }
   }
 
-  Append AppendAt(int step, int layer) override {
-    return Dense(layer) ? dense_.AppendAt(step, layer) : cache_.AppendAt(step, layer);
-  }
+  Append AppendAt(int step, int layer) override { return cache_.AppendAt(step, layer); }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
     if (op.step != step_ || op.layer != layer_) Enter(op.step, op.layer);
     if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
-      if (Dense(op.layer))
-        return attention_.Over(dense_.Layer(op.layer), dense_.Pages(op.step), io);
       attended_ = true;
       rows_.clear();
       return attention_.Over(cache_.Cache(op.layer), cache_.Pages(op.step), io);
@@ -92,22 +83,13 @@ class FreeKvBinder : public CacheBinder {
     CannotBind("freekv", op);
   }
 
-  void Reset(std::span<const LayerIo> last) override {
-    dense_.Reset();
-    cache_.Reset(last);
-  }
+  void Reset(std::span<const LayerIo> last) override { cache_.Reset(last); }
 
-  PromptKv PromptAt(int layer) override {
-    return Dense(layer) ? dense_.Prompt(layer) : cache_.PromptAt(layer);
-  }
+  PromptKv PromptAt(int layer) override { return cache_.PromptAt(layer); }
   OpWork BindPrefill(const plan::Op& op, const PrefillIo& io) override {
-    if (Dense(op.layer)) CannotBind("freekv", op);
     return cache_.BindPrefill(op, io);
   }
-  void Clear() override {
-    dense_.Clear();
-    cache_.Clear();
-  }
+  void Clear() override { cache_.Clear(); }
 
   void CheckStep(int step, SelectionCheck& check) override {
     if (run_.log == nullptr) return;
@@ -131,8 +113,6 @@ class FreeKvBinder : public CacheBinder {
   }
 
  private:
-  bool Dense(int layer) const { return layer < params_.dense_layers; }
-
   void Enter(int step, int layer) {
     step_ = step, layer_ = layer;
     attended_ = selected_ = recalling_ = false;
@@ -305,7 +285,6 @@ class FreeKvBinder : public CacheBinder {
 
   const DecodeRun& run_;
   Params params_;
-  ContiguousCache dense_;
   RecallCache cache_;
   AttentionLauncher attention_;
   Buffer<float> similarity_;

@@ -11,8 +11,7 @@ namespace {
 
 class FullBinder : public CacheBinder {
  public:
-  explicit FullBinder(const DecodeRun& run)
-      : cache_(run, 0, run.input.model.layers), attention_(run) {}
+  FullBinder(const DecodeRun& run, int layers) : cache_(run, 0, layers), attention_(run) {}
 
   Append AppendAt(int step, int layer) override { return cache_.AppendAt(step, layer); }
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
@@ -121,8 +120,8 @@ class StreamingBinder : public CacheBinder {
 
 }  // namespace
 
-std::unique_ptr<CacheBinder> BindFull(const DecodeRun& run) {
-  return std::make_unique<FullBinder>(run);
+std::unique_ptr<CacheBinder> BindFull(const DecodeRun& run, int layers) {
+  return std::make_unique<FullBinder>(run, layers);
 }
 
 std::unique_ptr<CacheBinder> BindStreaming(const DecodeRun& run,

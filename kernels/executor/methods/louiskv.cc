@@ -10,7 +10,6 @@
 #include "kernels/clusters.h"
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/methods/binders.h"
-#include "kernels/executor/methods/contiguous_cache.h"
 #include "kernels/executor/methods/louiskv_units.h"
 #include "kernels/movement.h"
 #include "kernels/selection.h"
@@ -37,7 +36,6 @@ class LouisKvBinder : public CacheBinder {
         first_local_(members_ * capacity_ + static_cast<int32_t>(params.sink)),
         slots_(first_local_ + static_cast<int32_t>(params.window) + run.input.steps),
         host_tokens_(run.LongestContext()),
-        dense_(run, 0, static_cast<int>(params.dense_layers)),
         units_(run, params),
         attention_(run, members_) {
     const int layers = run.input.model.layers;
@@ -81,7 +79,6 @@ class LouisKvBinder : public CacheBinder {
   }
 
   Append AppendAt(int step, int layer) override {
-    if (Dense(layer)) return dense_.AppendAt(step, layer);
     return {Cache(layer), slot_.At(step), place_.get(), {}};
   }
 
@@ -125,7 +122,6 @@ class LouisKvBinder : public CacheBinder {
   }
 
   void Reset(std::span<const LayerIo> /*last*/) override {
-    dense_.Reset();
     for (int layer = FirstSparse(); layer < run_.input.model.layers; ++layer) {
       for (int sequence = 0; sequence < run_.batch(); ++sequence) {
         const int64_t context = run_.Context(-1, sequence);
@@ -139,7 +135,6 @@ class LouisKvBinder : public CacheBinder {
   }
 
   PromptKv PromptAt(int layer) override {
-    if (Dense(layer)) return dense_.Prompt(layer);
     if (prompt_.empty()) {
       for (size_t i = 0; i < layers_.size(); ++i) {
         prompt_.emplace_back(int64_t{2} * run_.batch() * run_.input.prompt_tokens *
@@ -204,7 +199,6 @@ class LouisKvBinder : public CacheBinder {
   }
 
   int FirstSparse() const { return static_cast<int>(params_.dense_layers); }
-  bool Dense(int layer) const { return layer < FirstSparse(); }
   bool Paired() const { return params_.pool == Params::Pool::kPaired; }
   const Layer& Of(int layer) const { return layers_[static_cast<size_t>(layer - FirstSparse())]; }
   // Rows that choose units: KV heads or query heads of all sequences, and the query heads of each.
@@ -265,7 +259,7 @@ class LouisKvBinder : public CacheBinder {
                        });
     tokens_ = StepTable(steps * layers, rows(), 1, [&](int index, int64_t row, int64_t) -> int64_t {
       const int step = index / layers, layer = index % layers;
-      if (Dense(layer)) return 0;
+      if (layer < FirstSparse()) return 0;
       const auto sequence = static_cast<int>(row / members_ / run_.kv_heads());
       return sink_end + (run_.log == nullptr ? 0 : units_.LocalTokens(step, layer, sequence));
     });
@@ -332,7 +326,6 @@ class LouisKvBinder : public CacheBinder {
   }
 
   OpWork Attend(const plan::Op& op, const LayerIo& io) {
-    if (Dense(op.layer)) return attention_.Over(dense_.Layer(op.layer), dense_.Pages(op.step), io);
     const auto most = static_cast<int32_t>(params_.budget);
     const PageTable pages{table_.At(op.step),
                           tokens_.At(op.step * run_.input.model.layers + op.layer), most, most,
@@ -642,7 +635,6 @@ class LouisKvBinder : public CacheBinder {
   Params params_;
   int32_t members_, capacity_, first_local_, slots_;
   int64_t host_tokens_;
-  ContiguousCache dense_;
   LouisKvUnits units_;
   AttentionLauncher attention_;
   std::vector<Layer> layers_;

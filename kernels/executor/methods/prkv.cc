@@ -6,7 +6,6 @@
 
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/methods/binders.h"
-#include "kernels/executor/methods/contiguous_cache.h"
 #include "kernels/executor/methods/prkv_order.h"
 #include "kernels/executor/methods/recall_cache.h"
 #include "kernels/keep_tokens.h"
@@ -26,7 +25,6 @@ class PrkvBinder : public CacheBinder {
       : run_(run),
         params_(params),
         hnd_(params.layout == Params::Layout::kHnd),
-        dense_(run, 0, FirstSparse()),
         order_(run, params),
         attention_(run) {
     MakeCaches();
@@ -40,15 +38,9 @@ class PrkvBinder : public CacheBinder {
     for (int row = 0; row < run.rows(); ++row) rows_.push_back(row);
   }
 
-  Append AppendAt(int step, int layer) override {
-    return Dense(layer) ? dense_.AppendAt(step, layer) : Of(layer).AppendAt(step, layer);
-  }
+  Append AppendAt(int step, int layer) override { return Of(layer).AppendAt(step, layer); }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    if (Dense(op.layer)) {
-      if (!std::holds_alternative<plan::DecodeAttention>(op.work)) CannotBind("prkv", op);
-      return attention_.Over(dense_.Layer(op.layer), dense_.Pages(op.step), io);
-    }
     const RecallCache& cache = Of(op.layer);
     if (op.step != step_ || op.layer != layer_) Enter(op);
     if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
@@ -94,7 +86,6 @@ class PrkvBinder : public CacheBinder {
   }
 
   void Reset(std::span<const LayerIo> last) override {
-    dense_.Reset();
     // A run that restructures leaves another order behind.
     const bool anew = std::exchange(reordered_, false);
     for (const auto& cache : caches_) {
@@ -103,9 +94,7 @@ class PrkvBinder : public CacheBinder {
     }
   }
 
-  PromptKv PromptAt(int layer) override {
-    return Dense(layer) ? dense_.Prompt(layer) : Of(layer).PromptAt(layer);
-  }
+  PromptKv PromptAt(int layer) override { return Of(layer).PromptAt(layer); }
 
   OpWork BindPrefill(const plan::Op& op, const PrefillIo& io) override {
     if (!params_.has_static_set()) return Of(op.layer).BindPrefill(op, io);
@@ -135,7 +124,6 @@ class PrkvBinder : public CacheBinder {
 
  private:
   int FirstSparse() const { return static_cast<int>(params_.dense_layers); }
-  bool Dense(int layer) const { return layer < FirstSparse(); }
   RecallCache& Of(int layer) {
     return *caches_[cache_of_[static_cast<size_t>(layer - FirstSparse())]];
   }
@@ -508,7 +496,6 @@ class PrkvBinder : public CacheBinder {
   const DecodeRun& run_;
   Params params_;
   bool hnd_;
-  ContiguousCache dense_;
   PrkvOrder order_;
   std::vector<std::unique_ptr<RecallCache>> caches_;
   std::vector<size_t> cache_of_;  // by sparse layer
