@@ -26,7 +26,7 @@ struct Place {
   static_assert(kBlockQueries == kRows && kKeys == kRows);
 
   __device__ static uint32_t At(int row, int piece) {
-    return piece / 8 * kColumnBytes + row * 128 + ((piece % 8) ^ (row % 8)) * 16;
+    return piece / 8 * kColumnBytes + row * 128 + SwizzledPiece(row, piece % 8) * 16;
   }
 
   /// Begins to copy 128 rows of 16-byte pieces: lane i of a warp knows where the warp's row i

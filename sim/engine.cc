@@ -118,10 +118,7 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
     if (threads) called_first.begin.push_back(static_cast<uint32_t>(called_first.ids.size()));
     if (!IsHostWork(op)) {
       OpId& previous = last[At(op.lane)];
-      if (previous != OpId::kNone) {
-        const plan::Op& before = plan[previous];
-        gap[i] = GapBetween(before, op);
-      }
+      if (previous != OpId::kNone) gap[i] = GapBetween(plan[previous], op);
       previous = id;
     }
     for (OpId wait : plan.Waits(op)) ++dependents.begin[At(wait) + 1];

@@ -30,6 +30,9 @@ using kernels::Event;
 using kernels::Memory;
 using SteadyClock = std::chrono::steady_clock;
 
+// Calls of one kind, one after the other.
+constexpr int kTrainCalls = 200, kTrainTrials = 15;
+
 double SecondsSince(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
@@ -268,36 +271,35 @@ void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
 }  // namespace
 
 double LaunchSeconds(Stopwatch& watch) {
-  return watch.HostTime(200, [&](int) { kernels::Nothing(watch.stream()); });
+  return watch.HostTime(
+      kTrainCalls, [&](int) { kernels::Nothing(watch.stream()); }, kTrainTrials);
 }
 
 // As plans have them: each op's own event, recorded behind a kernel and awaited on another stream
 // before it has come (the same event over and over takes half as long); each copy of another page
 // (the same again are found faster), and flags to the host that a kernel has written.
 HostCalls MeasureCalls(Stopwatch& watch) {
-  constexpr int kEvents = 200, kTrials = 15;
   HostCalls calls;
   const auto behind_a_launch = [&](const auto& call) {
     const double both = watch.HostTime(
-        kEvents,
+        kTrainCalls,
         [&](int i) {
           kernels::Nothing(watch.stream());
           call(i);
         },
-        kTrials);
+        kTrainTrials);
     return std::max(both - calls.launch, 1e-8);
   };
-  calls.launch = watch.HostTime(
-      kEvents, [&](int) { kernels::Nothing(watch.stream()); }, kTrials);
+  calls.launch = LaunchSeconds(watch);
   std::vector<Event> events;
-  for (int i = 0; i < kEvents; ++i) events.emplace_back(cudaEventDisableTiming);
+  for (int i = 0; i < kTrainCalls; ++i) events.emplace_back(cudaEventDisableTiming);
   const auto record = [&](int i) {
     Check(cudaEventRecord(events[static_cast<size_t>(i)], watch.stream()), "cudaEventRecord");
   };
   calls.event_record = behind_a_launch(record);
-  calls.stream_wait = Stopwatch::Median(kTrials, [&] {
+  calls.stream_wait = Stopwatch::Median(kTrainTrials, [&] {
     watch.Hold();
-    for (int i = 0; i < kEvents; ++i) record(i);
+    for (int i = 0; i < kTrainCalls; ++i) record(i);
     const auto begin = SteadyClock::now();
     for (const Event& event : events) {
       Check(cudaStreamWaitEvent(watch.other(), event, 0), "cudaStreamWaitEvent");
@@ -305,13 +307,13 @@ HostCalls MeasureCalls(Stopwatch& watch) {
     const double seconds = SecondsSince(begin);
     watch.Release();
     watch.Finish();
-    return seconds / kEvents;
+    return seconds / kTrainCalls;
   });
   constexpr int64_t kPage = 16384, kFlag = 256;
   const CopyEnds ends;
   int at = 0;
   calls.copy = watch.HostTime(
-      kEvents, [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); }, kTrials);
+      kTrainCalls, [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); }, kTrainTrials);
   calls.copy_back =
       behind_a_launch([&](int) { ends.CopyPage(at++, kFlag, false, watch.stream()); });
   return calls;

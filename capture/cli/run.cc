@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "capture/calibrate/host_drift.h"
 #include "capture/cli/commands.h"
 #include "capture/gpu/measured_run.h"
 #include "capture/run_info.h"
@@ -27,8 +28,6 @@ namespace {
 using sim::Measured;
 using sim::Predicted;
 
-struct Case;
-
 struct RunCommand {
   std::vector<std::string> traces;
   RunOptions run;
@@ -43,8 +42,6 @@ struct RunCommand {
   Format format = Format::kTable;
 
   void Run() const;
-  /// Of the timelines' files of a run.
-  std::filesystem::path BasePath(const Case& of) const;
 };
 
 constexpr const char* kOfTracedRun = "measured exposed recall is of the traced run";
@@ -147,7 +144,7 @@ traces::Timeline PredictedPrefill(const Case& of, const sim::PreparedRun& prepar
 
 // Predicts again with a host whose launch takes what it took around the run.
 void PredictForHostNow(Case& of, sim::Predictor& predictor) {
-  const double slower = of.times.launch / of.machine.host_launch;
+  const double slower = of.machine.host_slower * of.times.launch / of.machine.host_launch;
   const std::pair<std::string, std::string> as_now{"host.slower", fmt::format("{:.3f}", slower)};
   of.request.machine_overrides.push_back(as_now);
   hardware::Set(of.machine, as_now.first, as_now.second);
@@ -155,12 +152,13 @@ void PredictForHostNow(Case& of, sim::Predictor& predictor) {
   of.times.notes.push_back(fmt::format("predicted with host.slower={}", as_now.second));
 }
 
-std::string FileName(const Case& of) {
+// Of the timelines' files of a run.
+std::string BasePath(const std::string& folder, const Case& of) {
   std::string name = fmt::format("{}-{}-b{}", of.request.method,
                                  std::filesystem::path(of.trace).stem().string(), of.request.batch);
   if (!of.request.model.empty()) name += "-" + of.request.model;
   for (const auto& [param, value] : of.request.params) name += fmt::format("-{}-{}", param, value);
-  return name;
+  return std::filesystem::path(folder) / name;
 }
 
 void RecordPrefill(const Case& of, Json& row) {
@@ -245,16 +243,6 @@ Json Record(const Case& of, bool timelines) {
   return row;
 }
 
-// Before anything is traced, which makes calls slower.
-void WriteCalls(traces::Timeline calls, const std::filesystem::path& base) {
-  WriteTimelines({std::move(calls)}, TimelineFormat::kTrace, capture::RunInfo(),
-                 base.string() + ".calls.kvt");
-}
-
-std::filesystem::path RunCommand::BasePath(const Case& of) const {
-  return std::filesystem::path(timelines) / FileName(of);
-}
-
 void RunCommand::Run() const {
   const std::vector<std::string> methods = run.Methods("full");
   run.CheckParams(methods);
@@ -283,8 +271,17 @@ void RunCommand::Run() const {
       const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
       const capture::RunRequest request = RequestOf(of, prepared, loaded);
       of.times = gpu.Time(request, repetitions);
-      if (host_now) PredictForHostNow(of, *loaded.predictor);
-      if (!timelines.empty()) WriteCalls(gpu.TimeCalls(request), BasePath(of));
+      if (host_now) {
+        PredictForHostNow(of, *loaded.predictor);
+      } else if (std::string note = capture::OtherHostNote(of.times.launch, of.machine);
+                 !note.empty()) {
+        of.times.notes.push_back(std::move(note));
+      }
+      // Before anything is traced, which makes calls slower.
+      if (!timelines.empty()) {
+        WriteTimelines({gpu.TimeCalls(request)}, TimelineFormat::kTrace, capture::RunInfo(),
+                       BasePath(timelines, of) + ".calls.kvt");
+      }
       if (prefill) of.prefill = gpu.TimePrefill(request, repetitions);
       if (!no_check && prepared.log && !of.request.graph) {
         of.check = gpu.CheckSelection(request, prefill);
@@ -302,19 +299,18 @@ void RunCommand::Run() const {
       progress.Update("recording " + Describe(of),
                       static_cast<double>(i) / static_cast<double>(cases.size()));
       load(of.trace);
-      const std::filesystem::path base = BasePath(of);
+      const std::string base = BasePath(timelines, of);
       const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
       traces::proto::TraceInfo info = capture::RunInfo();
       *info.mutable_model() = loaded.trace.info.model();
       info.set_prompt_tokens(prepared.input.prompt_tokens);
       info.set_decode_steps(prepared.input.steps);
-      gpu.Record(RequestOf(of, prepared, loaded), base.string() + ".measured.kvt", info);
+      gpu.Record(RequestOf(of, prepared, loaded), base + ".measured.kvt", info);
       std::vector<traces::Timeline> predicted(1);
       loaded.predictor->Predict(of.request, predicted.data());
-      WriteTimelines(predicted, TimelineFormat::kTrace, loaded.trace.info,
-                     base.string() + ".predicted.kvt");
+      WriteTimelines(predicted, TimelineFormat::kTrace, loaded.trace.info, base + ".predicted.kvt");
       try {
-        const traces::Trace recorded = traces::ReadTrace(base.string() + ".measured.kvt");
+        const traces::Trace recorded = traces::ReadTrace(base + ".measured.kvt");
         if (!recorded.timelines.empty()) {
           of.traced = CompareTimelines(predicted.front(), recorded.timelines.front());
         }
@@ -324,9 +320,9 @@ void RunCommand::Run() const {
       if (!prefill) continue;
       capture::RunRequest request = RequestOf(of, prepared, loaded);
       request.title += ", prefill";
-      gpu.RecordPrefill(request, base.string() + "-prefill.measured.kvt", info);
+      gpu.RecordPrefill(request, base + "-prefill.measured.kvt", info);
       WriteTimelines({PredictedPrefill(of, prepared)}, TimelineFormat::kTrace, loaded.trace.info,
-                     base.string() + "-prefill.predicted.kvt");
+                     base + "-prefill.predicted.kvt");
     }
   }
   progress.Clear();

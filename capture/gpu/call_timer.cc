@@ -1,8 +1,9 @@
 #include "capture/gpu/call_timer.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
+
+#include "models/plan/op_timeline.h"
 
 namespace stallcast::capture {
 
@@ -15,41 +16,28 @@ void CallTimer::End(const plan::Op&, plan::OpId id) {
 }
 
 traces::Timeline CallTimer::Calls(std::string title) const {
-  traces::Timeline timeline;
-  timeline.origin = traces::Timeline::Origin::kMeasured;
-  timeline.title = std::move(title);
-  timeline.notes = {"the host's calls alone, of an untraced run"};
-  for (const plan::Lane& lane : plan_.lanes) {
-    timeline.lanes.push_back({lane.name, lane.kind, lane.compute});
-  }
+  plan::OpTimeline rows(plan_, traces::Timeline::Origin::kMeasured);
+  rows.timeline.title = std::move(title);
+  rows.timeline.notes = {"the host's calls alone, of an untraced run"};
+  const auto made = [](const Call& call) { return call.end != Clock::time_point{}; };
   Clock::time_point first = Clock::time_point::max();
   for (const Call& call : calls_) {
-    if (call.end != Clock::time_point{}) first = std::min(first, call.begin);
+    if (made(call)) first = std::min(first, call.begin);
   }
-  const auto picoseconds = [](Clock::duration time) {
-    return std::chrono::duration_cast<Picoseconds>(time);
+  const auto since_first = [&](Clock::time_point at) {
+    return std::chrono::duration_cast<Picoseconds>(at - first);
   };
-  std::map<std::string, uint32_t> names;
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = calls_[i];
-    if (call.end == Clock::time_point{}) continue;  // nodes of a graph have no calls
-    const plan::Op& op = plan_.ops[i];
-    const bool of_host = op.lane == op.issuer;
-    const std::string kind(plan::KindName(op.work));
-    const auto [name, fresh] = names.try_emplace(of_host ? kind : "call " + kind,
-                                                 static_cast<uint32_t>(timeline.names.size()));
-    if (fresh) timeline.names.push_back(name->first);
-    timeline.lane.push_back(static_cast<uint16_t>(plan::Index(op.issuer)));
-    timeline.op.push_back(static_cast<int64_t>(i));
-    timeline.step.push_back(op.step);
-    timeline.layer.push_back(op.layer);
-    timeline.role.push_back(of_host ? op.role : traces::Role::kHost);
-    timeline.name.push_back(name->second);
-    timeline.start.push_back(picoseconds(call.begin - first));
-    timeline.duration.push_back(picoseconds(call.end - call.begin));
-    timeline.bytes.push_back(of_host ? plan::MovedBytes(op.work) : 0);
+    if (!made(call)) continue;  // nodes of a graph have none
+    const plan::OpId id{static_cast<int32_t>(i)};
+    if (const plan::Op op = plan_[id]; op.lane == op.issuer) {
+      rows.AddRun(id, since_first(call.begin), since_first(call.end));
+    } else {
+      rows.AddCall(id, since_first(call.begin), since_first(call.end));
+    }
   }
-  return timeline;
+  return std::move(rows.timeline);
 }
 
 }  // namespace stallcast::capture

@@ -8,7 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/measure_host.h"
 #include "capture/gpu/background_copies.h"
 #include "capture/gpu/call_timer.h"
@@ -246,10 +245,6 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
     times.steps.push_back(Median(std::move(of_step)));
   }
   times.notes = run.Notes();
-  if (request.machine != nullptr) {
-    std::string note = OtherHostNote(times.launch, *request.machine);
-    if (!note.empty()) times.notes.push_back(std::move(note));
-  }
   return times;
 }
 

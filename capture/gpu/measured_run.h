@@ -24,8 +24,7 @@ struct RunRequest {
   const traces::Trace* trace = nullptr;
   std::string title;               ///< of the timeline
   std::vector<std::string> notes;  ///< what qualifies the run
-  /// Whose background traffic is made beside all runs, and whose launches are compared with this
-  /// host's; null: none.
+  /// Whose background traffic is made beside all runs; null: none.
   const hardware::Profile* machine = nullptr;
 };
 

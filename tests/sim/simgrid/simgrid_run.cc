@@ -30,6 +30,17 @@ bool IsHostWork(const plan::Op& op) { return op.lane == op.issuer; }
   throw Error(what, "SimGrid", "leave it out of the plan or use EqualWeights()");
 }
 
+// Of a stream, between the end of an op and the start of the next.
+Picoseconds GapBetween(const plan::Op& before, const plan::Op& op,
+                       const hardware::Latencies& latency) {
+  if (op.graph_node && before.graph_node) return latency.graph_gap;
+  const auto* copy = std::get_if<plan::Copy>(&op.work);
+  const auto* copy_before = std::get_if<plan::Copy>(&before.work);
+  if (copy == nullptr && copy_before == nullptr) return latency.gap;
+  if (copy == nullptr || copy_before == nullptr) return latency.copy_gap;
+  return copy->direction == copy_before->direction ? Picoseconds{0} : latency.direction_gap;
+}
+
 }  // namespace
 
 SimGridMachine::SimGridMachine(std::span<const Simulation* const> simulations, int* argc,
@@ -141,14 +152,7 @@ SimGridRun::SimGridRun(SimGridMachine& machine, const Simulation& simulation)
     if (!queue.empty()) call_first(queue.back());
     if (!queue.empty()) {
       const plan::Op& before = plan[queue.back()];
-      const auto* copy = std::get_if<plan::Copy>(&op.work);
-      const auto* copy_before = std::get_if<plan::Copy>(&before.work);
-      const bool both = copy != nullptr && copy_before != nullptr;
-      gap_[i] = Seconds(op.graph_node && before.graph_node ? latency.graph_gap
-                        : both ? copy->direction == copy_before->direction ? Picoseconds{0}
-                                                                           : latency.direction_gap
-                        : copy != nullptr || copy_before != nullptr ? latency.copy_gap
-                                                                    : latency.gap);
+      gap_[i] = Seconds(GapBetween(before, op, latency));
       if (!op.graph_node) {
         gap_[i] += op.waits_count * Seconds(latency.event_wait);
         if (recorded_[At(queue.back())]) gap_[i] += Seconds(latency.event_recorded);

@@ -1,0 +1,32 @@
+// Timelines of a plan's ops, predicted or measured: both sides name and place their rows alike.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "models/plan/plan.h"
+#include "traces/timeline.h"
+
+namespace stallcast::plan {
+
+class OpTimeline {
+ public:
+  /// With the plan's lanes. `plan` must outlive this.
+  OpTimeline(const Plan& plan, traces::Timeline::Origin origin);
+
+  /// A row on the op's lane, named by its kind.
+  void AddRun(OpId id, Picoseconds start, Picoseconds end);
+  /// A row of the thread that issues a stream op: "call " before its kind, role host, no bytes.
+  void AddCall(OpId id, Picoseconds start, Picoseconds end);
+
+  traces::Timeline timeline;  ///< so far; title, notes and flows are the caller's
+
+ private:
+  void Add(OpId id, const Op& op, LaneId lane, traces::Role role, const std::string& name,
+           Picoseconds start, Picoseconds end, Bytes bytes);
+
+  const Plan& plan_;
+  std::map<std::string, uint32_t> names_;
+};
+
+}  // namespace stallcast::plan
