@@ -75,6 +75,7 @@ struct Simulation::Compiled {
   std::vector<std::optional<OpCost>> inlined;  // by distinct work: where the stream is idle
   std::vector<Gap> gap;                        // by op: between the lane's previous op and this one
   std::vector<bool> recorded;                  // by op: an event is recorded behind it
+  std::vector<bool> awaited_copy;  // by op: a copy that its lane's next op, a kernel, follows
   OpLists dependents;
   OpLists called_first;     // by op: those of other threads whose calls come before its call
   bool calls_meet = false;  // several threads call, and slow one another down
@@ -94,6 +95,7 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   }
   recorded = plan::FindEvents(plan).recorded;
   gap.assign(count, Gap::kNone);
+  awaited_copy.assign(count, false);
   dependents.begin.assign(count + 1, 0);
 
   std::vector<bool> calling(plan.lanes.size());
@@ -118,7 +120,11 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
     if (threads) called_first.begin.push_back(static_cast<uint32_t>(called_first.ids.size()));
     if (!IsHostWork(op)) {
       OpId& previous = last[At(op.lane)];
-      if (previous != OpId::kNone) gap[i] = GapBetween(plan[previous], op);
+      if (previous != OpId::kNone) {
+        gap[i] = GapBetween(plan[previous], op);
+        awaited_copy[At(previous)] = std::holds_alternative<plan::Copy>(plan[previous].work) &&
+                                     !std::holds_alternative<plan::Copy>(op.work);
+      }
       previous = id;
     }
     for (OpId wait : plan.Waits(op)) ++dependents.begin[At(wait) + 1];
@@ -418,8 +424,10 @@ class EventLoop {
     const OpId id{static_cast<int32_t>(stream.next++)};
     ++stream.started;
     if (stream.previous != OpId::kNone) {
-      HoldBack(id, stream.free_at + GapBehind(stream.previous, id) + EventTime(id, stream.previous),
-               {CauseKind::kLane, stream.previous});
+      HoldBack(
+          id,
+          stream.free_at + GapBehind(lane, stream.previous, id) + EventTime(id, stream.previous),
+          {CauseKind::kLane, stream.previous});
     }
     stream.current = id;
     stream.cost = &CostOf(id);
@@ -427,8 +435,11 @@ class EventLoop {
     event_[lane] = Earliest(id);
   }
 
-  int64_t GapBehind(OpId previous, OpId id) const {
+  int64_t GapBehind(size_t lane, OpId previous, OpId id) const {
     Gap gap = compiled_.gap[At(id)];
+    if (gap == Gap::kKernel && latency_.crowded_gap.count() > 0 && Crowded(lane)) {
+      return Time(gap, latency_) + latency_.crowded_gap.count();
+    }
     // What a call carries comes with the commands of kernels.
     if (IsCarried(previous) || IsCarried(id)) {
       if (gap == Gap::kCopy) gap = Gap::kKernel;
@@ -515,6 +526,10 @@ class EventLoop {
       out_.start[At(lane.current)] = Picoseconds(now_);
     }
     lane.phase = Phase::kFixed;
+    if (lane.cost->host_pieces > 0) {
+      const hardware::HostReads& reads = model_.host_reads();
+      owed_ = std::min(owed_ + lane.cost->host_pieces * reads.piece, reads.most);
+    }
     const Picoseconds stretched(Stretch(fixed, lane.current));
     if (!model_.has_load() || lane.cost->starts == 0) {
       event_[index] = now_ + stretched.count();
@@ -536,11 +551,20 @@ class EventLoop {
   void BeginFlow(size_t index) {
     Lane& lane = lanes_[index];
     lane.phase = Phase::kFlow;
-    lane.remaining = lane.cost->amount * Factor(lane.current);
+    lane.remaining = lane.cost->amount * Factor(lane.current) * BehindHostReads(*lane.cost);
     lane.rate = 0;
     lane.since = now_;
     share_.Add(static_cast<int>(index), *lane.cost);
     UpdateRates();
+  }
+
+  /// How many times as long a kernel streams behind reads of host memory; pays for them.
+  double BehindHostReads(const OpCost& cost) {
+    if (owed_ == 0 || cost.start != hardware::Start::kKernel || cost.host_pieces > 0) return 1;
+    const double alone = cost.amount / cost.rate * 1e12;
+    const double paid = std::min(owed_, model_.host_reads().share * alone);
+    owed_ -= paid;
+    return 1 + paid / alone;
   }
 
   /// The set of flows has changed: flows whose rate is a new one get a new end.
@@ -668,6 +692,20 @@ class EventLoop {
     return busy;
   }
 
+  /// Whether two other streams have work and a kernel of one of them waits for its copies.
+  bool Crowded(size_t index) const {
+    if (BusyStreamsBeside(index) < 2) return false;
+    for (size_t i = 0; i < plan_.lanes.size(); ++i) {
+      const Lane& lane = lanes_[i];
+      if (i == index || IsHost(i) || lane.phase == Phase::kNone) continue;
+      const bool follows = lane.issued > lane.started;
+      if (follows && compiled_.awaited_copy[At(lane.current)]) return true;
+      const bool handover = lane.phase == Phase::kArrival && lane.previous != OpId::kNone;
+      if (handover && compiled_.awaited_copy[At(lane.previous)]) return true;
+    }
+    return false;
+  }
+
   void Complete(OpId id, int64_t end) {
     out_.end[At(id)] = Picoseconds(end);
     out_.end_of_all = std::max(out_.end_of_all, Picoseconds(end));
@@ -704,6 +742,7 @@ class EventLoop {
   std::array<Server, 3> servers_;  // by hardware::Engine
   std::vector<Background> background_;
   double memory_share_ = 0;        // of the device memory that flows take
+  double owed_ = 0;                // ps that reads of host memory still cost kernels
   std::vector<uint16_t> missing_;  // by op: waits and own call not yet done
   std::vector<bool> called_;       // by op: its call has been made
   std::vector<bool> carried_;      // by op: a copy whose call carried (the first of) it

@@ -6,6 +6,7 @@
 #include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/measure_device.h"
 #include "capture/calibrate/measure_host.h"
+#include "capture/calibrate/measure_host_pieces.h"
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
 #include "capture/run_info.h"
@@ -69,18 +70,32 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   moments.push_back(MeasureCalls(watch));
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.
   const double assumed_gap = profile.device_gap;
-  MeasureKernels(watch, profile, [&](const std::string& kind, double share) {
-    progress("kernels: " + kind, 0.2 + 0.75 * share);
-  });
+  std::vector<TimedProbe> timed =
+      TimeKernels(watch, assumed_gap, [&](const std::string& kind, double share) {
+        progress("kernels: " + kind, 0.2 + 0.6 * share);
+      });
   moments.push_back(MeasureCalls(watch));
   SetTypical(moments, profile);
   if (std::string note = DriftNote(moments); !note.empty()) {
     profile.notes.push_back(std::move(note));
   }
-  progress("gaps between ops", 0.95);
-  if (!MeasureGaps(watch, profile)) {
+  progress("gaps between ops", 0.8);
+  std::optional<double> behind_large;
+  if (MeasureGaps(watch, profile)) {
+    behind_large = RecordKernels(watch, timed, [&](const std::string& kind, double share) {
+      progress("kernels of a decode step: " + kind, 0.8 + 0.19 * share);
+    });
+  }
+  if (behind_large) {
+    progress("products behind reads of host memory", 0.99);
+    MeasureHostPieces(watch, profile);
+  }
+  // A decode step has about as many kernels behind large ones as behind small ones.
+  if (behind_large) profile.device_gap = (profile.device_gap + *behind_large) / 2;
+  if (!behind_large) {
     profile.notes.emplace_back(
-        "Gaps between ops are assumed: CUPTI was not found, or another profiler holds it.");
+        "Gaps between ops are assumed, and part of the kernels' times: CUPTI was not found, or "
+        "another profiler holds it.");
   }
   // Of a small copy and the wait for it, what is neither call, copy nor synchronisation.
   profile.device_copy_latency = std::max(profile.device_copy_latency - profile.host_copy_back_call -
@@ -100,9 +115,14 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   const double shift = assumed_gap - profile.device_gap;
   profile.device_event_latency = std::max(profile.device_event_latency - shift, 1e-8);
   profile.device_copy_gap = std::max(profile.device_copy_gap - shift / 2, 1e-8);
+  for (TimedProbe& kernel : timed) {
+    if (!kernel.timing.recorded) {
+      kernel.timing.seconds = std::max(kernel.timing.seconds + shift, 1e-7);
+    }
+  }
+  FitKernels(timed, profile);
   for (auto& [kind, fit] : profile.kernels) {
     if (fit.points.empty()) continue;
-    fit.fixed_s = std::max(fit.fixed_s + shift, 1e-7);
     fit.source =
         fmt::format("{}: {} shapes; spread is of each from the others", source, fit.points.size());
   }

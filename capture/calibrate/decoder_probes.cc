@@ -9,6 +9,7 @@
 #include "kernels/decode_attention.h"
 #include "kernels/decoder.h"
 #include "kernels/prefill_attention.h"
+#include "kernels/probe.h"
 #include "models/llm/model.h"
 
 namespace stallcast::capture {
@@ -31,17 +32,21 @@ KernelProbe GemmProbe(const plan::Gemm& w) {
 }
 
 KernelProbe NormProbe(int64_t rows, int64_t width) {
-  // The weights that stream through between two norms leave nothing of the activations in the
-  // cache.
-  return {plan::Norm{rows, width}, [=] {
-            auto data = std::make_shared<ColdMemory>((3 * rows + 1) * width);
-            return [=](int i, cudaStream_t stream) {
-              Bf16* input = data->At(i);
-              kernels::AddRmsNorm(input, input + rows * width, input + 3 * rows * width, 1e-5F,
-                                  rows, static_cast<int32_t>(width), input + 2 * rows * width,
-                                  stream);
-            };
-          }};
+  // The weights that stream through between two norms leave in the cache only what the product has
+  // just written, to which the residual is added.
+  return {
+      plan::Norm{rows, width}, [=] {
+        auto data = std::make_shared<ColdMemory>((3 * rows + 1) * width);
+        const Launch written = [=, sink = Zeroed<int>(1)](int i, cudaStream_t stream) {
+          kernels::ReadOnce(data->At(i), rows * width * int64_t{sizeof(Bf16)}, sink->get(), stream);
+        };
+        const Launch norm = [=](int i, cudaStream_t stream) {
+          Bf16* input = data->At(i);
+          kernels::AddRmsNorm(input, input + rows * width, input + 3 * rows * width, 1e-5F, rows,
+                              static_cast<int32_t>(width), input + 2 * rows * width, stream);
+        };
+        return Prepared(norm, written);
+      }};
 }
 
 KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int32_t dim,

@@ -76,6 +76,22 @@ Line FitLine(std::span<const double> x, std::span<const double> y) {
   return line;
 }
 
+HostPieces FitHostPieces(double alone, std::span<const BehindPieces> behind) {
+  HostPieces fit;
+  for (const BehindPieces& each : behind) {
+    fit.share = std::max(fit.share, each.first / alone - 1);
+    fit.most = std::max(fit.most, each.longer);
+  }
+  if (fit.share < 0.01) return {};
+  // The slope of those that are well below the most.
+  std::vector<double> slopes;
+  for (const BehindPieces& each : behind) {
+    if (each.longer < 0.7 * fit.most) slopes.push_back(std::max(each.longer, 0.0) / each.pieces);
+  }
+  fit.each = slopes.empty() ? fit.most / behind.front().pieces : Median(std::move(slopes));
+  return fit;
+}
+
 hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
   hardware::KernelFit fit;
   double least = timed.front().seconds, most_rate = 1e6;

@@ -36,9 +36,16 @@ class Handovers {
   /// Mean seconds from a kernel's end to the next one's start, `between` being enqueued after each.
   template <class Between>
   double Mean(const Between& between, cudaStream_t next) {
+    return MeanBeside([] {}, between, next);
+  }
+
+  /// The same while what `others` enqueues runs on other streams.
+  template <class Others, class Between>
+  double MeanBeside(const Others& others, const Between& between, cudaStream_t next) {
     double sum = 0;
     for (int trial = 0; trial < kTrials; ++trial) {
       watch_.Hold();
+      others();
       for (int i = 0; i <= kCycles; ++i) {
         const cudaStream_t mine = i % 2 == 0 ? watch_.stream() : next;
         const cudaStream_t other = i % 2 == 0 ? next : watch_.stream();
@@ -157,6 +164,21 @@ void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile) {
   const Joiner joiner;
   const kernels::Stream third;
   int at = 0;
+  Handovers handovers(watch);
+  const auto nothing = [](cudaStream_t, cudaStream_t) {};
+  // Outlasts the kernels.
+  const auto trains = [&] {
+    for (const cudaStream_t stream : {watch.other(), static_cast<cudaStream_t>(third)}) {
+      joiner.Join(watch.stream(), stream);
+      for (int train = 0; train < kTrains; ++train) {
+        for (int i = 0; i < kPieces; ++i) ends.CopyPage(at++, kPage, true, stream);
+        kernels::Nothing(stream);
+      }
+    }
+  };
+  profile.device_crowded_gap = std::max(handovers.MeanBeside(trains, nothing, watch.stream()) -
+                                            handovers.Mean(nothing, watch.stream()),
+                                        0.0);
   const auto train_time = [&](bool crowded) {
     const double all = watch.Period(
         1,

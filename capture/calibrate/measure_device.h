@@ -13,8 +13,9 @@ namespace stallcast::capture {
 /// kernels of random length.
 void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
 
-/// Fills in copy.crowded_piece: trains of copies on two streams by turns, a kernel behind each,
-/// with a third stream that waits for them and without.
+/// Fills in device.crowded_gap, between kernels beside trains of copies with a kernel behind each
+/// on two other streams, and copy.crowded_piece: such trains by turns, with a third stream that
+/// waits for them and without.
 void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in copy.h2d_turns: small copies held back on two streams, against the same on one.

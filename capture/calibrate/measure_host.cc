@@ -8,14 +8,14 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <thread>
 
 #include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/measure_gather.h"
-#include "capture/gpu_recorder.h"
-#include "capture/run_info.h"
+#include "capture/calibrate/recording.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/movement.h"
 #include "traces/common/error.h"
@@ -384,45 +384,35 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
 bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   constexpr int kTrain = 100;
   enum Train : int32_t { kKernels, kRoundTrips, kGraph };
-  const std::filesystem::path path = std::filesystem::temp_directory_path() /
-                                     ("stallcast-calibrate-" + std::to_string(getpid()) + ".kvt");
-  std::unique_ptr<GpuRecorder> recorder;
-  try {
-    GpuRecorderOptions options;
-    options.copy_lanes = CopyLanes::kStreams;
-    options.nvtx = false;
-    recorder = std::make_unique<GpuRecorder>(path, RunInfo(), std::move(options));
-  } catch (const Error&) {
-    return false;
-  }
+  const std::unique_ptr<Recording> recording = Recording::Begin();
+  if (!recording) return false;
+  GpuRecorder& recorder = recording->recorder();
   const auto train = [&](Train kind, const auto& work) {
     watch.Hold();
     for (int i = 0; i < kTrain; ++i) {
-      recorder->PushOp(kind, i);
+      recorder.PushOp(kind, i);
       work(i);
-      recorder->PopOp();
+      recorder.PopOp();
     }
     watch.Release();
     watch.Finish();
   };
   train(kKernels, [&](int) { kernels::Nothing(watch.stream()); });
   for (int i = 0; i < kTrain; ++i) {
-    recorder->PushOp(kRoundTrips, i);
+    recorder.PushOp(kRoundTrips, i);
     kernels::Nothing(watch.stream());
     Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
-    recorder->PopOp();
+    recorder.PopOp();
   }
-  recorder->PushOp(kGraph, 0);
+  recorder.PushOp(kGraph, 0);
   const cudaGraphExec_t graph = EmptyGraph(watch.stream(), kTrain);
-  recorder->PopOp();
-  recorder->PushOp(kGraph, 0);
+  recorder.PopOp();
+  recorder.PushOp(kGraph, 0);
   Check(cudaGraphLaunch(graph, watch.stream()), "cudaGraphLaunch");
-  recorder->PopOp();
+  recorder.PopOp();
   watch.Finish();
-  recorder->Stop();
+  const traces::Trace trace = recording->End();
   cudaGraphExecDestroy(graph);
-  const traces::Trace trace = traces::ReadTrace(path);
-  std::filesystem::remove(path);
 
   // Work of the GPU and calls, by train, in order of start.
   struct Row {
@@ -442,12 +432,16 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   const auto median = [](std::vector<double> values) {
     return values.empty() ? 0.0 : std::max(Median(std::move(values)), 1e-8);
   };
+  // The mean of all but the longest tenth: those were interrupted.
   const auto gap = [&](Train kind) {
     std::vector<Row>& rows = gpu[kind];
     std::ranges::sort(rows, {}, &Row::start);
     std::vector<double> gaps;
     for (size_t i = 1; i < rows.size(); ++i) gaps.push_back(rows[i].start - rows[i - 1].end);
-    return median(gaps);
+    std::ranges::sort(gaps);
+    gaps.resize(gaps.size() - gaps.size() / 10);
+    if (gaps.empty()) return 0.0;
+    return std::max(std::reduce(gaps.begin(), gaps.end()) / std::ssize(gaps), 1e-8);
   };
   if (gpu[kKernels].size() < kTrain / 2) return false;
   profile.device_gap = gap(kKernels);

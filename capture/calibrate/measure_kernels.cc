@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <optional>
 #include <vector>
 
+#include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
+#include "capture/calibrate/recording.h"
 #include "kernels/device_attribute.h"
 #include "kernels/probe.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -84,22 +89,81 @@ Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
   return timing;
 }
 
-void MeasureKernels(Stopwatch& watch, hardware::Profile& profile,
-                    const std::function<void(const std::string&, double)>& progress) {
+std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress& progress) {
   std::vector<KernelProbe> probes;
   for (auto family :
        {GemmProbes(), DecoderProbes(), AttentionProbes(), SelectionProbes(), RetrievalProbes()}) {
     std::move(family.begin(), family.end(), std::back_inserter(probes));
   }
-  std::map<std::string, std::vector<TimedWork>> kinds;
-  for (size_t i = 0; i < probes.size(); ++i) {
-    const std::string name(plan::KindName(probes[i].work));
-    if (progress) progress(name, static_cast<double>(i) / static_cast<double>(probes.size()));
-    const Timing timing = TimeKernel(watch, probes[i], profile.device_gap);
-    kinds[name].push_back(
-        {probes[i].work, timing.seconds, timing.host / plan::Count(probes[i].work).launches});
+  std::vector<TimedProbe> timed;
+  for (const KernelProbe& probe : probes) {
+    progress(std::string(plan::KindName(probe.work)),
+             static_cast<double>(timed.size()) / static_cast<double>(probes.size()));
+    timed.push_back({probe, TimeKernel(watch, probe, gap)});
   }
-  for (const auto& [name, timed] : kinds) profile.kernels[name] = FitKernel(timed);
+  return timed;
+}
+
+std::optional<double> RecordKernels(Stopwatch& watch, std::vector<TimedProbe>& timed,
+                                    const Progress& progress) {
+  constexpr double kShort = 200e-6;
+  constexpr int kFirst = 3, kCount = 24;  // the first ones of a train warm up
+  const std::unique_ptr<Recording> recording = Recording::Begin();
+  if (!recording) return std::nullopt;
+  GpuRecorder& recorder = recording->recorder();
+  Streaming streaming;
+  // Of the i-th probe two ops each time: what streams, and the kernel.
+  const auto record = [&](size_t i, int op, const auto& launch) {
+    recorder.PushOp(static_cast<int32_t>(i), op);
+    launch();
+    recorder.PopOp();
+  };
+  std::vector<bool> direct(timed.size());  // nothing runs between the two
+  for (size_t i = 0; i < timed.size(); ++i) {
+    const KernelProbe& probe = timed[i].probe;
+    if (probe.sustained || timed[i].timing.seconds > kShort) continue;
+    progress(std::string(plan::KindName(probe.work)),
+             static_cast<double>(i) / static_cast<double>(timed.size()));
+    const Prepared prepared = Ready(probe);
+    direct[i] = !prepared.before;
+    watch.Hold();
+    for (int at = 0; at < kCount; ++at) {
+      record(i, 2 * at, [&] { streaming.Run(at, watch.stream()); });
+      if (prepared.before) prepared.before(at, watch.stream());
+      record(i, 2 * at + 1, [&] { prepared.launch(at, watch.stream()); });
+    }
+    watch.Release();
+    watch.Finish();
+  }
+  double gaps = 0;
+  int64_t pairs = 0;
+  for (const auto& [i, ops] : DeviceSpans(recording->End())) {
+    TimedProbe& kernel = timed[static_cast<size_t>(i)];
+    const bool follows = direct[static_cast<size_t>(i)];
+    std::vector<double> seconds;
+    for (int at = kFirst; at < kCount; ++at) {
+      const auto lead = ops.find(2 * at), run = ops.find(2 * at + 1);
+      if (lead == ops.end() || run == ops.end()) continue;
+      seconds.push_back(run->second.end - run->second.start);
+      if (!follows) continue;
+      gaps += run->second.start - lead->second.end;
+      ++pairs;
+    }
+    if (seconds.empty()) continue;
+    kernel.timing.seconds = std::max(Median(std::move(seconds)), 1e-7);
+    kernel.timing.recorded = true;
+  }
+  if (pairs == 0) return std::nullopt;
+  return gaps / static_cast<double>(pairs);
+}
+
+void FitKernels(const std::vector<TimedProbe>& timed, hardware::Profile& profile) {
+  std::map<std::string, std::vector<TimedWork>> kinds;
+  for (const auto& [probe, timing] : timed) {
+    kinds[std::string(plan::KindName(probe.work))].push_back(
+        {probe.work, timing.seconds, timing.host / plan::Count(probe.work).launches});
+  }
+  for (const auto& [name, works] : kinds) profile.kernels[name] = FitKernel(works);
 }
 
 }  // namespace stallcast::capture

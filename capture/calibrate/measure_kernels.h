@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "capture/calibrate/kernel_probe.h"
 #include "capture/calibrate/stopwatch.h"
@@ -11,16 +13,31 @@
 namespace stallcast::capture {
 
 struct Timing {
-  double seconds = 0;  ///< of one among many that follow one another
-  double host = 0;     ///< of the calls that launch it
+  double seconds = 0;     ///< of one among many that follow one another
+  double host = 0;        ///< of the calls that launch it
+  bool recorded = false;  ///< `seconds` is free of gaps
 };
 /// Times a probe; `gap` is what passes between two kernels, taken off.
 Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap);
 
-/// Fits all kinds of hardware::KernelKinds() that have a probe here; needs device.gap. A kind
-/// without a probe keeps what the profile says. `progress` is called with a kind and the share
-/// done.
-void MeasureKernels(Stopwatch& watch, hardware::Profile& profile,
-                    const std::function<void(const std::string&, double)>& progress);
+struct TimedProbe {
+  KernelProbe probe;
+  Timing timing;
+};
+using Progress = std::function<void(const std::string& kind, double share)>;
+
+/// Times all probes there are, by the host's and the device's clock; `gap` as TimeKernel() has it.
+std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress& progress);
+
+/// Times the short ones again from a recording, each behind a kernel that streams through memory on
+/// all multiprocessors, as kernels follow matrix products in a decode step: colder than behind one
+/// like itself, and free of what passes until it starts. Returns the mean of that, in seconds; none
+/// where nothing can be recorded: then all stay as they are.
+std::optional<double> RecordKernels(Stopwatch& watch, std::vector<TimedProbe>& timed,
+                                    const Progress& progress);
+
+/// Fits all kinds of hardware::KernelKinds() that have a probe here. A kind without a probe keeps
+/// what the profile says.
+void FitKernels(const std::vector<TimedProbe>& timed, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -112,6 +112,7 @@ class Coster {
     cost.engine = h2d ? Engine::kCopyH2D : Engine::kCopyD2H;
     cost.start = h2d ? Start::kH2DPiece : Start::kD2HPiece;
     cost.starts = copy.path == plan::CopyPath::kPerPiece ? pieces : 1;
+    if (h2d) cost.host_pieces = HostPieces(pieces, piece);
     UseLink(cost, h2d);
     UseMemory(cost, profile_.copy_device_factor);
     const hardware::Curve& turns = profile_.copy_h2d_turns;
@@ -139,6 +140,7 @@ class Coster {
       cost.rate = std::min(cost.rate, scattered.At(pool) * piece);
       cost.extrapolated = cost.extrapolated || pool > scattered.x().back();
     }
+    cost.host_pieces = HostPieces(cost.amount / std::max(piece, 1.0), piece);
     UseLink(cost, true);
     UseMemory(cost, 1 + profile_.zero_copy_memory_loss.At(blocks) / cost.rate);
     Add(cost, Resource::kSms,
@@ -187,6 +189,10 @@ class Coster {
   }
 
  private:
+  static double HostPieces(double pieces, double bytes) {
+    return pieces * std::ceil(bytes / static_cast<double>(kTranslated));
+  }
+
   static OpCost NoCall() {
     OpCost cost;
     cost.calls = 0;
@@ -291,6 +297,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   latencies_ = {.launch = FromSeconds(profile_.device_launch_latency),
                 .copy_launch = FromSeconds(profile_.device_copy_latency),
                 .gap = FromSeconds(profile_.device_gap),
+                .crowded_gap = FromSeconds(profile_.device_crowded_gap),
                 .copy_gap = FromSeconds(profile_.device_copy_gap),
                 .direction_gap = FromSeconds(profile_.device_direction_gap),
                 .event = FromSeconds(profile_.device_event_latency),
@@ -305,6 +312,8 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .host_handoff = FromSeconds(profile_.host_handoff),
                 .beside = profile_.host_beside,
                 .contended = profile_.host_contended};
+  host_reads_ = {profile_.memory_host_piece * 1e12, profile_.memory_host_pieces * 1e12,
+                 profile_.memory_host_share};
   capacity_[At(Resource::kDeviceMemory)] = profile_.memory_bandwidth;
   capacity_[At(Resource::kLinkH2D)] = profile_.link_h2d;
   capacity_[At(Resource::kLinkD2H)] = profile_.link_d2h;
@@ -365,6 +374,7 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
     cost.engine = Engine::kNone;
     cost.start = Start::kNone;
     cost.starts = 0;
+    cost.host_pieces = 0;
     return cost;
   }
   plan::Copy others = *copy;

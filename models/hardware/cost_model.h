@@ -63,6 +63,7 @@ struct OpCost {
   int32_t calls = 1;  ///< that the host makes
   uint8_t demands = 0;
   std::array<Demand, 5> demand{};
+  double host_pieces = 0;     ///< of host memory that it reads, each at most kTranslated large
   double spread = 0;          ///< relative standard deviation
   bool extrapolated = false;  ///< outside the range that the profile was calibrated for
 
@@ -73,23 +74,34 @@ struct OpCost {
 
 /// Fixed times between ops.
 struct Latencies {
-  Picoseconds launch{0};           ///< issue to start on an idle stream
-  Picoseconds copy_launch{0};      ///< the same of a copy
-  Picoseconds gap{0};              ///< previous op of the lane to this one
-  Picoseconds copy_gap{0};         ///< the same between a kernel and a copy
-  Picoseconds direction_gap{0};    ///< the same between copies that go opposite ways
-  Picoseconds event{0};            ///< end of a waited-for op on another lane to this one's start
-  Picoseconds event_to_copy{0};    ///< the same from a kernel to a copy
-  Picoseconds event_from_copy{0};  ///< the same from a copy to a kernel
-  Picoseconds event_wait{0};       ///< more before an op for each of its waits
-  Picoseconds event_recorded{0};   ///< more behind an op with an event
-  Picoseconds graph_gap{0};        ///< `gap` inside a CUDA graph
+  Picoseconds launch{0};         ///< issue to start on an idle stream
+  Picoseconds copy_launch{0};    ///< the same of a copy
+  Picoseconds gap{0};            ///< previous op of the lane to this one
+  Picoseconds crowded_gap{0};    ///< more of that beside two streams, a kernel behind copies on one
+  Picoseconds copy_gap{0};       ///< the same between a kernel and a copy
+  Picoseconds direction_gap{0};  ///< the same between copies that go opposite ways
+  Picoseconds event{0};          ///< end of a waited-for op on another lane to this one's start
+  Picoseconds event_to_copy{0};  ///< the same from a kernel to a copy
+  Picoseconds event_from_copy{0};               ///< the same from a copy to a kernel
+  Picoseconds event_wait{0};                    ///< more before an op for each of its waits
+  Picoseconds event_recorded{0};                ///< more behind an op with an event
+  Picoseconds graph_gap{0};                     ///< `gap` inside a CUDA graph
   Picoseconds event_record{0}, stream_wait{0};  ///< host calls
   Picoseconds host_sync{0};                     ///< end of a waited-for op to the host going on
   Picoseconds host_handoff{0};
   /// A call takes so many times as long while another thread waits in one, and is in one.
   double beside = 1, contended = 1;
 };
+
+/// What kernels that stream through device memory lose behind reads of host memory.
+struct HostReads {
+  double piece = 0;  ///< ps that each piece costs them
+  double most = 0;   ///< ps owed at a time
+  double share = 0;  ///< of a kernel's time, at most
+};
+
+/// Bytes of host memory that one address translation covers.
+inline constexpr int64_t kTranslated = int64_t{64} << 10;
 
 /// What a kernel's law is multiplied by at a shape: exp of the mean of log(factor) over the timed
 /// points, each with weight 1/d^4, d being its distance in octaves of the shape's sizes, and of a 0
@@ -121,6 +133,10 @@ double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> poi
 /// good part: it grows with the share of the memory that others use meanwhile (the profile's load
 /// curves), so small copies and kernels beside a large product take longer.
 ///
+/// Reads of host memory, by copies and zero-copy alike, make kernels behind them slower that stream
+/// through device memory: each piece owes them HostReads::piece, all pieces together no more than
+/// `most`, and a kernel pays of that at most the share of its time that its bytes take.
+///
 /// Background traffic. Copies of others over the link, by the profile's background values, take the
 /// copy engine and the link as the plan's own copies do.
 ///
@@ -149,6 +165,7 @@ class CostModel {
     const auto low = std::min(static_cast<size_t>(at), table.size() - 2);
     return table[low] + (at - static_cast<double>(low)) * (table[low + 1] - table[low]);
   }
+  const HostReads& host_reads() const { return host_reads_; }
   /// Whether any start depends on the load.
   bool has_load() const { return has_load_; }
   /// A copy of background traffic and the time from one to the next; a period of 0: there is none.
@@ -165,6 +182,7 @@ class CostModel {
   Profile profile_;
   std::array<KernelFit, plan::kOpKinds> fits_;
   Latencies latencies_;
+  HostReads host_reads_;
   std::array<double, kResources> capacity_{};
   /// By Start; at evenly spaced shares from 0 to 1.
   std::array<std::array<double, 65>, 4> loaded_{};

@@ -119,7 +119,11 @@ struct Profile {
   double device_launch_latency = 0;  ///< from the launch call's return to the start on an idle GPU
   double device_copy_latency = 0;    ///< the same of a copy
   double device_gap = 0;             ///< between dependent kernels of one stream
-  double device_copy_gap = 0;        ///< between a kernel and a copy of one stream, either way
+  /// A kernel behind another of its stream starts later by this while two other streams have work
+  /// and a kernel of one waits for its copies: more streams take turns on the GPU's front end than
+  /// it holds at once.
+  double device_crowded_gap = 0;
+  double device_copy_gap = 0;  ///< between a kernel and a copy of one stream, either way
   /// Between copies of one stream that go opposite ways: other engines move them.
   double device_direction_gap = 0;
   double device_event_to_copy = 0;    ///< as device_event_latency, from a kernel to a copy
@@ -129,10 +133,15 @@ struct Profile {
   double device_event_record = 0;     ///< a stream loses to each event recorded
   double device_graph_gap = 0;        ///< between kernels inside a CUDA graph
   double memory_bandwidth = 0;        ///< large reads
-  double memory_bytes = 0;            ///< capacity of the GPU
-  double host_bytes = 0;              ///< host memory available for the pinned pool
-  double host_spread = 0;             ///< relative standard deviation of host work
-  double device_sms = 0;              ///< multiprocessors
+  /// Kernels that stream through device memory take longer behind reads of the host's: each piece
+  /// of it, or 64 KiB of a larger one, costs them so much, all together; no more than so much is
+  /// owed at a time, and a kernel pays at most this share of its time. Copies and zero-copy reads
+  /// alike; addresses that were translated have made way for the pieces', it seems.
+  double memory_host_piece = 0, memory_host_pieces = 0, memory_host_share = 0;
+  double memory_bytes = 0;  ///< capacity of the GPU
+  double host_bytes = 0;    ///< host memory available for the pinned pool
+  double host_spread = 0;   ///< relative standard deviation of host work
+  double device_sms = 0;    ///< multiprocessors
   /// What others copy over the link beside the run, bytes/s by direction, in copies of so many
   /// bytes that start at even intervals, at most kBackgroundCopies under way. Not part of a
   /// machine's file: none unless asked for.

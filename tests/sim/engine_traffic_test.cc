@@ -1,6 +1,10 @@
 // What ops do to one another beyond sharing: loaded memory, crowded copies, traffic of others,
 // calls behind other calls.
+#include <gmock/gmock.h>
+
 #include <cstddef>
+#include <initializer_list>
+#include <vector>
 
 #include "tests/sim/engine_run.h"
 
@@ -85,6 +89,74 @@ TEST(EngineTraffic, CopiesAreSlowerWhileTwoOtherStreamsHaveWork) {
     const Ran ran(s, machine);
     ExpectTime(ran.End(copies), 30us + (others >= 2 ? 6us : 0us));
   }
+}
+
+TEST(EngineTraffic, KernelsFollowLaterBesideTwoStreamsWhereAKernelWaitsForCopies) {
+  Profile machine = TestMachine();
+  machine.device_crowded_gap = 3e-6;
+  machine.kernels["top_k"].fixed_s = 100e-6;  // leaves the memory to the others
+  enum Other { kKernels, kCopies, kCopiesAndKernel };
+  const auto end = [&](const std::vector<Other>& others) {
+    Streams s;
+    const LaneId lane = s.Add(true);
+    for (const Other other : others) {
+      const LaneId stream = s.Add();
+      s.builder.Run(stream, other == kKernels ? plan::Work(plan::TopK{1, 1, 1}) : H2D(8 * kMB));
+      if (other == kCopies) s.builder.Run(stream, H2D(8 * kMB));
+      if (other == kCopiesAndKernel) s.builder.Run(stream, plan::TopK{1, 1, 1});
+    }
+    s.builder.Run(lane, Kernel(1us));
+    s.builder.Run(lane, Kernel(1us));
+    const OpId last = s.builder.Run(lane, Kernel(1us));
+    return Ran(s, machine).End(last);
+  };
+  for (const auto& others : std::vector<std::vector<Other>>{
+           {}, {kCopiesAndKernel}, {kKernels, kKernels}, {kCopies, kCopies}, {kCopies, kKernels}}) {
+    ExpectTime(end(others), 3us);
+  }
+  for (const Other other : {kKernels, kCopies, kCopiesAndKernel}) {
+    ExpectTime(end({kCopiesAndKernel, other}), 3us + 2 * 3us);
+  }
+  ExpectTime(end({kKernels, kKernels, kCopiesAndKernel}), 3us + 2 * 3us);
+}
+
+TEST(EngineTraffic, KernelsPayForReadsOfHostMemoryBeforeThem) {
+  Profile machine = TestMachine();
+  machine.memory_host_piece = 1e-6;
+  machine.memory_host_pieces = 10e-6;
+  machine.memory_host_share = 0.1;
+  const auto times = [&](const plan::Work& before, std::initializer_list<Picoseconds> kernels) {
+    Streams s;
+    const LaneId lane = s.Add(true);
+    s.builder.Run(lane, before);
+    std::vector<OpId> ops;
+    for (const Picoseconds kernel : kernels) ops.push_back(s.builder.Run(lane, Kernel(kernel)));
+    const Ran ran(s, machine);
+    std::vector<double> us;
+    for (const OpId op : ops) us.push_back(Seconds(ran.End(op) - ran.Start(op)) * 1e6);
+    return us;
+  };
+  const auto pieces = [](int64_t count, int64_t bytes) {
+    return plan::Work(Copy{Direction::kHostToDevice, CopyPath::kPerPiece, count, bytes});
+  };
+  using testing::DoubleNear;
+  using testing::ElementsAre;
+  const auto us = [](double time) { return DoubleNear(time, 1e-5); };
+  EXPECT_THAT(times(pieces(3, 1000), {100us, 100us}), ElementsAre(us(103), us(100)));
+  // A tenth of its time at most; the next pays on.
+  EXPECT_THAT(times(pieces(8, 1000), {50us, 100us, 100us}), ElementsAre(us(55), us(103), us(100)));
+  // So much is owed at most.
+  EXPECT_THAT(times(pieces(500, 1000), {50us, 100us, 100us}),
+              ElementsAre(us(55), us(105), us(100)));
+  // Large pieces need a translation for each 64 KiB.
+  EXPECT_THAT(times(pieces(2, 3 << 16), {100us, 100us}), ElementsAre(us(106), us(100)));
+  // Rows that a kernel reads itself.
+  EXPECT_THAT(times(plan::ZeroCopyGather{4, 256, 16}, {100us, 100us}),
+              ElementsAre(us(104), us(100)));
+  // Not copies to the host, and not what has been read by kernels.
+  EXPECT_THAT(times(Copy{Direction::kDeviceToHost, CopyPath::kPerPiece, 8, 1000}, {100us}),
+              ElementsAre(us(100)));
+  EXPECT_THAT(times(Kernel(10us), {100us}), ElementsAre(us(100)));
 }
 
 TEST(EngineTraffic, AStreamThatWaitsHasWork) {

@@ -1,0 +1,24 @@
+#include "capture/calibrate/device_times.h"
+
+#include <algorithm>
+
+namespace stallcast::capture {
+
+std::map<int32_t, std::map<int64_t, DeviceSpan>> DeviceSpans(const traces::Trace& trace) {
+  std::map<int32_t, std::map<int64_t, DeviceSpan>> spans;
+  for (const traces::Timeline& timeline : trace.timelines) {
+    for (size_t i = 0; i < timeline.start.size(); ++i) {
+      if (timeline.step[i] < 0 || timeline.op[i] < 0) continue;
+      if (timeline.lanes[timeline.lane[i]].kind == traces::LaneKind::kHost) continue;
+      const DeviceSpan row = {Seconds(timeline.start[i]),
+                              Seconds(timeline.start[i] + timeline.duration[i])};
+      const auto [at, is_new] = spans[timeline.step[i]].emplace(timeline.op[i], row);
+      if (is_new) continue;
+      at->second.start = std::min(at->second.start, row.start);
+      at->second.end = std::max(at->second.end, row.end);
+    }
+  }
+  return spans;
+}
+
+}  // namespace stallcast::capture
