@@ -86,10 +86,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
       progress("kernels of a decode step: " + kind, 0.8 + 0.19 * share);
     });
   }
-  if (behind_large) {
-    progress("products behind reads of host memory", 0.99);
-    MeasureHostPieces(watch, profile);
-  }
+  progress("products behind reads of host memory", 0.99);
+  const bool host_pieces = MeasureHostPieces(watch, profile);
   // A decode step has about as many kernels behind large ones as behind small ones.
   if (behind_large) profile.device_gap = (profile.device_gap + *behind_large) / 2;
   if (!behind_large) {
@@ -105,6 +103,11 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   for (const hardware::ProfileField& field : hardware::ProfileFields()) {
     if (!field.in_file) continue;
     profile.sources[std::string(field.path)] = source;
+  }
+  if (!host_pieces) {
+    for (const char* path : {"memory.host_piece", "memory.host_pieces", "memory.host_share"}) {
+      profile.sources[path] = "not measured: without CUPTI or memory for a model's weights";
+    }
   }
   profile.sources["host.bytes"] = "0.8 of the host's memory";
   profile.sources["host.spread"] = "assumed: calls vary from run to run";

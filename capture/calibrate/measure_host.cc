@@ -432,14 +432,12 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   const auto median = [](std::vector<double> values) {
     return values.empty() ? 0.0 : std::max(Median(std::move(values)), 1e-8);
   };
-  // The mean of all but the longest tenth: those were interrupted.
+  // The mean: some are several times as long as most, in a step too.
   const auto gap = [&](Train kind) {
     std::vector<Row>& rows = gpu[kind];
     std::ranges::sort(rows, {}, &Row::start);
     std::vector<double> gaps;
     for (size_t i = 1; i < rows.size(); ++i) gaps.push_back(rows[i].start - rows[i - 1].end);
-    std::ranges::sort(gaps);
-    gaps.resize(gaps.size() - gaps.size() / 10);
     if (gaps.empty()) return 0.0;
     return std::max(std::reduce(gaps.begin(), gaps.end()) / std::ssize(gaps), 1e-8);
   };
