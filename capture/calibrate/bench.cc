@@ -123,7 +123,7 @@ BenchRow Transfer(const char* kernel, std::string shape, double bytes, double se
 
 void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRow>& rows,
                const std::function<bool(const char*)>& wanted) {
-  MeasureCopies(watch, profile);
+  MeasureCopies(watch, CopyEnds(), profile);
   if (wanted(kCopies)) {
     for (const bool down : {true, false}) {
       const hardware::Curve& piece = down ? profile.copy_h2d_piece : profile.copy_d2h_piece;
@@ -150,7 +150,7 @@ void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRo
 }
 
 void AddZeroCopy(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRow>& rows) {
-  MeasureZeroCopy(watch, profile);
+  MeasureZeroCopy(watch, CopyEnds(), profile);
   for (const double bytes : profile.zero_copy.piece_bytes()) {
     for (const double blocks : {4, 16}) {
       rows.push_back(Transfer(kZeroCopy, fmt::format("{} a piece, {} blocks", Bytes(bytes), blocks),

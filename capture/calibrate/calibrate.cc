@@ -51,30 +51,31 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
                        static_cast<double>(sysconf(_SC_PAGESIZE)) * 0.8;
 
   Stopwatch watch;
+  const CopyEnds ends;
   // A host that others use too is faster at one moment than at another.
   std::vector<HostCalls> moments;
   progress("device memory", 0);
   MeasureMemory(watch, profile);
   progress("host calls", 0.02);
-  moments.push_back(MeasureCalls(watch));
+  moments.push_back(MeasureCalls(watch, ends));
   MeasureHost(watch, profile);
   progress("copies", 0.05);
-  MeasureCopies(watch, profile);
+  MeasureCopies(watch, ends, profile);
   progress("zero-copy reads", 0.1);
-  MeasureZeroCopy(watch, profile);
+  MeasureZeroCopy(watch, ends, profile);
   progress("between ops", 0.18);
-  MeasureHandovers(watch, profile);
-  MeasureCrowding(watch, profile);
-  MeasureTurns(watch, profile);
-  MeasureLoad(watch, profile);
-  moments.push_back(MeasureCalls(watch));
+  MeasureHandovers(watch, ends, profile);
+  MeasureCrowding(watch, ends, profile);
+  MeasureTurns(watch, ends, profile);
+  MeasureLoad(watch, ends, profile);
+  moments.push_back(MeasureCalls(watch, ends));
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.
   const double assumed_gap = profile.device_gap;
   std::vector<TimedProbe> timed =
       TimeKernels(watch, assumed_gap, [&](const std::string& kind, double share) {
         progress("kernels: " + kind, 0.2 + 0.6 * share);
       });
-  moments.push_back(MeasureCalls(watch));
+  moments.push_back(MeasureCalls(watch, ends));
   SetTypical(moments, profile);
   if (std::string note = DriftNote(moments); !note.empty()) {
     profile.notes.push_back(std::move(note));
@@ -87,7 +88,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     });
   }
   progress("products behind reads of host memory", 0.99);
-  const bool host_pieces = MeasureHostPieces(watch, profile);
+  const bool host_pieces = MeasureHostPieces(watch, ends, profile);
   // A decode step has about as many kernels behind large ones as behind small ones.
   if (behind_large) profile.device_gap = (profile.device_gap + *behind_large) / 2;
   if (!behind_large) {

@@ -4,7 +4,6 @@
 #include <initializer_list>
 #include <random>
 
-#include "capture/calibrate/copy_ends.h"
 #include "kernels/cuda_handles.h"
 
 namespace stallcast::capture {
@@ -106,9 +105,8 @@ double DirectionGap(Stopwatch& watch, const CopyEnds& ends) {
 
 }  // namespace
 
-void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
+void MeasureHandovers(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   constexpr double kLeast = 1e-8;
-  const CopyEnds ends;
   Handovers handovers(watch);
   const Joiner joiner;
   int at = 0;
@@ -158,9 +156,8 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
   profile.device_event_from_copy = std::max(copied_here - known, kLeast);
 }
 
-void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile) {
+void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   constexpr int kPieces = 12, kTrains = 24;
-  const CopyEnds ends;
   const Joiner joiner;
   const kernels::Stream third;
   int at = 0;
@@ -202,10 +199,9 @@ void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile) {
   Check(cudaStreamSynchronize(third), "cudaStreamSynchronize");
 }
 
-void MeasureTurns(Stopwatch& watch, hardware::Profile& profile) {
+void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   constexpr int kCopies = 240;
   constexpr double kTurns = 0.85;  // of the time on one stream: clearly less
-  const CopyEnds ends;
   const Joiner joiner;
   std::vector<double> sizes, times;
   for (const int64_t bytes : {256, 512, 1024, 2048, 4096}) {
@@ -229,11 +225,10 @@ void MeasureTurns(Stopwatch& watch, hardware::Profile& profile) {
   if (sizes.size() > 1) profile.copy_h2d_turns = hardware::Curve(sizes, times);
 }
 
-void MeasureLoad(Stopwatch& watch, hardware::Profile& profile) {
+void MeasureLoad(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   constexpr int64_t kRead = int64_t{2} << 30;
   constexpr int64_t kLong = 12'000'000;  // ns: longer than what is timed beside
   constexpr double kLeast = 1e-9;
-  const CopyEnds ends;
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
   const Buffer<uint64_t> read(1);

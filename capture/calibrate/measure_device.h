@@ -1,6 +1,7 @@
 // What passes between kernels and copies on the device, and what a loaded memory adds.
 #pragma once
 
+#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
@@ -11,18 +12,18 @@ namespace stallcast::capture {
 /// device.gap from the profile. The front end looks whether a copy's turn has come, or whether it
 /// is done, at intervals of several microseconds: what is measured, and meant, are means over
 /// kernels of random length.
-void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
+void MeasureHandovers(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 /// Fills in device.crowded_gap, between kernels beside trains of copies with a kernel behind each
 /// on two other streams, and copy.crowded_piece: such trains by turns, with a third stream that
 /// waits for them and without.
-void MeasureCrowding(Stopwatch& watch, hardware::Profile& profile);
+void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 /// Fills in copy.h2d_turns: small copies held back on two streams, against the same on one.
-void MeasureTurns(Stopwatch& watch, hardware::Profile& profile);
+void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 /// Fills in the load curves: the start of kernels and of copies' pieces beside reads at several
 /// shares of the memory's bandwidth.
-void MeasureLoad(Stopwatch& watch, hardware::Profile& profile);
+void MeasureLoad(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -12,7 +12,6 @@
 #include <random>
 #include <thread>
 
-#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/recording.h"
@@ -278,7 +277,7 @@ double LaunchSeconds(Stopwatch& watch) {
 // As plans have them: each op's own event, recorded behind a kernel and awaited on another stream
 // before it has come (the same event over and over takes half as long); each copy of another page
 // (the same again are found faster), and flags to the host that a kernel has written.
-HostCalls MeasureCalls(Stopwatch& watch) {
+HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
   HostCalls calls;
   const auto behind_a_launch = [&](const auto& call) {
     const double both = watch.HostTime(
@@ -310,7 +309,6 @@ HostCalls MeasureCalls(Stopwatch& watch) {
     return seconds / kTrainCalls;
   });
   constexpr int64_t kPage = 16384, kFlag = 256;
-  const CopyEnds ends;
   int at = 0;
   calls.copy = watch.HostTime(
       kTrainCalls, [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); }, kTrainTrials);

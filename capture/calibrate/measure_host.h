@@ -1,6 +1,7 @@
 // What CUDA calls cost the host, and what passes between ops.
 #pragma once
 
+#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
@@ -10,7 +11,7 @@ namespace stallcast::capture {
 /// Of the call that launches an empty kernel on a stream with work, which is what host.launch is.
 double LaunchSeconds(Stopwatch& watch);
 /// That and others, now.
-HostCalls MeasureCalls(Stopwatch& watch);
+HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends);
 
 /// Fills in host.* but what MeasureCalls() times; of that, host.launch as it is at the moment.
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);

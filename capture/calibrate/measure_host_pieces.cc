@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/recording.h"
@@ -27,7 +26,7 @@ constexpr int kCycles = 20, kFirst = 4;  // the first cycles warm up
 
 }  // namespace
 
-bool MeasureHostPieces(Stopwatch& watch, hardware::Profile& profile) {
+bool MeasureHostPieces(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   profile.memory_host_piece = profile.memory_host_pieces = profile.memory_host_share = 0;
   // Weights of a whole model where they fit: a product finds none of its own translations.
   size_t free = 0, all = 0;
@@ -38,7 +37,6 @@ bool MeasureHostPieces(Stopwatch& watch, hardware::Profile& profile) {
   const std::unique_ptr<Recording> recording = Recording::Begin();
   if (!recording) return false;
   GpuRecorder& recorder = recording->recorder();
-  const CopyEnds ends;
   Buffer<Bf16> weights(parts * kRows * kColumns), input(kColumns), output(kRows);
   kernels::FillRandom(weights.get(), weights.size(), 1, 2, nullptr);
   kernels::FillRandom(input.get(), input.size(), 1, 3, nullptr);

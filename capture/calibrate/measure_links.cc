@@ -4,7 +4,6 @@
 #include <random>
 #include <vector>
 
-#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/fit.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/movement.h"
@@ -183,8 +182,7 @@ void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
   profile.memory_bandwidth = 1 / FitLine(sizes, times).b;
 }
 
-void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
-  const CopyEnds ends;
+void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   const Copies h2d = FitCopies(watch, ends, true), d2h = FitCopies(watch, ends, false);
   const Line& down = h2d.line;
   const Line& up = d2h.line;
@@ -266,8 +264,7 @@ void MeasureCopies(Stopwatch& watch, hardware::Profile& profile) {
   profile.copy_device_factor = std::max((profile.memory_bandwidth - reads) / copied, 1.0);
 }
 
-void MeasureZeroCopy(Stopwatch& watch, hardware::Profile& profile) {
-  const CopyEnds ends;
+void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   const std::vector<double> blocks = {1, 2, 4, 8, 16, 32, 64};
   std::vector<double> pieces, rates;
   double start = 0, spread = 0;

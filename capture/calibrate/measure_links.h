@@ -1,6 +1,7 @@
 // Copies, zero-copy reads and device memory, alone and beside one another.
 #pragma once
 
+#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
@@ -10,8 +11,8 @@ namespace stallcast::capture {
 void MeasureMemory(Stopwatch& watch, hardware::Profile& profile);
 /// Fills in link.*, copy.* but copy.crowded_piece, batch.* and host.batch_call. Takes
 /// memory.bandwidth from the profile.
-void MeasureCopies(Stopwatch& watch, hardware::Profile& profile);
+void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 /// Fills in zero_copy.*. Takes link.h2d, memory.bandwidth and device.gap from the profile.
-void MeasureZeroCopy(Stopwatch& watch, hardware::Profile& profile);
+void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 }  // namespace stallcast::capture
