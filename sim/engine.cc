@@ -500,6 +500,10 @@ class EventLoop {
   void Arrive(size_t index) {
     Lane& lane = lanes_[index];
     const OpCost& cost = *lane.cost;
+    if (cost.start == hardware::Start::kKernel && now_ < front_end_until_) {
+      event_[index] = front_end_until_;
+      return;
+    }
     if (cost.engine == hardware::Engine::kNone) return Start(index, cost.fixed);
     Server& server = ServerOf(cost);
     if (!server.busy || server.kept_for == index) {
@@ -526,6 +530,9 @@ class EventLoop {
       out_.start[At(lane.current)] = Picoseconds(now_);
     }
     lane.phase = Phase::kFixed;
+    if (lane.cost->front_end.count() > 0) {
+      front_end_until_ = std::max(front_end_until_, now_ + lane.cost->front_end.count());
+    }
     if (lane.cost->host_pieces > 0) {
       const hardware::HostReads& reads = model_.host_reads();
       owed_ = std::min(owed_ + lane.cost->host_pieces * reads.piece, reads.most);
@@ -742,6 +749,7 @@ class EventLoop {
   std::array<Server, 3> servers_;  // by hardware::Engine
   std::vector<Background> background_;
   double memory_share_ = 0;        // of the device memory that flows take
+  int64_t front_end_until_ = 0;    // no kernel starts before
   double owed_ = 0;                // ps that reads of host memory still cost kernels
   std::vector<uint16_t> missing_;  // by op: waits and own call not yet done
   std::vector<bool> called_;       // by op: its call has been made

@@ -83,6 +83,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   progress("gaps between ops", 0.8);
   std::optional<double> behind_large;
   if (MeasureGaps(watch, profile)) {
+    RecordInlinedCopies(watch, ends, profile);
     behind_large = RecordKernels(watch, timed, [&](const std::string& kind, double share) {
       progress("kernels of a decode step: " + kind, 0.8 + 0.19 * share);
     });

@@ -12,6 +12,7 @@
 #include <random>
 #include <thread>
 
+#include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/recording.h"
@@ -463,6 +464,35 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
     profile.device_launch_latency = total * launch / (launch + sync);
     profile.host_sync = total * sync / (launch + sync);
   }
+  return true;
+}
+
+bool RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
+  constexpr int kCopies = 40;
+  profile.copy_h2d_inline_time = {};
+  const std::vector<double> sizes = profile.copy_h2d_inline_call.x();
+  if (sizes.empty()) return true;
+  const std::unique_ptr<Recording> recording = Recording::Begin();
+  if (!recording) return false;
+  GpuRecorder& recorder = recording->recorder();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    for (int copy = 0; copy < kCopies; ++copy) {
+      recorder.PushOp(static_cast<int32_t>(i), copy);
+      ends.CopyPage(copy, static_cast<int64_t>(sizes[i]), true, watch.stream());
+      recorder.PopOp();
+      watch.Finish();  // the next finds its stream idle
+    }
+  }
+  const auto spans = DeviceSpans(recording->End());
+  std::vector<double> times;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto found = spans.find(static_cast<int32_t>(i));
+    if (found == spans.end()) return false;
+    std::vector<double> seconds;
+    for (const auto& [copy, span] : found->second) seconds.push_back(span.end - span.start);
+    times.push_back(std::max(Median(std::move(seconds)), 1e-8));
+  }
+  profile.copy_h2d_inline_time = hardware::Curve(sizes, std::move(times));
   return true;
 }
 

@@ -364,7 +364,10 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
   }
   const bool one = copy->path == plan::CopyPath::kBulk && copy->pieces == 1;
   if (!one && copy->path != plan::CopyPath::kPerPiece) return std::nullopt;
-  const Picoseconds carried = Time(call.At(std::max(static_cast<double>(copy->piece_bytes), 1.0)));
+  const double bytes = std::max(static_cast<double>(copy->piece_bytes), 1.0);
+  const Picoseconds carried = Time(call.At(bytes));
+  const Curve& time = profile_.copy_h2d_inline_time;
+  const Picoseconds moved = time.empty() ? Picoseconds{0} : Time(time.At(bytes));
   OpCost cost;
   if (copy->pieces == 1) {
     // The bytes cross the link with the commands.
@@ -375,6 +378,9 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
     cost.start = Start::kNone;
     cost.starts = 0;
     cost.host_pieces = 0;
+    cost.front_end = moved;
+    const Picoseconds flow = Time(cost.amount / cost.rate);
+    if (moved > flow) cost.fixed += moved - flow;
     return cost;
   }
   plan::Copy others = *copy;
@@ -382,6 +388,7 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
   cost = Cost(others);
   cost.host += carried;
   cost.first_call += carried;
+  cost.front_end = moved;
   ++cost.calls;
   return cost;
 }

@@ -52,6 +52,7 @@ struct OpCost {
   Picoseconds fixed{0};         ///< on its lane, sharing nothing
   Picoseconds engine_start{0};  ///< on its lane while it holds the copy engine
   Picoseconds crowded{0};       ///< more of that while two other streams have work
+  Picoseconds front_end{0};     ///< from its start, that no kernel starts
   double amount = 0;            ///< bytes
   double rate = 0;              ///< bytes/s; > 0 where amount > 0
   /// Fair share relative to other flows on a saturated resource: flow i gets weight_i * level,

@@ -159,6 +159,9 @@ struct Profile {
   /// Host call of a copy to the GPU whose bytes the call itself carries, s, by bytes: one of at
   /// most the last x whose stream has nothing left to do. Empty: none is carried so.
   Curve copy_h2d_inline_call;
+  /// What such a copy takes on the GPU, s, by bytes: the front end moves it, and starts no kernel
+  /// of any stream meanwhile. Empty: what its bytes take on the link, and kernels start beside it.
+  Curve copy_h2d_inline_time;
   /// What the first calls of a woken thread take longer, all together, s, by the seconds that it
   /// has slept. Each takes half of what those before it have left.
   Curve host_woken;

@@ -38,6 +38,7 @@ constexpr CurveField kCurves[] = {
     {"batch.host_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_host_piece},
     {"batch.engine_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_engine_piece},
     {"copy.h2d_inline_call", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_inline_call, true},
+    {"copy.h2d_inline_time", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_inline_time, true},
     {"host.woken", "asleep_s", "time_us", 1e6, &Profile::host_woken, true},
     {"load.kernel", "memory_share", "time_us", 1e6, &Profile::load_kernel, true},
     {"load.h2d_piece", "memory_share", "time_us", 1e6, &Profile::load_h2d_piece, true},

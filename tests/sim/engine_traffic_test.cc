@@ -120,6 +120,24 @@ TEST(EngineTraffic, KernelsFollowLaterBesideTwoStreamsWhereAKernelWaitsForCopies
   ExpectTime(end({kKernels, kKernels, kCopiesAndKernel}), 3us + 2 * 3us);
 }
 
+TEST(EngineTraffic, NoKernelStartsWhileTheFrontEndMovesACopy) {
+  Profile machine = TestMachine();
+  machine.copy_h2d_inline_call = hardware::Curve({1000, 20000}, {5e-6, 5e-6});
+  for (const bool timed : {false, true}) {
+    if (timed) machine.copy_h2d_inline_time = hardware::Curve({1000, 20000}, {4e-6, 4e-6});
+    Streams s;
+    const LaneId lane = s.Add(true);
+    s.builder.Run(lane, Kernel(7us));
+    // Its call begins at once; behind it that of a copy that goes in the call, over at 5 us.
+    const OpId copy = s.builder.Run(s.Add(), H2D(1000));
+    const OpId next = s.builder.Run(lane, Kernel(1us));
+    const Ran ran(s, machine);
+    ExpectTime(ran.Start(copy), 5us);
+    ExpectTime(ran.End(copy), timed ? 9us : 5us + 20ns);
+    ExpectTime(ran.Start(next), timed ? 9us : 7us);
+  }
+}
+
 TEST(EngineTraffic, KernelsPayForReadsOfHostMemoryBeforeThem) {
   Profile machine = TestMachine();
   machine.memory_host_piece = 1e-6;
