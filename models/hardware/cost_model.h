@@ -75,18 +75,18 @@ struct OpCost {
 
 /// Fixed times between ops.
 struct Latencies {
-  Picoseconds launch{0};         ///< issue to start on an idle stream
-  Picoseconds copy_launch{0};    ///< the same of a copy
-  Picoseconds gap{0};            ///< previous op of the lane to this one
-  Picoseconds crowded_gap{0};    ///< more of that beside two streams, a kernel behind copies on one
-  Picoseconds copy_gap{0};       ///< the same between a kernel and a copy
-  Picoseconds direction_gap{0};  ///< the same between copies that go opposite ways
-  Picoseconds event{0};          ///< end of a waited-for op on another lane to this one's start
-  Picoseconds event_to_copy{0};  ///< the same from a kernel to a copy
-  Picoseconds event_from_copy{0};               ///< the same from a copy to a kernel
-  Picoseconds event_wait{0};                    ///< more before an op for each of its waits
-  Picoseconds event_recorded{0};                ///< more behind an op with an event
-  Picoseconds graph_gap{0};                     ///< `gap` inside a CUDA graph
+  Picoseconds launch{0};           ///< issue to start on an idle stream
+  Picoseconds copy_launch{0};      ///< the same of a copy
+  Picoseconds gap{0};              ///< previous op of the lane to this one
+  Picoseconds crowded_gap{0};      ///< more of that while other streams crowd the front end
+  Picoseconds copy_gap{0};         ///< the same between a kernel and a copy
+  Picoseconds direction_gap{0};    ///< the same between copies that go opposite ways
+  Picoseconds event{0};            ///< end of a waited-for op on another lane to this one's start
+  Picoseconds event_to_copy{0};    ///< the same from a kernel to a copy
+  Picoseconds event_from_copy{0};  ///< the same from a copy to a kernel
+  Picoseconds event_wait{0};       ///< more before an op for each of its waits
+  Picoseconds event_recorded{0};   ///< more behind an op with an event
+  Picoseconds graph_gap{0};        ///< `gap` inside a CUDA graph
   Picoseconds event_record{0}, stream_wait{0};  ///< host calls
   Picoseconds host_sync{0};                     ///< end of a waited-for op to the host going on
   Picoseconds host_handoff{0};
