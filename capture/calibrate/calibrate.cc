@@ -90,9 +90,10 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   }
   progress("products behind reads of host memory", 0.99);
   const bool host_pieces = MeasureHostPieces(watch, ends, profile);
-  // A decode step has about as many kernels behind large ones as behind small ones.
-  if (behind_large) profile.device_gap = (profile.device_gap + *behind_large) / 2;
-  if (!behind_large) {
+  if (behind_large) {
+    // A decode step has about as many kernels behind large ones as behind small ones.
+    profile.device_gap = (profile.device_gap + *behind_large) / 2;
+  } else {
     profile.notes.emplace_back(
         "Gaps between ops are assumed, and part of the kernels' times: CUPTI was not found, or "
         "another profiler holds it.");

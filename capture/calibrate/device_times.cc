@@ -1,11 +1,15 @@
 #include "capture/calibrate/device_times.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 
-std::map<int32_t, std::map<int64_t, DeviceSpan>> DeviceSpans(const traces::Trace& trace) {
-  std::map<int32_t, std::map<int64_t, DeviceSpan>> spans;
+std::map<int32_t, OpSpans> DeviceSpans(const traces::Trace& trace) {
+  std::map<int32_t, OpSpans> spans;
   for (const traces::Timeline& timeline : trace.timelines) {
     for (size_t i = 0; i < timeline.start.size(); ++i) {
       if (timeline.step[i] < 0 || timeline.op[i] < 0) continue;
@@ -19,6 +23,13 @@ std::map<int32_t, std::map<int64_t, DeviceSpan>> DeviceSpans(const traces::Trace
     }
   }
   return spans;
+}
+
+std::optional<double> MedianTime(const OpSpans& ops) {
+  if (ops.empty()) return std::nullopt;
+  std::vector<double> seconds;
+  for (const auto& [op, span] : ops) seconds.push_back(span.end - span.start);
+  return Median(std::move(seconds));
 }
 
 }  // namespace stallcast::capture

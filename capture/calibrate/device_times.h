@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 
 #include "traces/format/trace_file.h"
 
@@ -12,8 +13,12 @@ namespace stallcast::capture {
 struct DeviceSpan {
   double start = 0, end = 0;
 };
-/// When every op ran on the device, from the start of its first row to the end of its last, by step
-/// and op. Rows without either are left out.
-std::map<int32_t, std::map<int64_t, DeviceSpan>> DeviceSpans(const traces::Trace& trace);
+/// Of a step's ops, by op.
+using OpSpans = std::map<int64_t, DeviceSpan>;
+/// When every op ran on the device, from the start of its first row to the end of its last, by
+/// step. Rows without step or op are left out.
+std::map<int32_t, OpSpans> DeviceSpans(const traces::Trace& trace);
+/// The median of what they took, in seconds; none of no ops.
+std::optional<double> MedianTime(const OpSpans& ops);
 
 }  // namespace stallcast::capture

@@ -9,6 +9,7 @@
 #include <functional>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -467,13 +468,12 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   return true;
 }
 
-bool RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
+void RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   constexpr int kCopies = 40;
   profile.copy_h2d_inline_time = {};
   const std::vector<double> sizes = profile.copy_h2d_inline_call.x();
-  if (sizes.empty()) return true;
-  const std::unique_ptr<Recording> recording = Recording::Begin();
-  if (!recording) return false;
+  const std::unique_ptr<Recording> recording = sizes.empty() ? nullptr : Recording::Begin();
+  if (!recording) return;
   GpuRecorder& recorder = recording->recorder();
   for (size_t i = 0; i < sizes.size(); ++i) {
     for (int copy = 0; copy < kCopies; ++copy) {
@@ -483,17 +483,14 @@ bool RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profi
       watch.Finish();  // the next finds its stream idle
     }
   }
-  const auto spans = DeviceSpans(recording->End());
+  auto spans = DeviceSpans(recording->End());
   std::vector<double> times;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    const auto found = spans.find(static_cast<int32_t>(i));
-    if (found == spans.end()) return false;
-    std::vector<double> seconds;
-    for (const auto& [copy, span] : found->second) seconds.push_back(span.end - span.start);
-    times.push_back(std::max(Median(std::move(seconds)), 1e-8));
+    const std::optional<double> seconds = MedianTime(spans[static_cast<int32_t>(i)]);
+    if (!seconds) return;
+    times.push_back(std::max(*seconds, 1e-8));
   }
   profile.copy_h2d_inline_time = hardware::Curve(sizes, std::move(times));
-  return true;
 }
 
 }  // namespace stallcast::capture

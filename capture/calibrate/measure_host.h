@@ -22,8 +22,8 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 /// have been measured.
 bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile);
 
-/// Fills in copy.h2d_inline_time from a recording, at the sizes of copy.h2d_inline_call. False
-/// where nothing can be recorded: then it is empty.
-bool RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
+/// Fills in copy.h2d_inline_time from a recording, at the sizes of copy.h2d_inline_call; empty
+/// where nothing can be recorded.
+void RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

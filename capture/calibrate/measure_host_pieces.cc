@@ -1,8 +1,8 @@
 #include "capture/calibrate/measure_host_pieces.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "capture/calibrate/device_times.h"
@@ -10,7 +10,6 @@
 #include "capture/calibrate/recording.h"
 #include "kernels/decoder.h"
 #include "kernels/fill.h"
-#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -43,12 +42,14 @@ bool MeasureHostPieces(Stopwatch& watch, const CopyEnds& ends, hardware::Profile
   kernels::Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   kernels::Gemm gemm;
   const std::vector<int> counts = {0, 16, 32, 48, 64, 96, 128, 256, 512};
+  // A step for each place behind so many copies.
+  const auto step = [](int count, int place) { return count * kProducts + place; };
   int part = 0, page = 0;
   for (const int count : counts) {
     for (int cycle = 0; cycle < kCycles; ++cycle) {
       for (int i = 0; i < count; ++i) ends.CopyPage(page++, kPiece, true, watch.stream());
-      for (int product = 0; product < kProducts; ++product) {
-        recorder.PushOp(count, cycle < kFirst ? -1 : cycle * kProducts + product);
+      for (int place = 0; place < kProducts; ++place) {
+        recorder.PushOp(step(count, place), cycle < kFirst ? -1 : cycle);
         gemm.Run(input.get(), weights.get() + part++ % parts * kRows * kColumns, output.get(), 1,
                  kRows, kColumns, watch.stream());
         recorder.PopOp();
@@ -56,32 +57,24 @@ bool MeasureHostPieces(Stopwatch& watch, const CopyEnds& ends, hardware::Profile
       watch.Finish();
     }
   }
-  // Medians, by the place behind the copies.
-  std::map<int, std::vector<double>> times;
-  const auto spans = DeviceSpans(recording->End());
-  for (const int count : counts) {
-    const auto found = spans.find(count);
-    if (found == spans.end()) return false;
-    std::vector<std::vector<double>> places(kProducts);
-    for (const auto& [op, span] : found->second) {
-      places[static_cast<size_t>(op % kProducts)].push_back(span.end - span.start);
-    }
-    for (std::vector<double>& place : places) {
-      if (place.empty()) return false;
-      times[count].push_back(Median(std::move(place)));
-    }
-  }
+  auto spans = DeviceSpans(recording->End());
+  std::vector<double> alone;  // of the first count, none, by place
   std::vector<BehindPieces> behind;
   for (const int count : counts) {
-    if (count == 0) continue;
-    BehindPieces& of = behind.emplace_back();
-    of.pieces = count;
-    of.first = times[count].front();
-    for (size_t place = 0; place < kProducts; ++place) {
-      of.longer += times[count][place] - times[0][place];
+    BehindPieces of{.pieces = static_cast<double>(count)};
+    for (int place = 0; place < kProducts; ++place) {
+      const std::optional<double> seconds = MedianTime(spans[step(count, place)]);
+      if (!seconds) return false;
+      if (place == 0) of.first = *seconds;
+      if (count == 0) {
+        alone.push_back(*seconds);
+      } else {
+        of.longer += *seconds - alone[static_cast<size_t>(place)];
+      }
     }
+    if (count > 0) behind.push_back(of);
   }
-  const HostPieces fit = FitHostPieces(times[0].front(), behind);
+  const HostPieces fit = FitHostPieces(alone.front(), behind);
   profile.memory_host_piece = fit.each;
   profile.memory_host_pieces = fit.most;
   profile.memory_host_share = fit.share;

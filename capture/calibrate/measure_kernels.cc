@@ -11,7 +11,6 @@
 #include "capture/calibrate/recording.h"
 #include "kernels/device_attribute.h"
 #include "kernels/probe.h"
-#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -112,9 +111,11 @@ std::optional<double> RecordKernels(Stopwatch& watch, std::vector<TimedProbe>& t
   if (!recording) return std::nullopt;
   GpuRecorder& recorder = recording->recorder();
   Streaming streaming;
-  // Of the i-th probe two ops each time: what streams, and the kernel.
-  const auto record = [&](size_t i, int op, const auto& launch) {
-    recorder.PushOp(static_cast<int32_t>(i), op);
+  // Two steps of the i-th probe: what streams, and the kernel.
+  const auto streams = [](size_t i) { return static_cast<int32_t>(2 * i); };
+  const auto runs = [](size_t i) { return static_cast<int32_t>(2 * i + 1); };
+  const auto record = [&](int32_t step, int at, const auto& launch) {
+    recorder.PushOp(step, at < kFirst ? -1 : at);
     launch();
     recorder.PopOp();
   };
@@ -128,30 +129,29 @@ std::optional<double> RecordKernels(Stopwatch& watch, std::vector<TimedProbe>& t
     direct[i] = !prepared.before;
     watch.Hold();
     for (int at = 0; at < kCount; ++at) {
-      record(i, 2 * at, [&] { streaming.Run(at, watch.stream()); });
+      record(streams(i), at, [&] { streaming.Run(at, watch.stream()); });
       if (prepared.before) prepared.before(at, watch.stream());
-      record(i, 2 * at + 1, [&] { prepared.launch(at, watch.stream()); });
+      record(runs(i), at, [&] { prepared.launch(at, watch.stream()); });
     }
     watch.Release();
     watch.Finish();
   }
   double gaps = 0;
   int64_t pairs = 0;
-  for (const auto& [i, ops] : DeviceSpans(recording->End())) {
-    TimedProbe& kernel = timed[static_cast<size_t>(i)];
-    const bool follows = direct[static_cast<size_t>(i)];
-    std::vector<double> seconds;
-    for (int at = kFirst; at < kCount; ++at) {
-      const auto lead = ops.find(2 * at), run = ops.find(2 * at + 1);
-      if (lead == ops.end() || run == ops.end()) continue;
-      seconds.push_back(run->second.end - run->second.start);
-      if (!follows) continue;
-      gaps += run->second.start - lead->second.end;
+  auto spans = DeviceSpans(recording->End());
+  for (size_t i = 0; i < timed.size(); ++i) {
+    const OpSpans &lead = spans[streams(i)], &run = spans[runs(i)];
+    const std::optional<double> seconds = MedianTime(run);
+    if (!seconds) continue;
+    timed[i].timing.seconds = std::max(*seconds, 1e-7);
+    timed[i].timing.recorded = true;
+    if (!direct[i]) continue;
+    for (const auto& [at, span] : run) {
+      const auto before = lead.find(at);
+      if (before == lead.end()) continue;
+      gaps += span.start - before->second.end;
       ++pairs;
     }
-    if (seconds.empty()) continue;
-    kernel.timing.seconds = std::max(Median(std::move(seconds)), 1e-7);
-    kernel.timing.recorded = true;
   }
   if (pairs == 0) return std::nullopt;
   return gaps / static_cast<double>(pairs);

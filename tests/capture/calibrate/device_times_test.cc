@@ -37,5 +37,12 @@ TEST(DeviceSpans, ReachFromAnOpsFirstRowOnTheDeviceToItsLast) {
   EXPECT_DOUBLE_EQ(spans.at(2).at(7).start, 50e-6);
 }
 
+TEST(MedianTime, IsOfAllOpsOfAStep) {
+  EXPECT_EQ(MedianTime({}), std::nullopt);
+  const OpSpans ops = {{1, {10e-6, 13e-6}}, {2, {20e-6, 21e-6}}, {5, {0, 90e-6}}};
+  ASSERT_TRUE(MedianTime(ops));
+  EXPECT_DOUBLE_EQ(*MedianTime(ops), 3e-6);
+}
+
 }  // namespace
 }  // namespace stallcast::capture
