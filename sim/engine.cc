@@ -533,9 +533,10 @@ class EventLoop {
     if (lane.cost->front_end.count() > 0) {
       front_end_until_ = std::max(front_end_until_, now_ + lane.cost->front_end.count());
     }
-    if (lane.cost->host_pieces > 0) {
-      const hardware::HostReads& reads = model_.host_reads();
-      owed_ = std::min(owed_ + lane.cost->host_pieces * reads.piece, reads.most);
+    if (lane.cost->drag > 0) {
+      // The more of the cache waits to be written back already, the less another kernel adds.
+      const double most = model_.drag_limits().most;
+      owed_ += std::min(lane.cost->drag, most) * (1 - owed_ / std::max(most, 1.0));
     }
     const Picoseconds stretched(Stretch(fixed, lane.current));
     if (!model_.has_load() || lane.cost->starts == 0) {
@@ -558,18 +559,18 @@ class EventLoop {
   void BeginFlow(size_t index) {
     Lane& lane = lanes_[index];
     lane.phase = Phase::kFlow;
-    lane.remaining = lane.cost->amount * Factor(lane.current) * BehindHostReads(*lane.cost);
+    lane.remaining = lane.cost->amount * Factor(lane.current) * Dragged(*lane.cost);
     lane.rate = 0;
     lane.since = now_;
     share_.Add(static_cast<int>(index), *lane.cost);
     UpdateRates();
   }
 
-  /// How many times as long a kernel streams behind reads of host memory; pays for them.
-  double BehindHostReads(const OpCost& cost) {
-    if (owed_ == 0 || cost.start != hardware::Start::kKernel || cost.host_pieces > 0) return 1;
+  /// How many times as long a product streams behind what other kernels have written; pays for it.
+  double Dragged(const OpCost& cost) {
+    if (owed_ == 0 || !cost.dragged) return 1;
     const double alone = cost.amount / cost.rate * 1e12;
-    const double paid = std::min(owed_, model_.host_reads().share * alone);
+    const double paid = std::min(owed_, model_.drag_limits().share * alone);
     owed_ -= paid;
     return 1 + paid / alone;
   }
@@ -750,7 +751,7 @@ class EventLoop {
   std::vector<Background> background_;
   double memory_share_ = 0;        // of the device memory that flows take
   int64_t front_end_until_ = 0;    // no kernel starts before
-  double owed_ = 0;                // ps that reads of host memory still cost kernels
+  double owed_ = 0;                // ps that what kernels have written still costs products
   std::vector<uint16_t> missing_;  // by op: waits and own call not yet done
   std::vector<bool> called_;       // by op: its call has been made
   std::vector<bool> carried_;      // by op: a copy whose call carried (the first of) it

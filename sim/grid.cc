@@ -104,7 +104,7 @@ uint64_t Fingerprint(const hardware::Profile& p) {
          fit.max_bytes, fit.host_s});
     for (const hardware::KernelPoint& point : fit.points) {
       add({point.shape.begin(), point.shape.end()});
-      add({point.factor, point.host_factor});
+      add({point.factor, point.host_factor, point.drag});
     }
   }
   return Fnv(text);

@@ -6,7 +6,6 @@
 #include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/measure_device.h"
 #include "capture/calibrate/measure_host.h"
-#include "capture/calibrate/measure_host_pieces.h"
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
 #include "capture/run_info.h"
@@ -64,7 +63,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   progress("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, ends, profile);
   progress("between ops", 0.18);
-  MeasureHandovers(watch, ends, profile);
+  MeasureHandovers(watch, profile);
   MeasureCrowding(watch, ends, profile);
   MeasureTurns(watch, ends, profile);
   MeasureLoad(watch, ends, profile);
@@ -84,12 +83,11 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   std::optional<double> behind_large;
   if (MeasureGaps(watch, profile)) {
     RecordInlinedCopies(watch, ends, profile);
-    behind_large = RecordKernels(watch, timed, [&](const std::string& kind, double share) {
-      progress("kernels of a decode step: " + kind, 0.8 + 0.19 * share);
-    });
+    behind_large =
+        RecordKernels(watch, ends, timed, profile, [&](const std::string& kind, double share) {
+          progress("kernels of a decode step: " + kind, 0.8 + 0.19 * share);
+        });
   }
-  progress("products behind reads of host memory", 0.99);
-  const bool host_pieces = MeasureHostPieces(watch, ends, profile);
   if (behind_large) {
     // A decode step has about as many kernels behind large ones as behind small ones.
     profile.device_gap = (profile.device_gap + *behind_large) / 2;
@@ -107,9 +105,10 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     if (!field.in_file) continue;
     profile.sources[std::string(field.path)] = source;
   }
-  if (!host_pieces) {
-    for (const char* path : {"memory.host_piece", "memory.host_pieces", "memory.host_share"}) {
-      profile.sources[path] = "not measured: without CUPTI or memory for a model's weights";
+  if (profile.memory_drag_most == 0) {
+    for (const char* path : {"memory.drag_most", "memory.drag_share"}) {
+      profile.sources[path] =
+          "none: it was not seen, or could not be: that takes CUPTI and memory for a few layers";
     }
   }
   profile.sources["host.bytes"] = "0.8 of the host's memory";

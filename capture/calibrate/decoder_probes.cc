@@ -99,35 +99,51 @@ KernelProbe SampleProbe(int64_t rows, int64_t vocabulary) {
 // One sequence with `rows` KV heads reads as many bytes from as many places as several do.
 KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, int32_t dim,
                                  int64_t cached) {
-  const plan::DecodeAttention work{.kv_tokens = tokens * rows,
-                                   .kv_tokens_max = tokens,
-                                   .sequences = 1,
-                                   .kv_heads = rows,
-                                   .group = group,
-                                   .head_dim = dim,
-                                   .cache_tokens = cached};
+  // Whole steps of the kernel either way; the smaller ones lie the farther apart.
+  const int32_t page = cached > tokens ? 16 : 32;
+  const int64_t pages = (tokens + page - 1) / page;
+  const int64_t of = std::max(pages, cached / page);
+  // Rows of a KV head, and of their pages those that they have in common and of their own.
+  const int32_t share = of > pages && group == 1 ? 4 : 1;
+  const int64_t common = share > 1 ? pages / 2 : 0, own = pages - common;
+  const int32_t heads = rows / share, sequences = std::max(1, heads / 8);
+  const plan::DecodeAttention work{
+      .kv_tokens = tokens * rows,
+      .kv_tokens_max = tokens,
+      .sequences = sequences,
+      .kv_heads = rows / sequences,
+      .group = group,
+      .head_dim = dim,
+      .distinct_tokens = share > 1 ? (common + share * own) * page * heads : 0,
+      .cache_tokens = cached};
   return {work, [=] {
-            // Whole steps of the kernel either way; the smaller ones lie the farther apart.
-            const int32_t page = cached > tokens ? 16 : 32;
-            const int64_t pages = (tokens + page - 1) / page;
-            const int64_t of = std::max(pages, cached / page);
-            auto cache = std::make_shared<ColdMemory>(of * page * 2 * rows * dim);
-            std::vector<int32_t> table, lengths, all = Numbers(of);
+            auto cache = std::make_shared<ColdMemory>(of * page * 2 * heads * dim);
+            std::vector<int32_t> table, all = Numbers(of);
+            const std::vector<int32_t> lengths(static_cast<size_t>(rows),
+                                               static_cast<int32_t>(tokens));
             std::mt19937 random(6);
-            for (int32_t row = 0; row < rows; ++row) {
+            for (int32_t head = 0; head < heads; ++head) {
               if (of > pages) std::shuffle(all.begin(), all.end(), random);
-              table.insert(table.end(), all.begin(), all.begin() + pages);
-              lengths.push_back(static_cast<int32_t>(tokens));
+              for (int32_t i = 0; i < share; ++i) {
+                // Top-k gives the pages in order.
+                std::vector<int32_t> chosen(all.begin(), all.begin() + common);
+                const auto first = all.begin() + common + i * own;
+                chosen.insert(chosen.end(), first, first + own);
+                std::ranges::sort(chosen);
+                const auto sequence = static_cast<int32_t>(head / (heads / sequences) * of);
+                for (const int32_t number : chosen) table.push_back(sequence + number);
+              }
             }
             auto device_table = Shared(table), device_lengths = Shared(lengths);
             auto query = Zeroed<Bf16>(int64_t{2} * rows * group * dim);
             kernels::DecodeAttentionArgs args;
             args.query = query->get();
             args.output = query->get() + int64_t{rows} * group * dim;
-            args.cache = kernels::NhdPages(cache->At(0), page, rows, dim);
+            args.cache = kernels::NhdPages(cache->At(0), page, heads / sequences, dim);
+            args.rows_a_head = share;
             args.pages = {device_table->get(), device_lengths->get(), static_cast<int32_t>(pages),
                           static_cast<int32_t>(tokens)};
-            args.sequences = 1;
+            args.sequences = sequences;
             args.group = group;
             args.scale = 0.1F;
             auto workspace = Zeroed<float>(kernels::DecodeAttentionWorkspace(args));

@@ -76,22 +76,6 @@ Line FitLine(std::span<const double> x, std::span<const double> y) {
   return line;
 }
 
-HostPieces FitHostPieces(double alone, std::span<const BehindPieces> behind) {
-  HostPieces fit;
-  for (const BehindPieces& each : behind) {
-    fit.share = std::max(fit.share, each.first / alone - 1);
-    fit.most = std::max(fit.most, each.longer);
-  }
-  if (fit.share < 0.01) return {};
-  // The slope of those that are well below the most.
-  std::vector<double> slopes;
-  for (const BehindPieces& each : behind) {
-    if (each.longer < 0.7 * fit.most) slopes.push_back(std::max(each.longer, 0.0) / each.pieces);
-  }
-  fit.each = slopes.empty() ? fit.most / behind.front().pieces : Median(std::move(slopes));
-  return fit;
-}
-
 hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
   hardware::KernelFit fit;
   double least = timed.front().seconds, most_rate = 1e6;
@@ -125,7 +109,7 @@ hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
   for (const TimedWork& each : timed) {
     fit.points.push_back({plan::ShapeOf(each.work), each.seconds,
                           each.seconds / Law(fit, plan::Count(each.work)),
-                          fit.host_s > 0 ? each.host / fit.host_s : 1});
+                          fit.host_s > 0 ? each.host / fit.host_s : 1, each.drag});
   }
   // Each point from the others.
   double sum = 0;

@@ -16,26 +16,12 @@ struct Line {
 };
 Line FitLine(std::span<const double> x, std::span<const double> y);
 
-/// What products took behind so many pieces read of host memory.
-struct BehindPieces {
-  double pieces = 0;
-  double first = 0;   ///< s, the first product behind them
-  double longer = 0;  ///< s that it and those behind it take longer, all together
-};
-struct HostPieces {
-  double each = 0;   ///< s that each piece costs
-  double most = 0;   ///< s that any number costs
-  double share = 0;  ///< of a product's time that it takes longer, at most
-};
-/// `alone`: s of the first product behind none. By ascending pieces, at least three. What costs
-/// products less than one in a hundred is nothing: all 0.
-HostPieces FitHostPieces(double alone, std::span<const BehindPieces> behind);
-
 /// A kernel as it was timed.
 struct TimedWork {
   plan::Work work;
   double seconds = 0;
   double host = 0;  ///< of each kernel launched
+  double drag = 0;  ///< hardware::KernelPoint::drag
 };
 
 /// The law of a kind through its timed works, each with its factor: fixed time and bandwidth from

@@ -43,7 +43,8 @@ KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int
                       bool bounds);
 KernelProbe SwiGluProbe(int64_t rows, int64_t width);
 KernelProbe SampleProbe(int64_t rows, int64_t vocabulary);
-/// Of `cached` tokens, where there are more, each row attends pages of 16 at random.
+/// Of `cached` tokens, where there are more, each row attends pages of 16 at random. There rows of
+/// one query head choose by fours for a KV head, half of their pages the same, as Quest's do.
 KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, int32_t dim,
                                  int64_t cached = 0);
 KernelProbe PrefillAttentionProbe(int64_t tokens, int32_t kv_heads, int32_t group, int32_t dim);

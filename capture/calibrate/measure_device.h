@@ -12,7 +12,7 @@ namespace stallcast::capture {
 /// device.gap from the profile. The front end looks whether a copy's turn has come, or whether it
 /// is done, at intervals of several microseconds: what is measured, and meant, are means over
 /// kernels of random length.
-void MeasureHandovers(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
+void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in device.crowded_gap, between kernels beside trains of copies with a kernel behind each
 /// on two other streams, and copy.crowded_piece: such trains by turns, with a third stream that

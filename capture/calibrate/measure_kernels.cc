@@ -8,6 +8,7 @@
 
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
+#include "capture/calibrate/measure_drag.h"
 #include "capture/calibrate/recording.h"
 #include "kernels/device_attribute.h"
 #include "kernels/probe.h"
@@ -103,8 +104,11 @@ std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress
   return timed;
 }
 
-std::optional<double> RecordKernels(Stopwatch& watch, std::vector<TimedProbe>& timed,
+std::optional<double> RecordKernels(Stopwatch& watch, const CopyEnds& ends,
+                                    std::vector<TimedProbe>& timed, hardware::Profile& profile,
                                     const Progress& progress) {
+  profile.zero_copy_drag = {};
+  profile.memory_drag_most = profile.memory_drag_share = 0;
   constexpr double kShort = 200e-6;
   constexpr int kFirst = 3, kCount = 24;  // the first ones of a train warm up
   const std::unique_ptr<Recording> recording = Recording::Begin();
@@ -120,7 +124,11 @@ std::optional<double> RecordKernels(Stopwatch& watch, std::vector<TimedProbe>& t
     recorder.PopOp();
   };
   std::vector<bool> direct(timed.size());  // nothing runs between the two
+  DragTrains trains(recorder, watch.stream(), streams(timed.size()));
+  trains.RecordGathers(ends);
+  constexpr size_t kBetweenNothings = 100;
   for (size_t i = 0; i < timed.size(); ++i) {
+    if (i % kBetweenNothings == 0) trains.RecordNothing();
     const KernelProbe& probe = timed[i].probe;
     if (probe.sustained || timed[i].timing.seconds > kShort) continue;
     progress(std::string(plan::KindName(probe.work)),
@@ -135,11 +143,15 @@ std::optional<double> RecordKernels(Stopwatch& watch, std::vector<TimedProbe>& t
     }
     watch.Release();
     watch.Finish();
+    // Products are what is dragged.
+    if (!std::holds_alternative<plan::Gemm>(probe.work)) trains.RecordProbe(i, prepared);
   }
   double gaps = 0;
   int64_t pairs = 0;
   auto spans = DeviceSpans(recording->End());
+  trains.ReadGathers(spans, profile);
   for (size_t i = 0; i < timed.size(); ++i) {
+    timed[i].timing.drag = trains.DragOf(i, spans);
     const OpSpans &lead = spans[streams(i)], &run = spans[runs(i)];
     const std::optional<double> seconds = MedianTime(run);
     if (!seconds) continue;
@@ -161,7 +173,7 @@ void FitKernels(const std::vector<TimedProbe>& timed, hardware::Profile& profile
   std::map<std::string, std::vector<TimedWork>> kinds;
   for (const auto& [probe, timing] : timed) {
     kinds[std::string(plan::KindName(probe.work))].push_back(
-        {probe.work, timing.seconds, timing.host / plan::Count(probe.work).launches});
+        {probe.work, timing.seconds, timing.host / plan::Count(probe.work).launches, timing.drag});
   }
   for (const auto& [name, works] : kinds) profile.kernels[name] = FitKernel(works);
 }

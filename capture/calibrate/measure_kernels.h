@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/kernel_probe.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
@@ -16,6 +17,7 @@ struct Timing {
   double seconds = 0;     ///< of one among many that follow one another
   double host = 0;        ///< of the calls that launch it
   bool recorded = false;  ///< `seconds` is free of gaps
+  double drag = 0;        ///< hardware::KernelPoint::drag
 };
 /// Times a probe; `gap` is what passes between two kernels, taken off.
 Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap);
@@ -31,9 +33,12 @@ std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress
 
 /// Times the short ones again from a recording, each behind a kernel that streams through memory on
 /// all multiprocessors, as kernels follow matrix products in a decode step: colder than behind one
-/// like itself, and free of what passes until it starts. Returns the mean of that, in seconds; none
-/// where nothing can be recorded: then all stay as they are.
-std::optional<double> RecordKernels(Stopwatch& watch, std::vector<TimedProbe>& timed,
+/// like itself, and free of what passes until it starts. Their drags, and those of gathers from the
+/// host, with them: zero_copy.drag, memory.drag_most and drag_share of the profile. Returns the
+/// mean of what passes until a kernel starts, in seconds; none where nothing can be recorded: then
+/// all stay as they are and nothing drags.
+std::optional<double> RecordKernels(Stopwatch& watch, const CopyEnds& ends,
+                                    std::vector<TimedProbe>& timed, hardware::Profile& profile,
                                     const Progress& progress);
 
 /// Fits all kinds of hardware::KernelKinds() that have a probe here. A kind without a probe keeps

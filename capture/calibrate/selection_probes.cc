@@ -307,7 +307,7 @@ std::vector<KernelProbe> SelectionProbes() {
   }
   // Segments of a sequence's local buffer, then a prompt's pages.
   for (const int32_t rows : {4, 8}) {
-    for (const int32_t tokens : {1, 4, 16, 64, 128}) {
+    for (const int32_t tokens : {1, 4, 16, 64, 128, 512, 2048}) {
       probes.push_back(SummarizeProbe(rows, 1, tokens, 1, kDim));
     }
     for (const int32_t pages : {512, 4096}) {
@@ -329,9 +329,11 @@ std::vector<KernelProbe> SelectionProbes() {
     }
   }
   for (const int32_t rows : {1, 2, 4, 8, 32, 128}) {
-    // A block's threads hold 4, 8 or 16 scores each: on both sides of where that changes.
-    for (const int32_t candidates : {128, 256, 512, 1024, 2048, 4096, 4160, 8192, 8320, 32768}) {
-      for (const int32_t k : {16, 32, 64, 128}) {
+    // A block's threads hold 4, 8 or 16 scores each: on both sides of where that changes. A context
+    // seldom has a number of pages that lets all rows start at a multiple of 16 bytes.
+    for (const int32_t about : {128, 256, 512, 1024, 2048, 4096, 4160, 8192, 8320, 32768}) {
+      const int32_t candidates = about - 1;
+      for (const int32_t k : {16, 32, 64, 127}) {
         if (k <= candidates) probes.push_back(TopKProbe(rows, candidates, k));
       }
     }

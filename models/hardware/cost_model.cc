@@ -38,7 +38,13 @@ class Coster {
          const KernelFit& fit, const plan::KernelShape& shape, const plan::WorkCounts& counts)
       : profile_(profile), capacity_(capacity), fit_(fit), shape_(shape), counts_(counts) {}
 
-  OpCost operator()(const plan::Gemm&) const { return Kernel(); }
+  OpCost operator()(const plan::Gemm&) const {
+    OpCost cost = Kernel();
+    cost.dragged =
+        fit_.flops_rate == 0 ||
+        counts_.flops / fit_.flops_rate < static_cast<double>(counts_.device()) / fit_.bandwidth;
+    return cost;
+  }
   OpCost operator()(const plan::Norm&) const { return Kernel(); }
   OpCost operator()(const plan::RopeAppend&) const { return Kernel(); }
   OpCost operator()(const plan::SwiGlu&) const { return Kernel(); }
@@ -112,7 +118,6 @@ class Coster {
     cost.engine = h2d ? Engine::kCopyH2D : Engine::kCopyD2H;
     cost.start = h2d ? Start::kH2DPiece : Start::kD2HPiece;
     cost.starts = copy.path == plan::CopyPath::kPerPiece ? pieces : 1;
-    if (h2d) cost.host_pieces = HostPieces(pieces, piece);
     UseLink(cost, h2d);
     UseMemory(cost, profile_.copy_device_factor);
     const hardware::Curve& turns = profile_.copy_h2d_turns;
@@ -140,7 +145,10 @@ class Coster {
       cost.rate = std::min(cost.rate, scattered.At(pool) * piece);
       cost.extrapolated = cost.extrapolated || pool > scattered.x().back();
     }
-    cost.host_pieces = HostPieces(cost.amount / std::max(piece, 1.0), piece);
+    if (const hardware::Curve& drag = profile_.zero_copy_drag; !drag.empty() && cost.amount > 0) {
+      // Less than was measured drags in proportion.
+      cost.drag = drag.At(cost.amount) * std::min(1.0, cost.amount / drag.x().front()) * 1e12;
+    }
     UseLink(cost, true);
     UseMemory(cost, 1 + profile_.zero_copy_memory_loss.At(blocks) / cost.rate);
     Add(cost, Resource::kSms,
@@ -189,10 +197,6 @@ class Coster {
   }
 
  private:
-  static double HostPieces(double pieces, double bytes) {
-    return pieces * std::ceil(bytes / static_cast<double>(kTranslated));
-  }
-
   static OpCost NoCall() {
     OpCost cost;
     cost.calls = 0;
@@ -216,6 +220,7 @@ class Coster {
     OpCost cost = Launched();
     cost.fixed = Time(fit_.fixed_s * factor);
     cost.spread = fit_.spread;
+    cost.drag = DragAt(shape_, fit_.points) * 1e12;
     const auto bytes = static_cast<double>(counts_.device());
     cost.extrapolated = bytes < fit_.min_bytes || bytes > fit_.max_bytes;
     if (!(bytes > 0)) return cost;
@@ -266,8 +271,11 @@ class Coster {
 
 }  // namespace
 
-double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points,
-                double KernelPoint::*factor) {
+namespace {
+
+// The mean of value(point) with weights 1/d^4, and of a 0 at two octaves.
+template <class F>
+double MeanAt(const plan::KernelShape& shape, std::span<const KernelPoint> points, const F& value) {
   constexpr double kPriorOctaves = 2;
   const auto weight = [](double square) { return 1 / (square * square); };
   plan::KernelShape most{};
@@ -281,11 +289,23 @@ double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> poi
       const double octaves = std::log2(std::min(shape[i], most[i]) / point.shape[i]);
       square += octaves * octaves;
     }
-    if (square < 1e-9) return point.*factor;
-    sum += weight(square) * std::log(point.*factor);
+    if (square < 1e-9) return value(point);
+    sum += weight(square) * value(point);
     weights += weight(square);
   }
-  return std::exp(sum / weights);
+  return sum / weights;
+}
+
+}  // namespace
+
+double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points,
+                double KernelPoint::*factor) {
+  return std::exp(
+      MeanAt(shape, points, [&](const KernelPoint& point) { return std::log(point.*factor); }));
+}
+
+double DragAt(const plan::KernelShape& shape, std::span<const KernelPoint> points) {
+  return MeanAt(shape, points, [](const KernelPoint& point) { return point.drag; });
 }
 
 CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
@@ -312,8 +332,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .host_handoff = FromSeconds(profile_.host_handoff),
                 .beside = profile_.host_beside,
                 .contended = profile_.host_contended};
-  host_reads_ = {profile_.memory_host_piece * 1e12, profile_.memory_host_pieces * 1e12,
-                 profile_.memory_host_share};
+  drag_limits_ = {profile_.memory_drag_most * 1e12, profile_.memory_drag_share};
   capacity_[At(Resource::kDeviceMemory)] = profile_.memory_bandwidth;
   capacity_[At(Resource::kLinkH2D)] = profile_.link_h2d;
   capacity_[At(Resource::kLinkD2H)] = profile_.link_d2h;
@@ -377,7 +396,6 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
     cost.engine = Engine::kNone;
     cost.start = Start::kNone;
     cost.starts = 0;
-    cost.host_pieces = 0;
     cost.front_end = moved;
     const Picoseconds flow = Time(cost.amount / cost.rate);
     if (moved > flow) cost.fixed += moved - flow;

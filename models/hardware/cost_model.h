@@ -64,7 +64,9 @@ struct OpCost {
   int32_t calls = 1;  ///< that the host makes
   uint8_t demands = 0;
   std::array<Demand, 5> demand{};
-  double host_pieces = 0;     ///< of host memory that it reads, each at most kTranslated large
+  /// ps that products behind it take longer, all together, and whether it is such a product.
+  double drag = 0;
+  bool dragged = false;
   double spread = 0;          ///< relative standard deviation
   bool extrapolated = false;  ///< outside the range that the profile was calibrated for
 
@@ -94,15 +96,11 @@ struct Latencies {
   double beside = 1, contended = 1;
 };
 
-/// What kernels that stream through device memory lose behind reads of host memory.
-struct HostReads {
-  double piece = 0;  ///< ps that each piece costs them
+/// What products lose at most to what other kernels have written.
+struct DragLimits {
   double most = 0;   ///< ps owed at a time
-  double share = 0;  ///< of a kernel's time, at most
+  double share = 0;  ///< of a product's time
 };
-
-/// Bytes of host memory that one address translation covers.
-inline constexpr int64_t kTranslated = int64_t{64} << 10;
 
 /// What a kernel's law is multiplied by at a shape: exp of the mean of log(factor) over the timed
 /// points, each with weight 1/d^4, d being its distance in octaves of the shape's sizes, and of a 0
@@ -111,6 +109,8 @@ inline constexpr int64_t kTranslated = int64_t{64} << 10;
 /// largest of them: kernels saturate.
 double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points,
                 double KernelPoint::*factor = &KernelPoint::factor);
+/// The mean of the timed points' drags, with the same weights.
+double DragAt(const plan::KernelShape& shape, std::span<const KernelPoint> points);
 
 /// Costs of ops on one machine.
 ///
@@ -134,9 +134,10 @@ double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> poi
 /// good part: it grows with the share of the memory that others use meanwhile (the profile's load
 /// curves), so small copies and kernels beside a large product take longer.
 ///
-/// Reads of host memory, by copies and zero-copy alike, make kernels behind them slower that stream
-/// through device memory: each piece owes them HostReads::piece, all pieces together no more than
-/// `most`, and a kernel pays of that at most the share of its time that its bytes take.
+/// Drag. What a kernel writes to ever new places stays in the cache and is written back amid what
+/// the products of the next layers read, which then stream up to a tenth slower; copies do not have
+/// that effect. A kernel owes them DragAt() where nothing is owed, and the less the nearer that is
+/// to DragLimits::most; a product bound by memory pays of it at most a share of its time.
 ///
 /// Background traffic. Copies of others over the link, by the profile's background values, take the
 /// copy engine and the link as the plan's own copies do.
@@ -166,7 +167,7 @@ class CostModel {
     const auto low = std::min(static_cast<size_t>(at), table.size() - 2);
     return table[low] + (at - static_cast<double>(low)) * (table[low + 1] - table[low]);
   }
-  const HostReads& host_reads() const { return host_reads_; }
+  const DragLimits& drag_limits() const { return drag_limits_; }
   /// Whether any start depends on the load.
   bool has_load() const { return has_load_; }
   /// A copy of background traffic and the time from one to the next; a period of 0: there is none.
@@ -183,7 +184,7 @@ class CostModel {
   Profile profile_;
   std::array<KernelFit, plan::kOpKinds> fits_;
   Latencies latencies_;
-  HostReads host_reads_;
+  DragLimits drag_limits_;
   std::array<double, kResources> capacity_{};
   /// By Start; at evenly spaced shares from 0 to 1.
   std::array<std::array<double, 65>, 4> loaded_{};

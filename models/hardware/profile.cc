@@ -82,12 +82,10 @@ constexpr ProfileField kFields[] = {
     {"device.sms", kNumber, &Profile::device_sms, "multiprocessors"},
     {"memory.bandwidth", kRate, &Profile::memory_bandwidth, "device memory, large reads"},
     {"memory.bytes", kBytes, &Profile::memory_bytes, "device memory capacity"},
-    {"memory.host_piece", kTime, &Profile::memory_host_piece,
-     "what each piece of host memory read costs the kernels behind it"},
-    {"memory.host_pieces", kTime, &Profile::memory_host_pieces,
-     "of host_piece, at most so much is owed at a time"},
-    {"memory.host_share", kNumber, &Profile::memory_host_share,
-     "of host_piece, at most this share of a kernel's time is paid"},
+    {"memory.drag_most", kTime, &Profile::memory_drag_most,
+     "what other kernels have written slows a layer's products by this at most"},
+    {"memory.drag_share", kNumber, &Profile::memory_drag_share,
+     "of that, at most this share of a product's time is paid"},
     {"background.h2d", kRate, &Profile::background_h2d, "what others copy to the GPU meanwhile",
      false},
     {"background.d2h", kRate, &Profile::background_d2h, "what others copy to the host meanwhile",
@@ -257,6 +255,10 @@ void Check(const Profile& profile, std::string_view where) {
     Require(factor >= 1, fmt::format("{} is {}: calls get faster beside others'", path, factor),
             where, "give 1 or more");
   }
+  Require(profile.memory_drag_share <= 1,
+          fmt::format("memory.drag_share is {}: more than the whole of a product's time",
+                      profile.memory_drag_share),
+          where, "give a share, 0 to 1");
   for (const std::string_view kind : kKernelKinds) {
     const auto kernel = profile.kernels.find(kind);
     Require(kernel != profile.kernels.end(), fmt::format("there is no [kernel.{}]", kind), where,

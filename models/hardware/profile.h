@@ -58,6 +58,9 @@ struct KernelPoint {
   double seconds = 0;
   double factor = 1;       ///< seconds over what the law gives there
   double host_factor = 1;  ///< its host call over the fit's
+  /// s that the products of a layer behind it take longer, all together: what it has written is
+  /// written back amid what they read.
+  double drag = 0;
 };
 
 /// Time of a kernel kind alone on the device. The law
@@ -133,11 +136,10 @@ struct Profile {
   double device_event_record = 0;     ///< a stream loses to each event recorded
   double device_graph_gap = 0;        ///< between kernels inside a CUDA graph
   double memory_bandwidth = 0;        ///< large reads
-  /// Kernels that stream through device memory take longer behind reads of the host's: each piece
-  /// of it, or 64 KiB of a larger one, costs them so much, all together; no more than so much is
-  /// owed at a time, and a kernel pays at most this share of its time. Copies and zero-copy reads
-  /// alike; addresses that were translated have made way for the pieces', it seems.
-  double memory_host_piece = 0, memory_host_pieces = 0, memory_host_share = 0;
+  /// Products that stream through weights take longer behind kernels that drag (KernelPoint,
+  /// zero_copy_drag): what these owe nears this, the more of them there are, and a product pays of
+  /// it at most this share of its time.
+  double memory_drag_most = 0, memory_drag_share = 0;
   double memory_bytes = 0;  ///< capacity of the GPU
   double host_bytes = 0;    ///< host memory available for the pinned pool
   double host_spread = 0;   ///< relative standard deviation of host work
@@ -178,6 +180,8 @@ struct Profile {
   /// Most pieces a second that zero-copy reads bring whose places are scattered over a pool of so
   /// many bytes: each needs its own address translation. Empty: no limit.
   Curve zero_copy_scattered;
+  /// As KernelPoint::drag, s, by the bytes that a gather brings into device memory. Empty: none.
+  Curve zero_copy_drag;
   /// Device bandwidth that others lose (bytes/s) while a gather of so many blocks runs, beyond the
   /// bytes that it writes.
   Curve zero_copy_memory_loss;

@@ -47,6 +47,7 @@ constexpr CurveField kCurves[] = {
     {"host.gather_start", "threads", "time_us", 1e6, &Profile::host_gather_start, true},
     {"host.gather_row", "threads", "time_us", 1e6, &Profile::host_gather_row, true},
     {"zero_copy.memory_loss", "blocks", "loss_gb_per_s", 1e-9, &Profile::zero_copy_memory_loss},
+    {"zero_copy.drag", "bytes", "time_us", 1e6, &Profile::zero_copy_drag, true},
     {"zero_copy.scattered", "pool_bytes", "pieces_per_us", 1e-6, &Profile::zero_copy_scattered,
      true},
 };
@@ -272,14 +273,18 @@ class Reader {
       for (const toml::node& point : Array(*points, "points")) {
         const std::vector<double> numbers = Numbers(point, "points");
         KernelPoint read;
-        if (numbers.size() != read.shape.size() + 3) {
-          Fail(point, "a point is not four sizes, a time in us and two factors",
-               "give seven numbers");
+        const size_t least = read.shape.size() + 3;
+        if (numbers.size() != least && numbers.size() != least + 1) {
+          Fail(point,
+               "a point is not four sizes, a time in us, two factors and, where it drags, "
+               "how many us it does",
+               "give seven or eight numbers");
         }
         std::copy_n(numbers.begin(), read.shape.size(), read.shape.begin());
         read.seconds = ToBase(numbers[read.shape.size()], kPointTimePerUnit);
         read.factor = numbers[read.shape.size() + 1];
-        read.host_factor = numbers.back();
+        read.host_factor = numbers[read.shape.size() + 2];
+        if (numbers.size() > least) read.drag = ToBase(numbers.back(), kPointTimePerUnit);
         fit.points.push_back(read);
       }
     }
@@ -398,6 +403,7 @@ toml::table ToToml(const Profile& profile) {
       numbers.push_back(FromBase(point.seconds, kPointTimePerUnit));
       numbers.push_back(FromBase(point.factor, 1));
       numbers.push_back(FromBase(point.host_factor, 1));
+      if (point.drag > 0) numbers.push_back(FromBase(point.drag, kPointTimePerUnit));
       points.push_back(std::move(numbers));
     }
     if (!points.empty()) table.insert("points", std::move(points));

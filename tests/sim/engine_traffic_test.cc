@@ -138,43 +138,45 @@ TEST(EngineTraffic, NoKernelStartsWhileTheFrontEndMovesACopy) {
   }
 }
 
-TEST(EngineTraffic, KernelsPayForReadsOfHostMemoryBeforeThem) {
+TEST(EngineTraffic, ProductsPayForWhatKernelsBeforeThemHaveWritten) {
   Profile machine = TestMachine();
-  machine.memory_host_piece = 1e-6;
-  machine.memory_host_pieces = 10e-6;
-  machine.memory_host_share = 0.1;
-  const auto times = [&](const plan::Work& before, std::initializer_list<Picoseconds> kernels) {
+  machine.memory_drag_most = 10e-6;
+  machine.memory_drag_share = 0.1;
+  machine.zero_copy_drag = hardware::Curve({1e6, 4e6}, {2e-6, 5e-6});
+  const plan::Work writes = Kernel(10us);
+  machine.kernels["layout"].points = {{.shape = plan::ShapeOf(writes), .drag = 3e-6}};
+  // A product of so many us, and what it then takes.
+  const auto times = [&](std::vector<plan::Work> before, std::initializer_list<int64_t> products) {
     Streams s;
     const LaneId lane = s.Add(true);
-    s.builder.Run(lane, before);
+    for (const plan::Work& work : before) s.builder.Run(lane, work);
     std::vector<OpId> ops;
-    for (const Picoseconds kernel : kernels) ops.push_back(s.builder.Run(lane, Kernel(kernel)));
+    for (const int64_t time : products) {
+      ops.push_back(s.builder.Run(lane, plan::Gemm{1, 20000 * time, 100}));
+    }
     const Ran ran(s, machine);
     std::vector<double> us;
     for (const OpId op : ops) us.push_back(Seconds(ran.End(op) - ran.Start(op)) * 1e6);
     return us;
   };
-  const auto pieces = [](int64_t count, int64_t bytes) {
-    return plan::Work(Copy{Direction::kHostToDevice, CopyPath::kPerPiece, count, bytes});
-  };
   using testing::DoubleNear;
   using testing::ElementsAre;
-  const auto us = [](double time) { return DoubleNear(time, 1e-5); };
-  EXPECT_THAT(times(pieces(3, 1000), {100us, 100us}), ElementsAre(us(103), us(100)));
-  // A tenth of its time at most; the next pays on.
-  EXPECT_THAT(times(pieces(8, 1000), {50us, 100us, 100us}), ElementsAre(us(55), us(103), us(100)));
+  // Beside 4 MB of weights a us, a hundredth of output.
+  const auto us = [](double time) { return DoubleNear(time, 0.01); };
+  EXPECT_THAT(times({}, {100}), ElementsAre(us(101)));
+  EXPECT_THAT(times({writes}, {100, 100}), ElementsAre(us(104), us(101)));
+  // A tenth of its time at most; the next pays on. The second finds 3 of 10 us owed and adds 2.1.
+  EXPECT_THAT(times({writes, writes}, {40, 100, 100}), ElementsAre(us(44.44), us(102.06), us(101)));
   // So much is owed at most.
-  EXPECT_THAT(times(pieces(500, 1000), {50us, 100us, 100us}),
-              ElementsAre(us(55), us(105), us(100)));
-  // Large pieces need a translation for each 64 KiB.
-  EXPECT_THAT(times(pieces(2, 3 << 16), {100us, 100us}), ElementsAre(us(106), us(100)));
-  // Rows that a kernel reads itself.
-  EXPECT_THAT(times(plan::ZeroCopyGather{4, 256, 16}, {100us, 100us}),
-              ElementsAre(us(104), us(100)));
-  // Not copies to the host, and not what has been read by kernels.
-  EXPECT_THAT(times(Copy{Direction::kDeviceToHost, CopyPath::kPerPiece, 8, 1000}, {100us}),
-              ElementsAre(us(100)));
-  EXPECT_THAT(times(Kernel(10us), {100us}), ElementsAre(us(100)));
+  EXPECT_THAT(times(std::vector<plan::Work>(50, writes), {50, 100, 100}),
+              ElementsAre(us(55.55), us(105.95), us(101)));
+  // Gathers by their bytes; less than was measured in proportion.
+  EXPECT_THAT(times({plan::ZeroCopyGather{4000, 1000, 16}}, {100, 100}),
+              ElementsAre(us(106), us(101)));
+  EXPECT_THAT(times({plan::ZeroCopyGather{500, 1000, 16}}, {100}), ElementsAre(us(102)));
+  // Copies do not drag, and other kernels are not dragged.
+  EXPECT_THAT(times({H2D(8 * kMB)}, {100}), ElementsAre(us(101)));
+  EXPECT_THAT(times({writes, Kernel(1ms)}, {100}), ElementsAre(us(106.1)));
 }
 
 TEST(EngineTraffic, AStreamThatWaitsHasWork) {

@@ -227,7 +227,7 @@ TEST_P(Plans, AFasterLinkIsNeverSlower) {
     // Copies that run faster load the memory more, which starts elsewhere feel, and find other
     // streams at work.
     machine.load_kernel = machine.load_h2d_piece = machine.load_d2h_piece = {};
-    machine.copy_crowded_piece = machine.device_crowded_gap = machine.memory_host_piece = 0;
+    machine.copy_crowded_piece = machine.device_crowded_gap = machine.memory_drag_share = 0;
     const Picoseconds time = Time(plan, machine);
     EXPECT_LE(time, slower) << rate;
     slower = time;

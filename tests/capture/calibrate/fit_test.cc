@@ -100,28 +100,5 @@ TEST(FitKernelTest, WhatTheLawDoesNotExplainIsFactorAndSpread) {
   EXPECT_LT(fit.spread, 0.3);
 }
 
-TEST(FitHostPiecesTest, TheLawIsRecovered) {
-  constexpr double kAlone = 50e-6, kEach = 50e-9, kMost = 6e-6, kShare = 0.06;
-  const auto behind = [&](double pieces) {
-    const double longer = std::min(pieces * kEach, kMost);
-    return BehindPieces{pieces, kAlone + std::min(longer, kShare * kAlone), longer};
-  };
-  std::vector<BehindPieces> all;
-  for (const double pieces : {16, 32, 64, 128, 256, 512}) all.push_back(behind(pieces));
-  const HostPieces fit = FitHostPieces(kAlone, all);
-  EXPECT_NEAR(fit.each / kEach, 1, 1e-9);
-  EXPECT_NEAR(fit.most / kMost, 1, 1e-9);
-  EXPECT_NEAR(fit.share / kShare, 1, 1e-9);
-}
-
-TEST(FitHostPiecesTest, WhatIsNotSeenIsNothing) {
-  const std::vector<BehindPieces> noise = {
-      {16, 50.1e-6, 2e-7}, {64, 49.9e-6, -1e-7}, {256, 50e-6, 1e-7}};
-  const HostPieces fit = FitHostPieces(50e-6, noise);
-  EXPECT_EQ(fit.each, 0);
-  EXPECT_EQ(fit.most, 0);
-  EXPECT_EQ(fit.share, 0);
-}
-
 }  // namespace
 }  // namespace stallcast::capture

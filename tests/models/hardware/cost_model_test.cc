@@ -380,6 +380,17 @@ TEST(FactorAtTest, OnePointsFactorFadesWithTheFourthPowerOfTheDistance) {
               FactorAt({std::exp2(-2.5), 1, 1, 1}, points), 1e-12);
 }
 
+TEST(DragAtTest, ATimedShapeDragsAsTimedAndAFarOneDoesNot) {
+  const std::vector<KernelPoint> points = {{.shape = {64, 8, 1, 1}, .drag = 2e-6},
+                                           {.shape = {256, 8, 1, 1}}};
+  EXPECT_EQ(DragAt({64, 8, 1, 1}, points), 2e-6);
+  EXPECT_EQ(DragAt({256, 8, 1, 1}, points), 0);
+  // Half-way: weights of 1 each and of 1/16 for nothing.
+  EXPECT_NEAR(DragAt({128, 8, 1, 1}, points), 2e-6 / (2 + 1.0 / 16), 1e-15);
+  EXPECT_LT(DragAt({64e-12, 8, 1, 1}, points), 1e-9);
+  EXPECT_EQ(DragAt({64, 8, 1, 1}, {}), 0);
+}
+
 TEST(FactorAtTest, BetweenNeighboursItLiesBetweenTheirFactors) {
   const std::vector<KernelPoint> points = {
       {.shape = {16, 1, 1, 1}, .factor = 1.2, .host_factor = 3},

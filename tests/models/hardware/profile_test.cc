@@ -97,7 +97,7 @@ TEST_F(ProfileTest, EveryShippedValueHasASource) {
                               field.member == &Profile::device_event_record ||
                               field.member == &Profile::copy_crowded_piece ||
                               field.member == &Profile::device_crowded_gap ||
-                              field.path.starts_with("memory.host_");
+                              field.path.starts_with("memory.drag_");
       EXPECT_TRUE(profile.*field.member > 0 || may_vanish) << field.path;
     }
     for (const auto& [kind, fit] : profile.kernels) EXPECT_FALSE(fit.source.empty()) << kind;
@@ -149,7 +149,8 @@ TEST_F(ProfileTest, TimedPointsAndPieceCurvesReadBackTheSame) {
   profile.host_gather_row = Curve({1, 2, 48}, {4.7e-8 / 3, 1.3e-8 / 7, 1e-10});
   KernelFit& fit = profile.kernels["gemm"];
   fit.host_s = 1e-5 / 3;
-  fit.points = {{{1, 4096, 4096, 1}, 1e-5 / 7, 1.0 / 3, 7.0 / 9}, {{8, 2, 3, 4}, 2e-6, 1.25, 2}};
+  fit.points = {{{1, 4096, 4096, 1}, 1e-5 / 7, 1.0 / 3, 7.0 / 9, 4e-6 / 7},
+                {{8, 2, 3, 4}, 2e-6, 1.25, 2}};
   SaveProfile(profile, folder_ / "timed.toml");
   const Profile read = LoadProfile(folder_ / "timed.toml");
   for (const auto member :
@@ -163,6 +164,7 @@ TEST_F(ProfileTest, TimedPointsAndPieceCurvesReadBackTheSame) {
   for (size_t i = 0; i < fit.points.size(); ++i) {
     EXPECT_EQ(timed.points[i].shape, fit.points[i].shape);
     EXPECT_EQ(timed.points[i].seconds, fit.points[i].seconds);
+    EXPECT_EQ(timed.points[i].drag, fit.points[i].drag);
     EXPECT_EQ(timed.points[i].factor, fit.points[i].factor);
     EXPECT_EQ(timed.points[i].host_factor, fit.points[i].host_factor);
   }
@@ -270,10 +272,10 @@ TEST(ProfileSetTest, SetsEveryScalarAndKernelValue) {
   };
   for (const ProfileField& field : ProfileFields()) {
     Profile profile = FindProfile("h200");
-    const bool both = std::string_view(field.path).starts_with("link.both");
-    Set(profile, field.path, both ? "45GB/s" : text(field.dimension));
-    EXPECT_EQ(profile.*field.member, ParseQuantity(text(field.dimension), field.dimension, ""))
-        << field.path;
+    const bool share = std::string_view(field.path).ends_with("_share");
+    const std::string value = share ? "0.5" : text(field.dimension);
+    Set(profile, field.path, value);
+    EXPECT_EQ(profile.*field.member, ParseQuantity(value, field.dimension, "")) << field.path;
     EXPECT_EQ(profile.overrides.size(), 1u);
   }
   for (const std::string_view kind : KernelKinds()) {

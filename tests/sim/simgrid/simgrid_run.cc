@@ -414,7 +414,7 @@ hardware::Profile EqualWeights() {
   // What SimGrid is not told of.
   p.load_kernel = p.load_h2d_piece = p.load_d2h_piece = {};
   p.copy_h2d_inline_call = p.copy_h2d_turns = p.host_woken = {};
-  p.copy_crowded_piece = p.device_crowded_gap = p.memory_host_piece = 0;
+  p.copy_crowded_piece = p.device_crowded_gap = p.memory_drag_share = 0;
   p.host_beside = p.host_contended = 1;
   p.device_event_to_copy = p.device_event_from_copy = p.device_event_latency;
   // Nanoseconds, below what SimGrid's processors resolve.
