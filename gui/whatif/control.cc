@@ -195,8 +195,10 @@ Control MachineValue(const std::string& path, Dimension dimension, std::string_v
     return ParseQuantity(text, dimension, path);
   };
   control.format = [dimension](double value) { return FormatQuantity(value, dimension); };
-  control.low = fallback / kReach;
-  control.high = fallback > 0 ? fallback * kReach : ReachFromZero(dimension);
+  // Round, as what lies between them is.
+  control.low = RoundTo(fallback / kReach, 10, kDecimalDigits);
+  control.high =
+      fallback > 0 ? RoundTo(fallback * kReach, 10, kDecimalDigits) : ReachFromZero(dimension);
   control.logarithmic = fallback > 0;
   control.read = [path](const PredictRequest& request) -> Text {
     for (const auto& [name, value] : request.machine_overrides) {
