@@ -216,7 +216,9 @@ std::vector<BenchRow> Bench(const BenchOptions& options) {
   }
   if (wanted(kHostGather)) {
     progress("host", 0.95);
-    MeasureGather(profile);
+    Gathers gathers;
+    gathers.Measure();
+    gathers.Set(profile);
     // A layer's recall at batch 4, in pages and in rows: each byte is read and written.
     constexpr double kRecalled = 16 << 20;
     for (const double piece : {16384, 256}) {

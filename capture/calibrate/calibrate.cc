@@ -5,6 +5,7 @@
 
 #include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/measure_device.h"
+#include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
@@ -53,10 +54,15 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   const CopyEnds ends;
   // A host that others use too is faster at one moment than at another.
   std::vector<HostCalls> moments;
+  Gathers gathers;
+  const auto time_host = [&] {
+    moments.push_back(MeasureCalls(watch, ends));
+    gathers.Measure();
+  };
   progress("device memory", 0);
   MeasureMemory(watch, profile);
   progress("host calls", 0.02);
-  moments.push_back(MeasureCalls(watch, ends));
+  time_host();
   MeasureHost(watch, profile);
   progress("copies", 0.05);
   MeasureCopies(watch, ends, profile);
@@ -67,15 +73,16 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   MeasureCrowding(watch, ends, profile);
   MeasureTurns(watch, ends, profile);
   MeasureLoad(watch, ends, profile);
-  moments.push_back(MeasureCalls(watch, ends));
+  time_host();
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.
   const double assumed_gap = profile.device_gap;
   std::vector<TimedProbe> timed =
       TimeKernels(watch, assumed_gap, [&](const std::string& kind, double share) {
         progress("kernels: " + kind, 0.2 + 0.6 * share);
       });
-  moments.push_back(MeasureCalls(watch, ends));
+  time_host();
   SetTypical(moments, profile);
+  gathers.Set(profile);
   if (std::string note = DriftNote(moments); !note.empty()) {
     profile.notes.push_back(std::move(note));
   }

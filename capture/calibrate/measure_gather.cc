@@ -10,6 +10,7 @@
 #include "capture/calibrate/stopwatch.h"
 #include "kernels/executor/host_pool.h"
 #include "kernels/movement.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -30,9 +31,11 @@ constexpr int kTrials = 21;
 // One stretch; or a token's key and value row, the values behind all keys of the layer.
 constexpr PlaceShape kPages{kPage}, kTokens{kRow, 2, kLayer / 2};
 
-class Gathering {
+}  // namespace
+
+class Gathers::Pool {
  public:
-  Gathering() : pool_(memory_.Get(kLayers * kLayer)), out_(kMany, Memory::kPinned) {
+  Pool() : pool_(memory_.Get(kLayers * kLayer)), out_(kMany, Memory::kPinned) {
     std::memset(out_.get(), 1, static_cast<size_t>(out_.bytes()));
   }
 
@@ -67,26 +70,37 @@ class Gathering {
   int64_t layer_ = 0;
 };
 
-}  // namespace
-
-void MeasureGather(hardware::Profile& profile) {
-  Gathering gathering;
+Gathers::Gathers() : pool_(std::make_unique<Pool>()) {
   const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  for (int threads = 1; threads <= all; threads *= 2) times_.push_back({.threads = threads});
+}
+
+Gathers::~Gathers() = default;
+
+void Gathers::Measure() {
+  for (Times& of : times_) {
+    of.few_pages.push_back(pool_->Seconds(kFew, kPages, of.threads));
+    of.many_pages.push_back(pool_->Seconds(kMany, kPages, of.threads));
+    of.few_rows.push_back(pool_->Seconds(kFew, kTokens, of.threads));
+    of.many_rows.push_back(pool_->Seconds(kMany, kTokens, of.threads));
+  }
+}
+
+void Gathers::Set(hardware::Profile& profile) const {
   std::vector<double> counts, rates, starts, rows;
-  for (int threads = 1; threads <= all; threads *= 2) {
+  for (const Times& of : times_) {
     // Of a byte once all threads gather; noise must not make it nothing.
-    const auto seconds_a_byte = [&](double few, double many) {
+    const auto seconds_a_byte = [](double few, double many) {
       return std::max((many - few) / (kMany - kFew), many / kMany / 2);
     };
-    const double few = gathering.Seconds(kFew, kPages, threads);
-    const double in_pages = seconds_a_byte(few, gathering.Seconds(kMany, kPages, threads));
-    const double in_rows = seconds_a_byte(gathering.Seconds(kFew, kTokens, threads),
-                                          gathering.Seconds(kMany, kTokens, threads));
+    const double few = Median(of.few_pages);
+    const double in_pages = seconds_a_byte(few, Median(of.many_pages));
+    const double in_rows = seconds_a_byte(Median(of.few_rows), Median(of.many_rows));
     // A piece of either size takes as long beside its bytes, which pass at one rate.
     const double page = kPage * in_pages;
     const double row =
         std::clamp((in_rows - in_pages) / (1.0 / kRow - 1.0 / kPage), 1e-10, page / 2);
-    counts.push_back(threads);
+    counts.push_back(of.threads);
     rates.push_back(kPage / (page - row));
     starts.push_back(std::max(few - kFew * in_pages, 1e-8));
     rows.push_back(row);

@@ -1,14 +1,39 @@
 // How fast threads of the host gather pieces of a pool.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include "models/hardware/profile.h"
 
 namespace stallcast::capture {
 
-/// Fills in host.gather_thread, gather_piece, gather_rate, gather_start and gather_row by the
-/// number of threads, and host.memory: gathers like those of a layer's recall, of pages that the
-/// host lists first and of tokens' rows that it has listed, each from another layer's pool, and by
-/// threads that have meanwhile gone to sleep.
-void MeasureGather(hardware::Profile& profile);
+/// Gathers like those of a layer's recall, of pages that the host lists first and of tokens' rows
+/// that it has listed, each from another layer's pool, and by threads that have meanwhile gone to
+/// sleep. A host that others use gathers faster at one moment than at another, by a third within
+/// seconds: time them at several.
+class Gathers {
+ public:
+  /// Takes a pool as large as a run's. Error: the host cannot pin as much.
+  Gathers();
+  ~Gathers();
+
+  /// Times all of them once.
+  void Measure();
+  /// Fills in host.gather_thread, gather_piece, gather_rate, gather_start and gather_row by the
+  /// number of threads, and host.memory, from the medians of what has been timed: once at least.
+  void Set(hardware::Profile& profile) const;
+
+ private:
+  class Pool;
+  /// Of so many threads: what few and many bytes took in pages and in rows, s, by moment.
+  struct Times {
+    int threads = 1;
+    std::vector<double> few_pages{}, many_pages{}, few_rows{}, many_rows{};
+  };
+  std::unique_ptr<Pool> pool_;
+  std::vector<Times> times_;
+};
 
 }  // namespace stallcast::capture

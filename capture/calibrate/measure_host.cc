@@ -15,7 +15,6 @@
 
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
-#include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/recording.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/movement.h"
@@ -377,7 +376,6 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   MeasureWoken(watch, profile);
   MeasureBeside(watch, profile);
   MeasureInlinedCopies(watch, profile);
-  MeasureGather(profile);
   profile.host_spread = 0.1;
 }
 

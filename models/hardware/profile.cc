@@ -195,7 +195,12 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
   } else if (field.member == &Profile::host_slower) {
     ScaleHost(profile, factor);
   } else if (field.member == &Profile::memory_bandwidth && value > 0) {
-    for (auto& [kind, fit] : profile.kernels) fit.bandwidth *= factor;
+    for (auto& [kind, fit] : profile.kernels) {
+      fit.bandwidth *= factor;
+      for (KernelPoint& point : fit.points) point.drag /= factor;
+    }
+    profile.memory_drag_most /= factor;
+    Scale(profile.zero_copy_drag, 1 / factor);
     Scale(profile.zero_copy_memory_loss, factor);
   }
 }

@@ -313,6 +313,9 @@ TEST(ProfileSetTest, MemoryTakesTheKernelsAlong) {
   Set(after, "memory.bandwidth", fmt::format("{}B/s", 2 * before.memory_bandwidth));
   for (const auto& [kind, fit] : before.kernels) {
     EXPECT_DOUBLE_EQ(after.kernels.at(kind).bandwidth, 2 * fit.bandwidth) << kind;
+    for (size_t i = 0; i < fit.points.size(); ++i) {
+      EXPECT_DOUBLE_EQ(after.kernels.at(kind).points[i].drag, fit.points[i].drag / 2) << kind;
+    }
     EXPECT_EQ(after.kernels.at(kind).fixed_s, fit.fixed_s);
   }
   EXPECT_DOUBLE_EQ(after.zero_copy_memory_loss.At(16), 2 * before.zero_copy_memory_loss.At(16));
