@@ -26,7 +26,9 @@ class DragTrains {
   /// Whether that was enough for weights that no cache holds. Else nothing is recorded.
   bool fits() const { return layers_ > 0; }
 
+  /// What products take behind nothing: to be recorded now and then.
   void RecordNothing();
+  /// Of pages from the host into device memory, 0.25 to 8 MB a layer.
   void RecordGathers(const CopyEnds& ends);
   /// Of the i-th probe. What runs before it is recorded apart, and taken off.
   void RecordProbe(size_t i, const Prepared& prepared);
