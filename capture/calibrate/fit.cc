@@ -118,7 +118,7 @@ hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
     for (const auto& other : fit.points) {
       if (&other != &point) others.push_back(other);
     }
-    const double error = std::log(point.factor / hardware::FactorAt(point.shape, others));
+    const double error = std::log(point.factor / hardware::PointAt(point.shape, others).factor);
     sum += error * error;
   }
   fit.spread = std::sqrt(sum / static_cast<double>(fit.points.size()));

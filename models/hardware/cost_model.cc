@@ -40,9 +40,7 @@ class Coster {
 
   OpCost operator()(const plan::Gemm&) const {
     OpCost cost = Kernel();
-    cost.dragged =
-        fit_.flops_rate == 0 ||
-        counts_.flops / fit_.flops_rate < static_cast<double>(counts_.device()) / fit_.bandwidth;
+    cost.dragged = FlopsTime() < static_cast<double>(counts_.device()) / fit_.bandwidth;
     return cost;
   }
   OpCost operator()(const plan::Norm&) const { return Kernel(); }
@@ -133,7 +131,7 @@ class Coster {
     const int64_t busy = (counts_.link_h2d + kGatherBytesABlock - 1) / kGatherBytesABlock;
     const auto blocks =
         static_cast<double>(std::max<int64_t>(1, std::min<int64_t>(gather.blocks, busy)));
-    OpCost cost = Launched();
+    OpCost cost = Launched(PointAt(shape_, fit_.points));
     cost.fixed = Time(profile_.zero_copy_start);
     cost.amount = static_cast<double>(counts_.link_h2d);
     cost.rate = std::min(profile_.zero_copy.At(piece, blocks), profile_.link_h2d);
@@ -146,8 +144,7 @@ class Coster {
       cost.extrapolated = cost.extrapolated || pool > scattered.x().back();
     }
     if (const hardware::Curve& drag = profile_.zero_copy_drag; !drag.empty() && cost.amount > 0) {
-      // Less than was measured drags in proportion.
-      cost.drag = drag.At(cost.amount) * std::min(1.0, cost.amount / drag.x().front()) * 1e12;
+      cost.drag = drag.FromZero(cost.amount) * 1e12;
     }
     UseLink(cost, true);
     UseMemory(cost, 1 + profile_.zero_copy_memory_loss.At(blocks) / cost.rate);
@@ -203,11 +200,9 @@ class Coster {
     return cost;
   }
 
-  OpCost Launched() const {
+  OpCost Launched(const KernelPoint& point) const {
     OpCost cost;
-    const double call = fit_.host_s > 0
-                            ? fit_.host_s * FactorAt(shape_, fit_.points, &KernelPoint::host_factor)
-                            : profile_.host_launch;
+    const double call = fit_.host_s > 0 ? fit_.host_s * point.host_factor : profile_.host_launch;
     cost.host = cost.first_call = Time(call * counts_.launches);
     cost.calls = counts_.launches;
     cost.start = Start::kKernel;
@@ -215,19 +210,21 @@ class Coster {
     return cost;
   }
 
+  double FlopsTime() const { return fit_.flops_rate > 0 ? counts_.flops / fit_.flops_rate : 0; }
+
   OpCost Kernel() const {
-    const double factor = FactorAt(shape_, fit_.points);
-    OpCost cost = Launched();
+    const KernelPoint point = PointAt(shape_, fit_.points);
+    const double factor = point.factor;
+    OpCost cost = Launched(point);
     cost.fixed = Time(fit_.fixed_s * factor);
     cost.spread = fit_.spread;
-    cost.drag = DragAt(shape_, fit_.points) * 1e12;
+    cost.drag = point.drag * 1e12;
     const auto bytes = static_cast<double>(counts_.device());
     cost.extrapolated = bytes < fit_.min_bytes || bytes > fit_.max_bytes;
     if (!(bytes > 0)) return cost;
     const double bandwidth = std::min(fit_.bandwidth, capacity_[At(Resource::kDeviceMemory)]);
     const double seconds =
-        std::max({bytes / bandwidth, fit_.flops_rate > 0 ? counts_.flops / fit_.flops_rate : 0,
-                  counts_.serial_items * fit_.serial_s});
+        std::max({bytes / bandwidth, FlopsTime(), counts_.serial_items * fit_.serial_s});
     cost.amount = bytes;
     cost.rate = bytes / (seconds * factor);
     cost.weight = cost.rate;
@@ -271,41 +268,31 @@ class Coster {
 
 }  // namespace
 
-namespace {
-
-// The mean of value(point) with weights 1/d^4, and of a 0 at two octaves.
-template <class F>
-double MeanAt(const plan::KernelShape& shape, std::span<const KernelPoint> points, const F& value) {
+KernelPoint PointAt(const plan::KernelShape& shape, std::span<const KernelPoint> points) {
   constexpr double kPriorOctaves = 2;
   const auto weight = [](double square) { return 1 / (square * square); };
   plan::KernelShape most{};
   for (const KernelPoint& point : points) {
     for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], point.shape[i]);
   }
-  double sum = 0, weights = weight(kPriorOctaves * kPriorOctaves);
+  double factor = 0, host_factor = 0, drag = 0, weights = weight(kPriorOctaves * kPriorOctaves);
   for (const KernelPoint& point : points) {
     double square = 0;
     for (size_t i = 0; i < shape.size(); ++i) {
       const double octaves = std::log2(std::min(shape[i], most[i]) / point.shape[i]);
       square += octaves * octaves;
     }
-    if (square < 1e-9) return value(point);
-    sum += weight(square) * value(point);
-    weights += weight(square);
+    if (square < 1e-9) return point;
+    const double near = weight(square);
+    factor += near * std::log(point.factor);
+    host_factor += near * std::log(point.host_factor);
+    drag += near * point.drag;
+    weights += near;
   }
-  return sum / weights;
-}
-
-}  // namespace
-
-double FactorAt(const plan::KernelShape& shape, std::span<const KernelPoint> points,
-                double KernelPoint::*factor) {
-  return std::exp(
-      MeanAt(shape, points, [&](const KernelPoint& point) { return std::log(point.*factor); }));
-}
-
-double DragAt(const plan::KernelShape& shape, std::span<const KernelPoint> points) {
-  return MeanAt(shape, points, [](const KernelPoint& point) { return point.drag; });
+  return {.shape = shape,
+          .factor = std::exp(factor / weights),
+          .host_factor = std::exp(host_factor / weights),
+          .drag = drag / weights};
 }
 
 CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
@@ -348,10 +335,9 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
     if (curve->empty()) continue;
     has_load_ = true;
     auto& table = loaded_[static_cast<size_t>(start)];
-    // Nothing without load; below the least share measured as much less as the share is.
     for (size_t i = 1; i < table.size(); ++i) {
       const double share = static_cast<double>(i) / static_cast<double>(table.size() - 1);
-      table[i] = curve->At(share) * std::min(1.0, share / curve->x().front());
+      table[i] = curve->FromZero(share);
     }
   }
 }
@@ -415,7 +401,7 @@ Picoseconds CostModel::Woken(Picoseconds asleep) const {
   const Curve& curve = profile_.host_woken;
   const double seconds = Seconds(asleep);
   if (curve.empty() || seconds <= 0) return Picoseconds{0};
-  return FromSeconds(curve.At(seconds) * std::min(1.0, seconds / curve.x().front()));
+  return FromSeconds(curve.FromZero(seconds));
 }
 
 }  // namespace stallcast::hardware

@@ -58,6 +58,8 @@ double Curve::At(double x) const {
   return share == 0 ? y_[low] : Mix(y_[low], y_[low + 1], share);
 }
 
+double Curve::FromZero(double x) const { return At(x) * std::min(1.0, x / x_.front()); }
+
 bool Curve::Covers(double x) const { return Inside(x_, x); }
 
 RateTable::RateTable(std::vector<double> piece_bytes, std::vector<double> blocks,

@@ -24,6 +24,8 @@ class Curve {
   Curve(std::vector<double> x, std::vector<double> y);
   bool empty() const { return x_.empty(); }
   double At(double x) const;
+  /// The same, but below the first sample in proportion to x: nothing at 0.
+  double FromZero(double x) const;
   bool Covers(double x) const;
   const std::vector<double>& x() const { return x_; }
   const std::vector<double>& y() const { return y_; }

@@ -29,6 +29,13 @@ TEST(CurveTest, HoldsItsEndsOutside) {
   EXPECT_FALSE(curve.Covers(64.1));
 }
 
+TEST(CurveTest, FromZeroItRisesToItsFirstSample) {
+  const Curve curve({4, 64}, {3, 7});
+  EXPECT_EQ(curve.FromZero(0), 0);
+  EXPECT_EQ(curve.FromZero(1), 0.75);
+  for (const double x : {4.0, 16.0, 64.0, 1e18}) EXPECT_EQ(curve.FromZero(x), curve.At(x));
+}
+
 TEST(CurveTest, RefusesSamplesThatAreNoCurve) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
