@@ -120,7 +120,7 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
     request.method = run.first;
     request.params = run.second;
     request.model = "llama-3.1-8b";
-    request.steps = 4;
+    request.steps = file == "prkv" ? 8 : 4;  // as many as were recorded
     request.prefill = false;
     traces::Timeline predicted;
     PredictorOf("code-8k.kvt").Predict(request, &predicted);
@@ -128,15 +128,11 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
         Compare(Predicted<const traces::Timeline*>{&predicted},
                 Measured<const traces::Timeline*>{&recorded.timelines[0]});
     EXPECT_TRUE(comparison.only_predicted.value.empty());
-    EXPECT_EQ(comparison.steps.size(), 4U);
-    // Not where recall is thousands of calls, which tracing makes slower, as it does PRKV's few:
-    // its recall, gathered by host threads, takes a ninth longer than predicted.
-    ASSERT_TRUE(comparison.exposed);
-    const auto& recall = comparison.exposed->role(traces::Role::kRecall);
-    if (file == "prkv") {
-      EXPECT_LE(std::abs(recall.relative()), 0.115);
-    } else if (file != "arkvale-freekv") {
-      EXPECT_TRUE(WithinExposedGoal(recall));
+    EXPECT_EQ(comparison.steps.size(), static_cast<size_t>(request.steps));
+    // Not where recall is thousands of calls, which tracing makes slower.
+    if (file != "arkvale-freekv") {
+      ASSERT_TRUE(comparison.exposed);
+      EXPECT_TRUE(WithinExposedGoal(comparison.exposed->role(traces::Role::kRecall)));
     }
     // What a product or an attention takes is known best: half of them within 8 %. Quest's query
     // heads have pages of their own, as no probe has: its attention of 8 us takes 1.2 us longer.

@@ -202,7 +202,7 @@ TEST(TimelineModel, ExposuresAreTheMetrics) {
   for (double link : {50e9, 10e9}) {
     hardware::Profile profile = hardware::FindProfile("h200");
     profile.device_launch_latency = profile.device_copy_latency = profile.device_event_latency;
-    // Of a copy whose first piece goes in its call, the rows do not tell when that piece was there.
+    // Of copies that go in their call the rows alone blame the call where the engine knows better.
     profile.copy_h2d_inline_call = {};
     profile.link_h2d = link;
     profile.link_both_h2d = std::min(profile.link_both_h2d, link);
