@@ -54,14 +54,20 @@ DragTrains::DragTrains(GpuRecorder& recorder, cudaStream_t stream, int32_t first
   kernels::Check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
-int32_t DragTrains::Train(const Launch& launch) {
-  const int32_t step = next_step_++;
+// Records two steps: what is launched, and behind it the products, whose step it returns.
+int32_t DragTrains::Train(const Launch& before, const Launch& launch) {
+  const int32_t launches = next_step_++, products = next_step_++;
   // Over the weights of the last layers: those of the first ones are not left in the cache.
   gemm_.Run(input_.get(), weights_.get() + layers_ * kLayerElements - kLast.n * kLast.k,
             output_.get(), 1, kLast.n, kLast.k, stream_);
   for (int layer = 0; layer < kTrain; ++layer) {
-    if (launch) launch(layer, stream_);
-    recorder_.PushOp(step, layer);
+    if (before) before(layer, stream_);
+    if (launch) {
+      recorder_.PushOp(launches, layer);
+      launch(layer, stream_);
+      recorder_.PopOp();
+    }
+    recorder_.PushOp(products, layer);
     const Bf16* weights = weights_.get() + layer % layers_ * kLayerElements;
     for (const Product& product : kProducts) {
       gemm_.Run(input_.get(), weights, output_.get(), 1, product.n, product.k, stream_);
@@ -70,26 +76,18 @@ int32_t DragTrains::Train(const Launch& launch) {
     recorder_.PopOp();
   }
   kernels::Check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-  return step;
+  return products;
 }
 
 void DragTrains::RecordNothing() {
-  if (fits()) nothing_.push_back(Train({}));
+  if (fits()) nothing_.push_back(Train({}, {}));
 }
 
 void DragTrains::RecordProbe(size_t i, const Prepared& prepared) {
   if (!fits()) return;
-  Recorded recorded;
-  if (prepared.before) {
-    recorded.without = Train(prepared.before);
-    recorded.with = Train([&](int layer, cudaStream_t stream) {
-      prepared.before(layer, stream);
-      prepared.launch(layer, stream);
-    });
-  } else {
-    recorded.with = Train(prepared.launch);
-  }
-  probes_[i] = recorded;
+  Recorded& recorded = probes_[i];
+  if (prepared.before) recorded.without = Train(prepared.before, {});
+  recorded.with = Train(prepared.before, prepared.launch);
 }
 
 void DragTrains::RecordGathers(const CopyEnds& ends) {
@@ -113,7 +111,7 @@ void DragTrains::RecordGathers(const CopyEnds& ends) {
                               nullptr, kernels::NhdPages(to, kPageTokens, kHeads, kDim), false,
                               kBlocks, stream);
     };
-    gathers_.push_back({static_cast<double>(bytes), Train(gather)});
+    gathers_.push_back({static_cast<double>(bytes), Train({}, gather)});
   }
 }
 
@@ -137,6 +135,32 @@ double DragTrains::Nothing(const std::map<int32_t, OpSpans>& spans) const {
   std::vector<double> seconds;
   for (const int32_t step : nothing_) seconds.push_back(Products(step, spans));
   return seconds.empty() ? 0 : Median(std::move(seconds));
+}
+
+std::optional<double> DragTrains::SecondsOf(size_t i,
+                                            const std::map<int32_t, OpSpans>& spans) const {
+  const auto found = probes_.find(i);
+  if (found == probes_.end()) return std::nullopt;
+  const auto launches = spans.find(found->second.with - 1);
+  return launches == spans.end() ? std::nullopt : MedianTime(launches->second);
+}
+
+std::optional<double> DragTrains::Gap(const std::map<int32_t, OpSpans>& spans) const {
+  double gaps = 0;
+  int64_t pairs = 0;
+  for (const auto& [i, recorded] : probes_) {
+    const auto products = spans.find(recorded.with), launches = spans.find(recorded.with - 1);
+    // Else another kernel is between the two.
+    if (recorded.without >= 0 || products == spans.end() || launches == spans.end()) continue;
+    for (const auto& [layer, span] : launches->second) {
+      const auto before = products->second.find(layer - 1);
+      if (before == products->second.end()) continue;
+      gaps += span.start - before->second.end;
+      ++pairs;
+    }
+  }
+  if (pairs == 0) return std::nullopt;
+  return gaps / static_cast<double>(pairs);
 }
 
 double DragTrains::DragOf(size_t i, const std::map<int32_t, OpSpans>& spans) const {

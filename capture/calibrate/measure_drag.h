@@ -1,10 +1,12 @@
-// What kernels drag behind them: hardware::KernelPoint::drag, zero_copy.drag and their limits.
+// What kernels take among the products of a decode step, and what they drag behind them:
+// hardware::KernelPoint, zero_copy.drag and its limits.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "capture/calibrate/copy_ends.h"
@@ -33,18 +35,23 @@ class DragTrains {
   /// Of the i-th probe. What runs before it is recorded apart, and taken off.
   void RecordProbe(size_t i, const Prepared& prepared);
 
+  /// Seconds of the i-th probe's kernel, the median of its launches; none that was recorded.
+  std::optional<double> SecondsOf(size_t i, const std::map<int32_t, OpSpans>& spans) const;
+  /// From the end of a layer's last product to the start of a kernel right behind it: the mean over
+  /// all probes; none was recorded.
+  std::optional<double> Gap(const std::map<int32_t, OpSpans>& spans) const;
   /// Seconds that the i-th probe's kernel drags; 0 where that cannot be told from nothing.
   double DragOf(size_t i, const std::map<int32_t, OpSpans>& spans) const;
   /// Fills in zero_copy.drag, memory.drag_most and drag_share.
   void ReadGathers(const std::map<int32_t, OpSpans>& spans, hardware::Profile& profile) const;
 
  private:
-  int32_t Train(const Launch& launch);
+  int32_t Train(const Launch& before, const Launch& launch);
   double Products(int32_t step, const std::map<int32_t, OpSpans>& spans) const;
   double Nothing(const std::map<int32_t, OpSpans>& spans) const;
 
   struct Recorded {
-    int32_t with = -1, without = -1;  ///< steps; none: without anything
+    int32_t with = -1, without = -1;  ///< steps of products; none: without anything
   };
   struct Gathered {
     double bytes = 0;

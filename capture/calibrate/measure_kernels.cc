@@ -110,21 +110,9 @@ std::optional<double> RecordKernels(Stopwatch& watch, const CopyEnds& ends,
   profile.zero_copy_drag = {};
   profile.memory_drag_most = profile.memory_drag_share = 0;
   constexpr double kShort = 200e-6;
-  constexpr int kFirst = 3, kCount = 24;  // the first ones of a train warm up
   const std::unique_ptr<Recording> recording = Recording::Begin();
   if (!recording) return std::nullopt;
-  GpuRecorder& recorder = recording->recorder();
-  Streaming streaming;
-  // Two steps of the i-th probe: what streams, and the kernel.
-  const auto streams = [](size_t i) { return static_cast<int32_t>(2 * i); };
-  const auto runs = [](size_t i) { return static_cast<int32_t>(2 * i + 1); };
-  const auto record = [&](int32_t step, int at, const auto& launch) {
-    recorder.PushOp(step, at < kFirst ? -1 : at);
-    launch();
-    recorder.PopOp();
-  };
-  std::vector<bool> direct(timed.size());  // nothing runs between the two
-  DragTrains trains(recorder, watch.stream(), streams(timed.size()));
+  DragTrains trains(recording->recorder(), watch.stream(), 0);
   trains.RecordGathers(ends);
   constexpr size_t kBetweenNothings = 100;
   for (size_t i = 0; i < timed.size(); ++i) {
@@ -133,40 +121,23 @@ std::optional<double> RecordKernels(Stopwatch& watch, const CopyEnds& ends,
     if (probe.sustained || timed[i].timing.seconds > kShort) continue;
     progress(std::string(plan::KindName(probe.work)),
              static_cast<double>(i) / static_cast<double>(timed.size()));
-    const Prepared prepared = Ready(probe);
-    direct[i] = !prepared.before;
-    watch.Hold();
-    for (int at = 0; at < kCount; ++at) {
-      record(streams(i), at, [&] { streaming.Run(at, watch.stream()); });
-      if (prepared.before) prepared.before(at, watch.stream());
-      record(runs(i), at, [&] { prepared.launch(at, watch.stream()); });
-    }
-    watch.Release();
+    trains.RecordProbe(i, Ready(probe));
     watch.Finish();
-    // Products are what is dragged.
-    if (!std::holds_alternative<plan::Gemm>(probe.work)) trains.RecordProbe(i, prepared);
   }
-  double gaps = 0;
-  int64_t pairs = 0;
-  auto spans = DeviceSpans(recording->End());
+  const auto spans = DeviceSpans(recording->End());
   trains.ReadGathers(spans, profile);
   for (size_t i = 0; i < timed.size(); ++i) {
-    timed[i].timing.drag = trains.DragOf(i, spans);
-    const OpSpans &lead = spans[streams(i)], &run = spans[runs(i)];
-    const std::optional<double> seconds = MedianTime(run);
-    if (!seconds) continue;
-    timed[i].timing.seconds = std::max(*seconds, 1e-7);
-    timed[i].timing.recorded = true;
-    if (!direct[i]) continue;
-    for (const auto& [at, span] : run) {
-      const auto before = lead.find(at);
-      if (before == lead.end()) continue;
-      gaps += span.start - before->second.end;
-      ++pairs;
+    Timing& timing = timed[i].timing;
+    // Products are what is dragged.
+    if (!std::holds_alternative<plan::Gemm>(timed[i].probe.work)) {
+      timing.drag = trains.DragOf(i, spans);
     }
+    const std::optional<double> seconds = trains.SecondsOf(i, spans);
+    if (!seconds) continue;
+    timing.seconds = std::max(*seconds, 1e-7);
+    timing.recorded = true;
   }
-  if (pairs == 0) return std::nullopt;
-  return gaps / static_cast<double>(pairs);
+  return trains.Gap(spans);
 }
 
 void FitKernels(const std::vector<TimedProbe>& timed, hardware::Profile& profile) {

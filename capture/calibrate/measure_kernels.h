@@ -31,12 +31,11 @@ using Progress = std::function<void(const std::string& kind, double share)>;
 /// Times all probes there are, by the host's and the device's clock; `gap` as TimeKernel() has it.
 std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress& progress);
 
-/// Times the short ones again from a recording, each behind a kernel that streams through memory on
-/// all multiprocessors, as kernels follow matrix products in a decode step: colder than behind one
-/// like itself, and free of what passes until it starts. Their drags, and those of gathers from the
-/// host, with them: zero_copy.drag, memory.drag_most and drag_share of the profile. Returns the
-/// mean of what passes until a kernel starts, in seconds; none where nothing can be recorded: then
-/// all stay as they are and nothing drags.
+/// Times the short ones again from a recording, each among the products of a decode step: colder
+/// than behind one like itself, and free of what passes until it starts. Their drags, and those of
+/// gathers from the host, with them: zero_copy.drag, memory.drag_most and drag_share of the
+/// profile. Returns the mean of what passes until a kernel starts, in seconds; none where nothing
+/// can be recorded: then all stay as they are and nothing drags.
 std::optional<double> RecordKernels(Stopwatch& watch, const CopyEnds& ends,
                                     std::vector<TimedProbe>& timed, hardware::Profile& profile,
                                     const Progress& progress);
