@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
+#include "kernels/host_cores.h"
 #include "kernels/movement.h"
 
 namespace stallcast::kernels {
@@ -99,11 +101,15 @@ void HostGather(const void* pool, const int64_t* places, int64_t count, const Pl
   };
   if (workers <= 1) return gather(0, count);
   tbb::task_arena arena(static_cast<int>(workers));
-  arena.execute([&] {
-    tbb::parallel_for(
-        int64_t{0}, chunks, [&](int64_t i) { gather(i * chunk, std::min(count, (i + 1) * chunk)); },
-        tbb::simple_partitioner());
-  });
+  const auto caller = std::this_thread::get_id();
+  const auto gather_chunk = [&](int64_t i) {
+    thread_local bool free = false;  // of the caller's core, where it may have been started
+    if (!free && std::this_thread::get_id() != caller) UseAllCores();
+    free = true;
+    gather(i * chunk, std::min(count, (i + 1) * chunk));
+  };
+  arena.execute(
+      [&] { tbb::parallel_for(int64_t{0}, chunks, gather_chunk, tbb::simple_partitioner()); });
 }
 
 }  // namespace stallcast::kernels

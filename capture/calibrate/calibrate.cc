@@ -10,6 +10,7 @@
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
 #include "capture/run_info.h"
+#include "kernels/host_cores.h"
 
 namespace stallcast::capture {
 namespace {
@@ -55,9 +56,15 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   // A host that others use too is faster at one moment than at another.
   std::vector<HostCalls> moments;
   Gathers gathers;
+  const auto on_fastest_core = [timer = kernels::LaunchTimer()](const auto& measure) {
+    const kernels::OnCore core(kernels::FastestCores(1, timer), 0);
+    measure();
+  };
   const auto time_host = [&] {
-    moments.push_back(MeasureCalls(watch, ends));
-    gathers.Measure();
+    on_fastest_core([&] {
+      moments.push_back(MeasureCalls(watch, ends));
+      gathers.Measure();
+    });
   };
   progress("device memory", 0);
   MeasureMemory(watch, profile);
@@ -65,14 +72,16 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   time_host();
   MeasureHost(watch, profile);
   progress("copies", 0.05);
-  MeasureCopies(watch, ends, profile);
+  on_fastest_core([&] { MeasureCopies(watch, ends, profile); });
   progress("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, ends, profile);
   progress("between ops", 0.18);
-  MeasureHandovers(watch, profile);
-  MeasureCrowding(watch, ends, profile);
-  MeasureTurns(watch, ends, profile);
-  MeasureLoad(watch, ends, profile);
+  on_fastest_core([&] {
+    MeasureHandovers(watch, profile);
+    MeasureCrowding(watch, ends, profile);
+    MeasureTurns(watch, ends, profile);
+    MeasureLoad(watch, ends, profile);
+  });
   time_host();
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.
   const double assumed_gap = profile.device_gap;

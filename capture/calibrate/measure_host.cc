@@ -17,6 +17,7 @@
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/recording.h"
 #include "kernels/cuda_handles.h"
+#include "kernels/host_cores.h"
 #include "kernels/movement.h"
 #include "traces/common/error.h"
 #include "traces/common/median.h"
@@ -28,6 +29,7 @@ using kernels::Buffer;
 using kernels::Check;
 using kernels::Event;
 using kernels::Memory;
+using kernels::OnCore;
 using SteadyClock = std::chrono::steady_clock;
 
 // Calls of one kind, one after the other.
@@ -53,8 +55,11 @@ cudaGraphExec_t EmptyGraph(cudaStream_t stream, int nodes) {
 // Another thread that does the same work each time that it is woken.
 class Sleeper {
  public:
-  explicit Sleeper(std::function<void()> work)
-      : work_(std::move(work)), thread_([this] { Run(); }) {}
+  Sleeper(const std::vector<int>& cores, std::function<void()> work)
+      : work_(std::move(work)), thread_([this, cores] {
+          const OnCore core(cores, 1);
+          Run();
+        }) {}
   ~Sleeper() {
     Pass(kStop);
     thread_.join();
@@ -93,10 +98,10 @@ class Sleeper {
   std::thread thread_;  // last: it uses the others
 };
 
-void MeasureHandoff(hardware::Profile& profile) {
+void MeasureHandoff(const std::vector<int>& cores, hardware::Profile& profile) {
   SteadyClock::time_point noticed;
   std::vector<double> notify, latency;
-  Sleeper sleeper([&] { latency.push_back(SecondsSince(noticed)); });
+  Sleeper sleeper(cores, [&] { latency.push_back(SecondsSince(noticed)); });
   for (int round = 0; round < 200; ++round) {
     // Asleep, not about to: as a worker that has had nothing to do.
     std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -137,7 +142,7 @@ class CallMix {
 
 // What the first calls of a woken thread take longer than its later ones, by how long it slept: its
 // core has forgotten code and data, or has gone to rest.
-void MeasureWoken(Stopwatch& watch, hardware::Profile& profile) {
+void MeasureWoken(Stopwatch& watch, const std::vector<int>& cores, hardware::Profile& profile) {
   constexpr int kRounds = 31, kFirst = 4, kCalls = 12;
   int gpu = 0;
   Check(cudaGetDevice(&gpu), "cudaGetDevice");
@@ -146,7 +151,7 @@ void MeasureWoken(Stopwatch& watch, hardware::Profile& profile) {
   std::vector<std::vector<double>> seconds(kCalls);
   std::vector<double> asleep, longer;
   {
-    Sleeper sleeper([&] {
+    Sleeper sleeper(cores, [&] {
       cudaSetDevice(gpu);
       for (std::vector<double>& of : seconds) {
         const auto begin = SteadyClock::now();
@@ -180,11 +185,12 @@ void MeasureWoken(Stopwatch& watch, hardware::Profile& profile) {
 // A thread that does the same over and over while this lives; it has begun once this is made.
 class Neighbour {
  public:
-  explicit Neighbour(std::function<void()> work) {
+  Neighbour(const std::vector<int>& cores, std::function<void()> work) {
     int gpu = 0;
     Check(cudaGetDevice(&gpu), "cudaGetDevice");
-    thread_ = std::thread([this, gpu, work = std::move(work)] {
+    thread_ = std::thread([this, gpu, cores, work = std::move(work)] {
       cudaSetDevice(gpu);
+      const OnCore core(cores, 1);
       while (!stop_) {
         work();
         begun_ = true;
@@ -204,7 +210,7 @@ class Neighbour {
 
 // What calls take while another thread waits in one, or makes one after the other, over what they
 // take alone.
-void MeasureBeside(Stopwatch& watch, hardware::Profile& profile) {
+void MeasureBeside(Stopwatch& watch, const std::vector<int>& cores, hardware::Profile& profile) {
   constexpr int kTrials = 7, kCalls = 60, kLaunches = 200;
   constexpr int64_t kKernelNs = 400'000;  // longer than the calls beside it
   const Event done(cudaEventDisableTiming);
@@ -228,7 +234,7 @@ void MeasureBeside(Stopwatch& watch, hardware::Profile& profile) {
     std::vector<double> ratio;
     for (int trial = 0; trial < kTrials; ++trial) {
       const double alone = calls();
-      const Neighbour neighbour(work);
+      const Neighbour neighbour(cores, work);
       ratio.push_back(calls() / alone);
     }
     return std::max(Median(std::move(ratio)), 1.0);
@@ -271,6 +277,7 @@ void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
 }  // namespace
 
 double LaunchSeconds(Stopwatch& watch) {
+  const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
   return watch.HostTime(
       kTrainCalls, [&](int) { kernels::Nothing(watch.stream()); }, kTrainTrials);
 }
@@ -319,6 +326,8 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
 }
 
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
+  const std::vector<int> cores = kernels::FastestCores(2, kernels::LaunchTimer());
+  const OnCore core(cores, 0);
   profile.host_launch = LaunchSeconds(watch);
   const Event event(cudaEventDisableTiming);
   // What they take of the stream: a wait for what is done, and a record.
@@ -372,9 +381,9 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
         sync();
       },
       201);
-  MeasureHandoff(profile);
-  MeasureWoken(watch, profile);
-  MeasureBeside(watch, profile);
+  MeasureHandoff(cores, profile);
+  MeasureWoken(watch, cores, profile);
+  MeasureBeside(watch, cores, profile);
   MeasureInlinedCopies(watch, profile);
   profile.host_spread = 0.1;
 }
@@ -382,8 +391,10 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
 bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   constexpr int kTrain = 100;
   enum Train : int32_t { kKernels, kRoundTrips, kGraph };
+  const std::vector<int> cores = kernels::FastestCores(1, kernels::LaunchTimer());
   const std::unique_ptr<Recording> recording = Recording::Begin();
   if (!recording) return false;
+  const OnCore core(cores, 0);  // its threads have started elsewhere
   GpuRecorder& recorder = recording->recorder();
   const auto train = [&](Train kind, const auto& work) {
     watch.Hold();

@@ -8,12 +8,14 @@
 
 namespace stallcast::capture {
 
-/// Of the call that launches an empty kernel on a stream with work, which is what host.launch is.
+/// Of the call that launches an empty kernel on a stream with work, which is what host.launch is,
+/// on the core where launches are fastest.
 double LaunchSeconds(Stopwatch& watch);
-/// That and others, now.
+/// That and others, now, on the calling thread's core.
 HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends);
 
-/// Fills in host.* but what MeasureCalls() times; of that, host.launch as it is at the moment.
+/// Fills in host.* but what MeasureCalls() times; of that, host.launch as it is at the moment. The
+/// calling thread and others that it starts are kept on the fastest cores.
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in device.gap, graph_gap and launch_latency from a recording of empty kernels, and splits

@@ -11,6 +11,7 @@
 
 #include "kernels/cuda_error.h"
 #include "kernels/cuda_handles.h"
+#include "kernels/host_cores.h"
 #include "models/plan/events.h"
 #include "traces/common/error.h"
 
@@ -64,6 +65,7 @@ struct Executor::Impl {
   std::vector<Event> step_events;   // start, then the end of each step
   std::vector<Graph> graphs;        // by op; made for GraphLaunch
   LaneId compute = LaneId::kNone;
+  std::vector<int> cores;  // for the host lanes with calls, in order, chosen at the last run
 
   // Which ops have been issued (stream work) or done (host work), and those who sleep until then.
   std::vector<std::atomic<bool>> passed;
@@ -310,20 +312,27 @@ std::vector<Picoseconds> Executor::Run(const RunOptions& options) {
       options.observer->NameStream(run.streams[lane], run.plan.lanes[lane]);
     }
   }
+  std::vector<size_t> callers;  // host lanes
+  for (size_t lane = 0; lane < run.calls.size(); ++lane) {
+    if (!run.calls[lane].empty()) callers.push_back(lane);
+  }
+  // A recorder would see launches that are not the plan's.
+  if (options.observer == nullptr) run.cores = FastestCores(callers.size(), LaunchTimer());
   Check(cudaEventRecord(run.step_events[0], run.streams[At(run.compute)]), "cudaEventRecord");
 
   // The first host lane is this thread.
-  size_t first = 0;
-  while (first < run.plan.lanes.size() && run.calls[first].empty()) ++first;
   std::vector<std::thread> threads;
-  for (size_t lane = first + 1; lane < run.plan.lanes.size(); ++lane) {
-    if (run.calls[lane].empty()) continue;
-    threads.emplace_back([&run, &options, lane, device] {
+  for (size_t i = 1; i < callers.size(); ++i) {
+    threads.emplace_back([&, i, device] {
       cudaSetDevice(device);
-      run.RunLane(lane, options);
+      const OnCore core(run.cores, i);
+      run.RunLane(callers[i], options);
     });
   }
-  if (first < run.plan.lanes.size()) run.RunLane(first, options);
+  if (!callers.empty()) {
+    const OnCore core(run.cores, 0);
+    run.RunLane(callers.front(), options);
+  }
   for (std::thread& thread : threads) thread.join();
   const cudaError_t finished = cudaDeviceSynchronize();
   if (run.failure) std::rethrow_exception(run.failure);

@@ -1,0 +1,40 @@
+// Cores of the host for the threads that call CUDA. Where another program has a core's other
+// hyperthread, or the core is far from the GPU, the same call takes up to 1.6 times as long (a copy
+// 2.3 us instead of 1.4 us on a shared Xeon): a thread that wanders makes a run of its own luck.
+#pragma once
+
+#include <sched.h>
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace stallcast::kernels {
+
+/// Seconds of a kernel launch on the calling thread's core, of the current device. Holds a stream.
+std::function<double()> LaunchTimer();
+
+/// The `count` cores among those that this thread may use on which `seconds` is least now, fastest
+/// first; of each but the first while threads spin on those before it, as waiting for a GPU does.
+/// Empty where they would not leave a core to others.
+std::vector<int> FastestCores(size_t count, const std::function<double()>& seconds);
+
+/// Keeps the calling thread on cores[i] while this lives, or leaves it alone where there are not as
+/// many. Threads that it starts meanwhile start there too.
+class OnCore {
+ public:
+  OnCore(const std::vector<int>& cores, size_t i);
+  ~OnCore();
+  OnCore(const OnCore&) = delete;
+  OnCore& operator=(const OnCore&) = delete;
+
+ private:
+  bool kept_ = false;
+  cpu_set_t before_{};
+};
+
+/// Lets the calling thread use all cores that the process may use: one that another, kept on a
+/// core, has started.
+void UseAllCores();
+
+}  // namespace stallcast::kernels
