@@ -1,5 +1,6 @@
 // Probes of the decoder's own kernels, and of attention.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <random>
 #include <set>
@@ -32,27 +33,29 @@ KernelProbe GemmProbe(const plan::Gemm& w) {
 }
 
 KernelProbe NormProbe(int64_t rows, int64_t width) {
-  // The weights that stream through between two norms leave in the cache only what the product has
-  // just written, to which the residual is added.
-  return {
-      plan::Norm{rows, width}, [=] {
-        auto data = std::make_shared<ColdMemory>((3 * rows + 1) * width);
-        const Launch written = [=, sink = Zeroed<int>(1)](int i, cudaStream_t stream) {
-          kernels::ReadOnce(data->At(i), rows * width * int64_t{sizeof(Bf16)}, sink->get(), stream);
-        };
-        const Launch norm = [=](int i, cudaStream_t stream) {
-          Bf16* input = data->At(i);
-          kernels::AddRmsNorm(input, input + rows * width, input + 3 * rows * width, 1e-5F, rows,
-                              static_cast<int32_t>(width), input + 2 * rows * width, stream);
-        };
-        return Prepared(norm, written);
-      }};
+  // All of it is in the cache: the product has just written the input, the residual is rewritten
+  // from norm to norm, and the products' weights pass by it, so that the norm's own stay.
+  return {plan::Norm{rows, width}, [=] {
+            auto data = std::make_shared<Buffer<Bf16>>((3 * rows + 1) * width);
+            const Launch written = [=](int, cudaStream_t stream) {
+              kernels::FillRandom(data->get(), rows * width, 1, 6, stream);
+            };
+            const Launch norm = [=](int, cudaStream_t stream) {
+              Bf16* input = data->get();
+              kernels::AddRmsNorm(input, input + rows * width, input + 3 * rows * width, 1e-5F,
+                                  rows, static_cast<int32_t>(width), input + 2 * rows * width,
+                                  stream);
+            };
+            kernels::FillRandom(data->get(), data->size(), 1, 6, nullptr);
+            return Prepared(norm, written);
+          }};
 }
 
 KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int32_t dim,
                       bool bounds) {
   return {plan::RopeAppend{tokens, query_heads, kv_heads, dim, bounds}, [=] {
-            auto qkv = std::make_shared<ColdMemory>(tokens * (query_heads + 2 * kv_heads) * dim);
+            const int64_t width = tokens * (query_heads + 2 * kv_heads) * dim;
+            auto qkv = std::make_shared<Buffer<Bf16>>(width);
             auto query = Zeroed<Bf16>(tokens * query_heads * dim);
             auto cache = std::make_shared<ColdMemory>(tokens * 4 * kv_heads * dim);
             auto pages = std::make_shared<ColdMemory>(tokens * 2 * kv_heads * dim);
@@ -60,15 +63,26 @@ KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int
             // Not a page's first token, whose bounds would not be read.
             auto places = Shared(std::vector<int32_t>(static_cast<size_t>(tokens), 1));
             auto slots = Shared(Numbers(tokens));
-            auto frequencies = Zeroed<float>(dim);
-            return [=](int i, cudaStream_t stream) {
+            // As a model has them: the sine of zero takes a shorter way than that of a large angle.
+            std::vector<float> each;
+            for (int32_t i = 0; i < dim / 2; ++i) {
+              each.push_back(static_cast<float>(std::pow(5e5, -2.0 * i / dim)));
+            }
+            auto frequencies = Shared(each);
+            auto positions = Shared(std::vector<int32_t>(static_cast<size_t>(tokens), 32768));
+            const Launch written = [=](int, cudaStream_t stream) {
+              kernels::FillRandom(qkv->get(), width, 1, 6, stream);
+            };
+            const Launch rope = [=](int i, cudaStream_t stream) {
               kernels::PageBounds kept;
               if (bounds) kept = {pages->At(i), page->get(), 1};
-              kernels::RopeAppend(qkv->At(i), tokens, query_heads,
+              kernels::RopeAppend(qkv->get(), tokens, query_heads,
                                   kernels::NhdPages(cache->At(i), 2, kv_heads, dim), slots->get(),
-                                  places->get(), slots->get(), frequencies->get(), 1, query->get(),
-                                  kept, stream);
+                                  places->get(), positions->get(), frequencies->get(), 1,
+                                  query->get(), kept, stream);
             };
+            written(0, nullptr);
+            return Prepared(rope, written);
           }};
 }
 
@@ -76,11 +90,15 @@ KernelProbe SwiGluProbe(int64_t rows, int64_t width) {
   return {plan::SwiGlu{rows, width}, [=] {
             // Random: a division of zero takes the long way.
             auto data = std::make_shared<Buffer<Bf16>>(3 * rows * width);
-            kernels::FillRandom(data->get(), data->size(), 1, 7, nullptr);
-            return [=](int, cudaStream_t stream) {
+            const Launch written = [=](int, cudaStream_t stream) {
+              kernels::FillRandom(data->get(), 2 * rows * width, 1, 7, stream);
+            };
+            const Launch swiglu = [=](int, cudaStream_t stream) {
               kernels::SwiGlu(data->get(), rows, static_cast<int32_t>(width),
                               data->get() + 2 * rows * width, stream);
             };
+            written(0, nullptr);
+            return Prepared(swiglu, written);
           }};
 }
 

@@ -269,30 +269,39 @@ KernelProbe RowsProbe(int32_t heads, int32_t tokens, int32_t dim) {
 KernelProbe LayoutProbe(int32_t pieces, int32_t page_tokens, int32_t dim) {
   constexpr int32_t kHeads = 8;
   const Bytes piece = int64_t{2} * page_tokens * dim * 2;
-  return {plan::Layout{pieces, piece}, [=] {
-            const int32_t rows = std::min(pieces, kHeads);
-            const int32_t k = (pieces + rows - 1) / rows;
-            auto from = std::make_shared<ColdMemory>(pieces * piece / 2);
-            auto to = std::make_shared<ColdMemory>(k * kHeads * piece / 2);
-            std::vector<int32_t> slot, count;
-            for (int32_t row = 0; row < rows; ++row) {
-              for (int32_t i = 0; i < k; ++i) slot.push_back(i);
-              count.push_back(pieces / rows + (row < pieces % rows ? 1 : 0));
-            }
-            auto slots = Shared(slot), counts = Shared(count);
-            kernels::MissedUnits missed;
-            missed.unit = missed.slot = slots->get();
-            missed.count = counts->get();
-            missed.rows = rows;
-            missed.k = k;
-            return [=](int i, cudaStream_t stream) {
-              static_cast<void>(slots);
-              static_cast<void>(counts);
-              kernels::ScatterMissed(from->At(i), missed, {k, 0, k, 0},
-                                     kernels::NhdPages(to->At(i), page_tokens, kHeads, dim),
-                                     stream);
-            };
-          }};
+  return {
+      plan::Layout{pieces, piece}, [=] {
+        const int32_t rows = std::min(pieces, kHeads);
+        const int32_t k = (pieces + rows - 1) / rows;
+        auto from = std::make_shared<ColdMemory>(pieces * piece / 2);
+        auto to = std::make_shared<ColdMemory>(k * kHeads * piece / 2);
+        std::vector<int32_t> slot, count;
+        for (int32_t row = 0; row < rows; ++row) {
+          for (int32_t i = 0; i < k; ++i) slot.push_back(i);
+          count.push_back(pieces / rows + (row < pieces % rows ? 1 : 0));
+        }
+        auto slots = Shared(slot), counts = Shared(count);
+        kernels::MissedUnits missed;
+        missed.unit = missed.slot = slots->get();
+        missed.count = counts->get();
+        missed.rows = rows;
+        missed.k = k;
+        // A copy engine has just filled the buffer.
+        const auto bytes = static_cast<size_t>(pieces * piece);
+        auto host = std::make_shared<Buffer<Bf16>>(pieces * piece / 2, kernels::Memory::kPinned);
+        const Launch arrived = [=](int i, cudaStream_t stream) {
+          kernels::Check(
+              cudaMemcpyAsync(from->At(i), host->get(), bytes, cudaMemcpyHostToDevice, stream),
+              "cudaMemcpyAsync");
+        };
+        const Launch scatter = [=](int i, cudaStream_t stream) {
+          static_cast<void>(slots);
+          static_cast<void>(counts);
+          kernels::ScatterMissed(from->At(i), missed, {k, 0, k, 0},
+                                 kernels::NhdPages(to->At(i), page_tokens, kHeads, dim), stream);
+        };
+        return Prepared(scatter, arrived);
+      }};
 }
 
 std::vector<KernelProbe> SelectionProbes() {
