@@ -22,8 +22,8 @@ constexpr int kTableThreads = 1024;
 // the policy's order and without fused multiplies.
 template <int kDim, int kSub>
 __global__ void __launch_bounds__(kThreads)
-    EncodeKernel(const CodeTables tables, const TokenView keys, int tokens, int block_tokens,
-                 int at, const KeyIndex index) {
+    EncodeKernel(const __grid_constant__ CodeTables tables, const TokenView keys, int tokens,
+                 int block_tokens, int at, const KeyIndex index) {
   constexpr int kParts = kDim / kSub, kClusters = 1 << kSub, kEach = kDim / 32;
   constexpr int kPadded = kSub + 1;  // so that subspaces of a key start in different banks
   extern __shared__ float shared[];
@@ -114,10 +114,10 @@ struct Limits {
 // threads a pattern.
 template <int kDim, int kSub>
 __global__ void __launch_bounds__(kTableThreads)
-    CollisionTableKernel(const CodeTables tables, const __nv_bfloat16* __restrict__ query,
-                         int group, int share, const int32_t* __restrict__ counts,
-                         const Limits limits, float* __restrict__ rotated_out,
-                         uint8_t* __restrict__ table) {
+    CollisionTableKernel(const __grid_constant__ CodeTables tables,
+                         const __nv_bfloat16* __restrict__ query, int group, int share,
+                         const int32_t* __restrict__ counts, const Limits limits,
+                         float* __restrict__ rotated_out, uint8_t* __restrict__ table) {
   constexpr int kParts = kDim / kSub, kClusters = 1 << kSub, kEach = kDim / 32;
   constexpr int kQuarters = 4;
   __shared__ float rotated[kDim];

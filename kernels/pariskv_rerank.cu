@@ -18,7 +18,7 @@ constexpr unsigned kAll = 0xffffffffu;
 // of a warp meet no conflict.
 template <int kParts, int kSub>
 __global__ void __launch_bounds__(kThreads)
-    RerankKernel(const CodeTables tables, const float* __restrict__ rotated,
+    RerankKernel(const __grid_constant__ CodeTables tables, const float* __restrict__ rotated,
                  const uint8_t* __restrict__ codes, const __nv_bfloat16* __restrict__ weights,
                  int capacity, const int32_t* __restrict__ candidates, int share, int count,
                  float factor, float* __restrict__ estimates) {
