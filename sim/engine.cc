@@ -29,7 +29,7 @@ constexpr size_t At(LaneId id) { return static_cast<size_t>(plan::Index(id)); }
 bool IsHostWork(const plan::Op& op) { return op.lane == op.issuer; }
 
 // Which of the machine's gaps lies before an op.
-enum class Gap : uint8_t { kNone, kKernel, kCopy, kDirection, kGraph };
+enum class Gap : uint8_t { kNone, kKernel, kCopy, kCopies, kDirection, kGraph };
 
 int64_t Time(Gap gap, const hardware::Latencies& latency) {
   switch (gap) {
@@ -39,6 +39,8 @@ int64_t Time(Gap gap, const hardware::Latencies& latency) {
       return latency.gap.count();
     case Gap::kCopy:
       return latency.copy_gap.count();
+    case Gap::kCopies:
+      return latency.between_copies.count();
     case Gap::kDirection:
       return latency.direction_gap.count();
     case Gap::kGraph:
@@ -53,8 +55,7 @@ Gap GapBetween(const plan::Op& before, const plan::Op& op) {
   const auto* to = std::get_if<plan::Copy>(&op.work);
   if (from == nullptr && to == nullptr) return Gap::kKernel;
   if (from == nullptr || to == nullptr) return Gap::kCopy;
-  // Between copies one way it is part of what a copy takes.
-  return from->direction == to->direction ? Gap::kNone : Gap::kDirection;
+  return from->direction == to->direction ? Gap::kCopies : Gap::kDirection;
 }
 
 // Lists of op ids by op, flat.
@@ -340,8 +341,8 @@ class EventLoop {
     if (!op.graph_node) {
       // The waits are enqueued before the op, the event that others wait for behind it.
       const int64_t waits = int64_t{op.waits_count} * latency_.stream_wait.count();
-      first = waits + cost.first_call.count();
-      all = waits + cost.host.count() +
+      first = latency_.op.count() + waits + cost.first_call.count();
+      all = latency_.op.count() + waits + cost.host.count() +
             (compiled_.recorded[At(id)] ? latency_.event_record.count() : 0);
       if (compiled_.calls_meet) {
         const double slowed = SlowedByOthers(lane);

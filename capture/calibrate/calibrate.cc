@@ -95,6 +95,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   if (std::string note = DriftNote(moments); !note.empty()) {
     profile.notes.push_back(std::move(note));
   }
+  progress("recorded calls", 0.8);
+  MeasureRecorder(watch, ends, moments.back(), profile);
   progress("gaps between ops", 0.8);
   std::optional<double> behind_large;
   if (MeasureGaps(watch, profile)) {

@@ -477,6 +477,46 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   return true;
 }
 
+void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, const HostCalls& alone,
+                     hardware::Profile& profile) {
+  constexpr int kOps = 2000, kCopies = 100;
+  constexpr int64_t kPage = 16384;
+  using hardware::Profile;
+  constexpr std::pair<double HostCalls::*, double Profile::*> kCalls[] = {
+      {&HostCalls::launch, &Profile::recorder_launch},
+      {&HostCalls::event_record, &Profile::recorder_event_record},
+      {&HostCalls::stream_wait, &Profile::recorder_stream_wait},
+      {&HostCalls::copy, &Profile::recorder_copy_call},
+      {&HostCalls::copy_back, &Profile::recorder_copy_back_call}};
+  for (const auto& [call, member] : kCalls) profile.*member = 0;
+  profile.recorder_op = profile.recorder_copy = 0;
+  const auto copy = [&] {
+    return watch.Period(kCopies, [&](int i) { ends.CopyPage(i, kPage, true, watch.stream()); });
+  };
+  const double unrecorded = copy();
+  const std::vector<int> cores = kernels::FastestCores(1, kernels::LaunchTimer());
+  const std::unique_ptr<Recording> recording = Recording::Begin();
+  if (!recording) return;
+  const OnCore core(cores, 0);
+  GpuRecorder& recorder = recording->recorder();
+  const auto op = [&](const auto& work) {
+    recorder.PushOp(0, 0);
+    work();
+    recorder.PopOp();
+  };
+  const auto begin = SteadyClock::now();
+  for (int i = 0; i < kOps; ++i) op([] {});
+  profile.recorder_op = SecondsSince(begin) / kOps;
+  HostCalls recorded;
+  op([&] {
+    recorded = MeasureCalls(watch, ends);
+    profile.recorder_copy = std::max(copy() - unrecorded, 0.0);
+  });
+  for (const auto& [call, member] : kCalls) {
+    profile.*member = std::max(recorded.*call - alone.*call, 0.0);
+  }
+}
+
 void RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   constexpr int kCopies = 40;
   profile.copy_h2d_inline_time = {};

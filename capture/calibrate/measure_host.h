@@ -24,6 +24,11 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 /// have been measured.
 bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile);
 
+/// Fills in recorder.*: what copies take more while CUPTI records them, and calls over what they
+/// took `alone` just before. 0 where nothing can be recorded.
+void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, const HostCalls& alone,
+                     hardware::Profile& profile);
+
 /// Fills in copy.h2d_inline_time from a recording, at the sizes of copy.h2d_inline_call; empty
 /// where nothing can be recorded.
 void RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);

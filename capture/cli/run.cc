@@ -306,13 +306,18 @@ void RunCommand::Run() const {
       info.set_prompt_tokens(prepared.input.prompt_tokens);
       info.set_decode_steps(prepared.input.steps);
       gpu.Record(RequestOf(of, prepared, loaded), base + ".measured.kvt", info);
-      std::vector<traces::Timeline> predicted(1);
+      std::vector<traces::Timeline> predicted(1), as_recorded(1);
       loaded.predictor->Predict(of.request, predicted.data());
       WriteTimelines(predicted, TimelineFormat::kTrace, loaded.trace.info, base + ".predicted.kvt");
+      sim::PredictRequest recorded_run = of.request;
+      recorded_run.machine_overrides.emplace_back("host.recorded", "1");
+      loaded.predictor->Predict(recorded_run, as_recorded.data());
+      WriteTimelines(as_recorded, TimelineFormat::kTrace, loaded.trace.info,
+                     base + ".recorded.kvt");
       try {
         const traces::Trace recorded = traces::ReadTrace(base + ".measured.kvt");
         if (!recorded.timelines.empty()) {
-          of.traced = CompareTimelines(predicted.front(), recorded.timelines.front());
+          of.traced = CompareTimelines(as_recorded.front(), recorded.timelines.front());
         }
       } catch (const Error& error) {
         of.times.notes.push_back(fmt::format("no exposed recall: {}", error.problem()));
@@ -341,8 +346,9 @@ void AddRun(CLI::App& app) {
 times from CUDA events with tracing off, and the device's selections compared with the access log.
 With --timelines each plan runs once more, traced, which makes its CUDA calls slower: from there are
 measured_traced_ms, the mean step of that run, and the exposed recall a step as `stallcast compare`
-tells it, beside that of the prediction. NAME.calls.kvt there has the host's calls of an untraced run,
-for `stallcast compare NAME.predicted.kvt NAME.calls.kvt`.
+tells it, beside what is predicted for such a run (host.recorded=1). In the folder are, to compare:
+  NAME.recorded.kvt and NAME.measured.kvt: predicted as traced, and measured so
+  NAME.predicted.kvt and NAME.calls.kvt: predicted untraced, and the host's calls measured so
 
 Examples:
   stallcast-gpu run traces/samples/code-32k.kvt --method freekv --model llama-3.1-8b

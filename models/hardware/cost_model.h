@@ -82,6 +82,7 @@ struct Latencies {
   Picoseconds gap{0};              ///< previous op of the lane to this one
   Picoseconds crowded_gap{0};      ///< more of that while other streams crowd the front end
   Picoseconds copy_gap{0};         ///< the same between a kernel and a copy
+  Picoseconds between_copies{0};   ///< the same between copies that go one way, beside their own
   Picoseconds direction_gap{0};    ///< the same between copies that go opposite ways
   Picoseconds event{0};            ///< end of a waited-for op on another lane to this one's start
   Picoseconds event_to_copy{0};    ///< the same from a kernel to a copy
@@ -90,6 +91,7 @@ struct Latencies {
   Picoseconds event_recorded{0};   ///< more behind an op with an event
   Picoseconds graph_gap{0};        ///< `gap` inside a CUDA graph
   Picoseconds event_record{0}, stream_wait{0};  ///< host calls
+  Picoseconds op{0};                            ///< of the host for each op, beside its calls
   Picoseconds host_sync{0};                     ///< end of a waited-for op to the host going on
   Picoseconds host_handoff{0};
   /// A call takes so many times as long while another thread waits in one, and is in one.

@@ -52,6 +52,21 @@ constexpr ProfileField kFields[] = {
     {"host.graph_node", kTime, &Profile::host_graph_node, "the same, more for each node"},
     {"host.slower", kNumber, &Profile::host_slower,
      "all host calls and hand-overs take so many times as long", false},
+    {"host.recorded", kNumber, &Profile::host_recorded,
+     "1: as stallcast-gpu records it, calls longer by recorder.*", false},
+    {"recorder.copy", kTime, &Profile::recorder_copy,
+     "between copies of a stream, more while they are recorded", true, true},
+    {"recorder.op", kTime, &Profile::recorder_op, "host time of an op, more while it is recorded",
+     true, true},
+    {"recorder.launch", kTime, &Profile::recorder_launch, "the same of host.launch", true, true},
+    {"recorder.copy_call", kTime, &Profile::recorder_copy_call, "the same of host.copy_call", true,
+     true},
+    {"recorder.copy_back_call", kTime, &Profile::recorder_copy_back_call,
+     "the same of host.copy_back_call", true, true},
+    {"recorder.event_record", kTime, &Profile::recorder_event_record,
+     "the same of host.event_record", true, true},
+    {"recorder.stream_wait", kTime, &Profile::recorder_stream_wait, "the same of host.stream_wait",
+     true, true},
     {"host.memory", kRate, &Profile::host_memory, "host memory bandwidth"},
     {"host.gather_thread", kRate, &Profile::host_gather_thread, "gather rate of one thread"},
     {"host.gather_piece", kTime, &Profile::host_gather_piece,
@@ -241,6 +256,7 @@ std::string OutOfRange(std::string_view path, Dimension dimension, double value)
     case kNumber:
       most = path.ends_with("spread") ? kMostSpread : kMostNumber;
       least = path == "device.sms" ? 1 : path == "host.slower" ? kLeastHostFactor : 0;
+      if (path == "host.recorded") most = 1;
       break;
   }
   if (value >= least && value <= most) return {};

@@ -119,6 +119,14 @@ struct Profile {
   /// Calls and hand-overs of the host take so many times as long as in its file, which Set() makes
   /// them: a slower host, or one that others use. Not part of a machine's file.
   double host_slower = 1;
+  /// 1: predicts a run that stallcast-gpu records, whose calls take longer by recorder_*. Not part
+  /// of a machine's file.
+  double host_recorded = 0;
+  /// What passes more between two copies of a stream while they are recorded, and what the host
+  /// spends more: on each op, and on each call.
+  double recorder_copy = 0;
+  double recorder_op = 0, recorder_launch = 0, recorder_copy_call = 0, recorder_copy_back_call = 0;
+  double recorder_event_record = 0, recorder_stream_wait = 0;
   double host_memory = 0, host_gather_thread = 0;  ///< rates
   double host_gather_piece = 0;                    ///< of a gather's thread, beside the bytes
   double device_launch_latency = 0;  ///< from the launch call's return to the start on an idle GPU
@@ -199,7 +207,8 @@ struct ProfileField {
   Dimension dimension;
   double Profile::*member;
   std::string_view help;
-  bool in_file = true;  ///< of the machine, not of what it does beside
+  bool in_file = true;    ///< of the machine, not of what it does beside
+  bool optional = false;  ///< 0 where a file does not have it
 };
 std::span<const ProfileField> ProfileFields();
 

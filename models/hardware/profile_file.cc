@@ -99,6 +99,10 @@ class Reader {
         profile.sources.emplace(field.path, "a what-if: no value of the machine");
         continue;
       }
+      if (field.optional && !root_.at_path(field.path)) {
+        profile.sources.emplace(field.path, "none: it was not measured");
+        continue;
+      }
       const toml::table& table = Table(field.path);
       CheckKeys(table, field.path, {"value", "source"});
       profile.*field.member = Value(table, "value", field.path, field.dimension);
@@ -364,7 +368,7 @@ toml::table ToToml(const Profile& profile) {
   for (const std::string& note : profile.notes) notes.push_back(note);
   if (!notes.empty()) root.insert("notes", std::move(notes));
   for (const ProfileField& field : ProfileFields()) {
-    if (!field.in_file) continue;
+    if (!field.in_file || (field.optional && profile.*field.member == 0)) continue;
     toml::table table{{"value", Exact(profile.*field.member, field.dimension)},
                       {"source", SourceOf(profile, field.path)}};
     table.is_inline(true);

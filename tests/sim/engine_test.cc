@@ -181,6 +181,29 @@ TEST(Engine, WaitsSyncsAndHandoffsCostTheirLatency) {
   ExpectTime(ran.Start(after), 70us);  // launched when the sync has returned
 }
 
+TEST(Engine, ARecordedRunPaysForOpsCallsAndCopies) {
+  Profile machine = TestMachine();
+  machine.host_launch = 2e-6, machine.host_copy_call = 1e-6;
+  machine.recorder_op = 1e-6, machine.recorder_launch = 3e-6;
+  machine.recorder_copy_call = 0.5e-6, machine.recorder_copy = 4e-6;
+  for (const bool recorded : {false, true}) {
+    machine.host_recorded = recorded ? 1 : 0;
+    Streams s;
+    const LaneId lane = s.Add();
+    const OpId first = s.builder.Run(lane, H2D(50 * kMB));  // 1 ms
+    const OpId second = s.builder.Run(lane, H2D(50 * kMB));
+    const OpId pieces =
+        s.builder.Run(lane, plan::Copy{plan::Direction::kHostToDevice, plan::CopyPath::kPerPiece, 3,
+                                       10 * kMB});  // 0.2 ms each
+    const OpId kernel = s.builder.Run(s.Add(), Kernel(10us));
+    const Ran ran(s, machine);
+    ExpectTime(ran.End(first), recorded ? 2500ns + 1ms : 1us + 1ms);
+    ExpectTime(ran.End(second), recorded ? 2500ns + 4us + 2ms : 1us + 2ms);
+    ExpectTime(ran.End(pieces), recorded ? 2500ns + 16us + 2600us : 1us + 2600us);
+    ExpectTime(ran.Start(kernel), recorded ? 2 * 2500ns + 5500ns + 6us : 5us + 2us);
+  }
+}
+
 TEST(Engine, AStreamLosesTimeToEachWaitAlsoForWhatIsLongDone) {
   Profile machine = TestMachine();
   machine.device_gap = 1e-6;

@@ -122,6 +122,7 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
     request.model = "llama-3.1-8b";
     request.steps = file == "prkv" ? 8 : 4;  // as many as were recorded
     request.prefill = false;
+    request.machine_overrides = {{"host.recorded", "1"}};
     traces::Timeline predicted;
     PredictorOf("code-8k.kvt").Predict(request, &predicted);
     const Comparison comparison =

@@ -97,7 +97,7 @@ TEST_F(ProfileTest, EveryShippedValueHasASource) {
                               field.member == &Profile::device_event_record ||
                               field.member == &Profile::copy_crowded_piece ||
                               field.member == &Profile::device_crowded_gap ||
-                              field.path.starts_with("memory.drag_");
+                              field.path.starts_with("memory.drag_") || field.optional;
       EXPECT_TRUE(profile.*field.member > 0 || may_vanish) << field.path;
     }
     for (const auto& [kind, fit] : profile.kernels) EXPECT_FALSE(fit.source.empty()) << kind;
@@ -151,8 +151,12 @@ TEST_F(ProfileTest, TimedPointsAndPieceCurvesReadBackTheSame) {
   fit.host_s = 1e-5 / 3;
   fit.points = {{{1, 4096, 4096, 1}, 1e-5 / 7, 1.0 / 3, 7.0 / 9, 4e-6 / 7},
                 {{8, 2, 3, 4}, 2e-6, 1.25, 2}};
+  profile.recorder_launch = 1e-6 / 7;
+  profile.recorder_copy = 0;  // which a file need not have
   SaveProfile(profile, folder_ / "timed.toml");
   const Profile read = LoadProfile(folder_ / "timed.toml");
+  EXPECT_EQ(read.recorder_launch, profile.recorder_launch);
+  EXPECT_EQ(read.recorder_copy, 0);
   for (const auto member :
        {&Profile::copy_h2d_piece, &Profile::copy_d2h_piece, &Profile::host_gather_row}) {
     EXPECT_EQ((read.*member).x(), (profile.*member).x());
@@ -273,7 +277,8 @@ TEST(ProfileSetTest, SetsEveryScalarAndKernelValue) {
   for (const ProfileField& field : ProfileFields()) {
     Profile profile = FindProfile("h200");
     const bool share = std::string_view(field.path).ends_with("_share");
-    const std::string value = share ? "0.5" : text(field.dimension);
+    const bool yes = field.path == std::string_view("host.recorded");
+    const std::string value = share ? "0.5" : yes ? "1" : text(field.dimension);
     Set(profile, field.path, value);
     EXPECT_EQ(profile.*field.member, ParseQuantity(value, field.dimension, "")) << field.path;
     EXPECT_EQ(profile.overrides.size(), 1u);
