@@ -27,13 +27,6 @@ cpu_set_t Allowed() {
   return cores;
 }
 
-bool MoveTo(int core) {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  return sched_setaffinity(0, sizeof(one), &one) == 0;
-}
-
 /// What the process may use. First asked for before any thread is kept on a core; so is TBB, which
 /// counts the cores of the first thread that asks.
 const cpu_set_t& All() {
@@ -49,7 +42,7 @@ class Spinner {
  public:
   explicit Spinner(int core)
       : thread_([this, core] {
-          MoveTo(core);
+          const OnCore here({core}, 0);
           begun_ = true;
           while (!stop_.load(std::memory_order_relaxed)) {
           }
@@ -88,7 +81,6 @@ std::function<double()> LaunchTimer() {
 }
 
 std::vector<int> FastestCores(size_t count, const std::function<double()>& seconds) {
-  All();
   const cpu_set_t allowed = Allowed();
   std::vector<int> left;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
@@ -100,9 +92,9 @@ std::vector<int> FastestCores(size_t count, const std::function<double()>& secon
   while (chosen.size() < count) {
     std::vector<std::pair<double, int>> timed;
     for (const int core : left) {
-      if (MoveTo(core)) timed.emplace_back(seconds(), core);
+      const OnCore there({core}, 0);
+      if (there.kept()) timed.emplace_back(seconds(), core);
     }
-    sched_setaffinity(0, sizeof(allowed), &allowed);
     if (timed.empty()) return {};
     std::ranges::sort(timed);
     chosen.push_back(timed.front().second);
@@ -117,8 +109,12 @@ std::vector<int> FastestCores(size_t count, const std::function<double()>& secon
 
 OnCore::OnCore(const std::vector<int>& cores, size_t i) {
   if (i >= cores.size()) return;
+  All();
   before_ = Allowed();
-  kept_ = MoveTo(cores[i]);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cores[i], &one);
+  kept_ = sched_setaffinity(0, sizeof(one), &one) == 0;
 }
 
 OnCore::~OnCore() {

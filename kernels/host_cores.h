@@ -27,6 +27,7 @@ class OnCore {
   ~OnCore();
   OnCore(const OnCore&) = delete;
   OnCore& operator=(const OnCore&) = delete;
+  bool kept() const { return kept_; }
 
  private:
   bool kept_ = false;

@@ -316,8 +316,12 @@ std::vector<Picoseconds> Executor::Run(const RunOptions& options) {
   for (size_t lane = 0; lane < run.calls.size(); ++lane) {
     if (!run.calls[lane].empty()) callers.push_back(lane);
   }
-  // A recorder would see launches that are not the plan's.
-  if (options.observer == nullptr) run.cores = FastestCores(callers.size(), LaunchTimer());
+  if (options.after_step) {
+    run.cores.clear();  // who looks at each step may use all
+  } else if (options.observer == nullptr) {
+    // A recorder would see launches that are not the plan's: there the last run's choice holds.
+    run.cores = FastestCores(callers.size(), LaunchTimer());
+  }
   Check(cudaEventRecord(run.step_events[0], run.streams[At(run.compute)]), "cudaEventRecord");
 
   // The first host lane is this thread.
