@@ -175,6 +175,16 @@ TEST_F(ProfileTest, TimedPointsAndPieceCurvesReadBackTheSame) {
   EXPECT_TRUE(read.kernels.at("k_means").points.empty());
 }
 
+TEST_F(ProfileTest, AFileThatChangesIsReadAnew) {
+  Profile profile = FindProfile("h200");
+  for (const double launch : {2e-6, 3e-6}) {  // as many bytes either way
+    profile.host_launch = launch;
+    SaveProfile(profile, folder_ / "changing.toml");
+    EXPECT_EQ(LoadProfile(folder_ / "changing.toml").host_launch, launch);
+    EXPECT_EQ(LoadProfile(folder_ / "changing.toml").host_launch, launch);
+  }
+}
+
 TEST_F(ProfileTest, SavesValuesThatNoUnitWritesShortly) {
   Profile profile = FindProfile("h200");
   profile.link_h2d = 1e9 * 50.7 / 3 * 2.99999999;
