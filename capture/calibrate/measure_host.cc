@@ -299,6 +299,7 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
   };
   calls.launch = LaunchSeconds(watch);
   std::vector<Event> events;
+  events.reserve(kTrainCalls);
   for (int i = 0; i < kTrainCalls; ++i) events.emplace_back(cudaEventDisableTiming);
   const auto record = [&](int i) {
     Check(cudaEventRecord(events[static_cast<size_t>(i)], watch.stream()), "cudaEventRecord");

@@ -12,8 +12,9 @@ namespace stallcast::hardware {
 namespace {
 
 constexpr double kBytesABlock = 32 * 1024;
-constexpr Bytes kGatherBytesABlock = 64 * 1024;  // 1,024 threads with four 16-byte loads each
-constexpr double kGatherBlocksAnSm = 2;          // 2,048 threads
+constexpr Bytes kGatherBytesABlock =
+    Bytes{64} * 1024;                    // 1,024 threads with four 16-byte loads each
+constexpr double kGatherBlocksAnSm = 2;  // 2,048 threads
 constexpr double kLinkPriority = 1e3;
 constexpr double kLongest = 86400;  // s
 
