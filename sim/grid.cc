@@ -176,13 +176,8 @@ void Apply(PredictRequest& request, const Axis& axis, Target target, const std::
   }
 }
 
-// Profiles are read from their files once a grid.
-using Profiles = std::map<std::string, hardware::Profile>;
-
-std::string KeyOf(const PredictRequest& r, Profiles& profiles) {
-  auto [base, fresh] = profiles.try_emplace(r.machine);
-  if (fresh) base->second = hardware::FindProfile(r.machine);
-  hardware::Profile profile = base->second;
+std::string KeyOf(const PredictRequest& r) {
+  hardware::Profile profile = hardware::FindProfile(r.machine);
   for (const auto& [path, value] : r.machine_overrides) hardware::Set(profile, path, value);
   std::string key = fmt::format(
       "method={} machine={}#{:016x} model={} tp={} context={} batch={} steps={} samples={} "
@@ -269,14 +264,13 @@ std::vector<GridPoint> ExpandGrid(const PredictRequest& base, const std::vector<
 
   std::vector<GridPoint> points;
   std::set<std::string> keys;
-  Profiles profiles;
   std::vector<size_t> at(axes.size(), 0);
   while (true) {
     GridPoint point{base, {}};
     for (size_t i = 0; i < axes.size(); ++i) {
       Apply(point.request, axes[i], targets[i], axes[i].values[at[i]]);
     }
-    point.key = KeyOf(point.request, profiles);
+    point.key = KeyOf(point.request);
     if (keys.insert(point.key).second) points.push_back(std::move(point));
     size_t i = axes.size();
     while (i > 0 && ++at[i - 1] == axes[i - 1].values.size()) at[--i] = 0;

@@ -95,29 +95,6 @@ struct Predictor::Impl {
     bool cached = false;                // the cache holds the log
   };
 
-  // Machines that were asked for: reading a file takes longer than a short prediction.
-  struct Machine {
-    std::filesystem::path path;
-    std::filesystem::file_time_type written;
-    hardware::Profile profile;
-  };
-  std::mutex machines_mutex;
-  std::map<std::string, Machine> machines;
-
-  hardware::Profile MachineOf(const std::string& name) {
-    const std::filesystem::path file = hardware::ProfilePath(name);
-    std::error_code unknown;
-    const auto written = std::filesystem::last_write_time(file, unknown);
-    const std::lock_guard lock(machines_mutex);
-    const auto known = machines.find(name);
-    const bool fresh = !unknown && known != machines.end() && known->second.path == file &&
-                       known->second.written == written;
-    if (fresh) return known->second.profile;
-    hardware::Profile profile = hardware::LoadProfile(file);
-    if (!unknown) machines.insert_or_assign(name, Machine{file, written, profile});
-    return profile;
-  }
-
   std::filesystem::path path;
   Options options;
   traces::ReadReport report;
@@ -316,7 +293,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   out.request = request;
   PredictRequest& run = out.request;
   const traces::proto::TraceInfo& trace = info();
-  hardware::Profile profile = impl_->MachineOf(run.machine);
+  hardware::Profile profile = hardware::FindProfile(run.machine);
   for (const auto& [path, value] : run.machine_overrides) hardware::Set(profile, path, value);
   const PreparedRun prepared = Prepare(run, stop);
   const methods::PlanInput& input = prepared.input;

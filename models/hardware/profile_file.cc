@@ -11,7 +11,6 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -85,8 +84,8 @@ double FromBase(double value, double per_unit) {
 
 class Reader {
  public:
-  explicit Reader(const fs::path& path)
-      : path_(path.string()), root_(ReadToml(path, "hardware profile")) {}
+  Reader(const fs::path& path, std::string_view text)
+      : path_(path.string()), root_(ParseToml(text, path)) {}
 
   Profile Read() {
     Profile profile;
@@ -472,14 +471,12 @@ Profile LoadProfile(const fs::path& path) {
   };
   static std::mutex mutex;
   static std::map<fs::path, Known> files;
-  std::ostringstream read;  // empty where there is no such file, of which the reader complains
-  read << std::ifstream(path, std::ios::binary).rdbuf();
-  const std::string text = std::move(read).str();
+  std::string text = ReadTomlText(path, "hardware profile");
   const std::lock_guard lock(mutex);
   const auto known = files.find(path);
   if (known != files.end() && known->second.text == text) return known->second.profile;
-  Profile profile = Reader(path).Read();
-  files.insert_or_assign(path, Known{text, profile});
+  Profile profile = Reader(path, text).Read();
+  files.insert_or_assign(path, Known{std::move(text), profile});
   return profile;
 }
 
