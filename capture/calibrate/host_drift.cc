@@ -14,22 +14,37 @@ namespace {
 // More than calls differ from one quiet moment to the next.
 constexpr double kNoticed = 1.15;
 
+// Where a call stands in a profile.
+struct Call {
+  double HostCalls::*call;
+  double hardware::Profile::*typical;
+  double hardware::Profile::*recorded;
+};
+constexpr Call kCalls[] = {
+    {&HostCalls::launch, &hardware::Profile::host_launch, &hardware::Profile::recorder_launch},
+    {&HostCalls::event_record, &hardware::Profile::host_event_record,
+     &hardware::Profile::recorder_event_record},
+    {&HostCalls::stream_wait, &hardware::Profile::host_stream_wait,
+     &hardware::Profile::recorder_stream_wait},
+    {&HostCalls::copy, &hardware::Profile::host_copy_call, &hardware::Profile::recorder_copy_call},
+    {&HostCalls::copy_back, &hardware::Profile::host_copy_back_call,
+     &hardware::Profile::recorder_copy_back_call}};
+
 bool Differ(double a, double b) { return std::max(a, b) > kNoticed * std::min(a, b); }
 
 }  // namespace
 
 void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile) {
-  using hardware::Profile;
-  constexpr std::pair<double HostCalls::*, double Profile::*> kCalls[] = {
-      {&HostCalls::launch, &Profile::host_launch},
-      {&HostCalls::event_record, &Profile::host_event_record},
-      {&HostCalls::stream_wait, &Profile::host_stream_wait},
-      {&HostCalls::copy, &Profile::host_copy_call},
-      {&HostCalls::copy_back, &Profile::host_copy_back_call}};
-  for (const auto& [call, member] : kCalls) {
+  for (const Call& of : kCalls) {
     std::vector<double> seconds;
-    for (const HostCalls& moment : moments) seconds.push_back(moment.*call);
-    profile.*member = Median(std::move(seconds));
+    for (const HostCalls& moment : moments) seconds.push_back(moment.*of.call);
+    profile.*of.typical = Median(std::move(seconds));
+  }
+}
+
+void SetRecorded(const HostCalls& alone, const HostCalls& recorded, hardware::Profile& profile) {
+  for (const Call& of : kCalls) {
+    profile.*of.recorded = std::max(recorded.*of.call - alone.*of.call, 0.0);
   }
 }
 

@@ -20,6 +20,10 @@ struct HostCalls {
 /// its host.launch, event_record, stream_wait, copy_call and copy_back_call.
 void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile);
 
+/// What each call takes more while it is recorded than alone: recorder.launch, event_record,
+/// stream_wait, copy_call and copy_back_call of `profile`.
+void SetRecorded(const HostCalls& alone, const HostCalls& recorded, hardware::Profile& profile);
+
 /// What to say of a calibration in whose course launches differed; empty while they are within
 /// 15 %.
 std::string DriftNote(std::span<const HostCalls> moments);

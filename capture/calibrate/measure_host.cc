@@ -482,14 +482,7 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, const HostCalls& al
                      hardware::Profile& profile) {
   constexpr int kOps = 2000, kCopies = 100;
   constexpr int64_t kPage = 16384;
-  using hardware::Profile;
-  constexpr std::pair<double HostCalls::*, double Profile::*> kCalls[] = {
-      {&HostCalls::launch, &Profile::recorder_launch},
-      {&HostCalls::event_record, &Profile::recorder_event_record},
-      {&HostCalls::stream_wait, &Profile::recorder_stream_wait},
-      {&HostCalls::copy, &Profile::recorder_copy_call},
-      {&HostCalls::copy_back, &Profile::recorder_copy_back_call}};
-  for (const auto& [call, member] : kCalls) profile.*member = 0;
+  SetRecorded(alone, alone, profile);  // nothing more, where nothing can be recorded
   profile.recorder_op = profile.recorder_copy = 0;
   const auto copy = [&] {
     return watch.Period(kCopies, [&](int i) { ends.CopyPage(i, kPage, true, watch.stream()); });
@@ -513,9 +506,7 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, const HostCalls& al
     recorded = MeasureCalls(watch, ends);
     profile.recorder_copy = std::max(copy() - unrecorded, 0.0);
   });
-  for (const auto& [call, member] : kCalls) {
-    profile.*member = std::max(recorded.*call - alone.*call, 0.0);
-  }
+  SetRecorded(alone, recorded, profile);
 }
 
 void RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {

@@ -96,8 +96,7 @@ class Coster {
         cost.host = Time(pieces * one_call);
         cost.calls = static_cast<int32_t>(std::min<int64_t>(copy.pieces, INT32_MAX));
         cost.engine_start =
-            Time(pieces * start +
-                 std::max(pieces - 1, 0.0) * profile_.host_recorded * profile_.recorder_copy);
+            Time(pieces * start + std::max(pieces - 1, 0.0) * profile_.recorder_copy);
         cost.crowded = Time(pieces * profile_.copy_crowded_piece);
         cost.last_piece = Time(start + piece / cost.rate);
         if (copy.pieces == 0) return NoCall();
@@ -206,8 +205,7 @@ class Coster {
   OpCost Launched(const KernelPoint& point) const {
     OpCost cost;
     const double call = fit_.host_s > 0 ? fit_.host_s * point.host_factor : profile_.host_launch;
-    const double recorded = profile_.host_recorded * profile_.recorder_launch;
-    cost.host = cost.first_call = Time((call + recorded) * counts_.launches);
+    cost.host = cost.first_call = Time((call + profile_.recorder_launch) * counts_.launches);
     cost.calls = counts_.launches;
     cost.start = Start::kKernel;
     cost.starts = counts_.launches;
@@ -277,17 +275,21 @@ void Add(double seconds, Curve& curve) {
   curve = Curve(curve.x(), std::move(y));
 }
 
-// Calls of a run that is recorded, but for launches of kernels.
+// What recording costs where a run is recorded, and its calls but for launches of kernels.
 void AddRecorder(Profile& profile) {
-  if (profile.host_recorded == 0) return;
-  const double call = profile.host_recorded * profile.recorder_copy_call;
-  profile.host_copy_call += call;
-  profile.host_batch_call += call;
-  Add(call, profile.copy_h2d_inline_call);
-  profile.host_copy_back_call += profile.host_recorded * profile.recorder_copy_back_call;
-  profile.host_event_record += profile.host_recorded * profile.recorder_event_record;
-  profile.host_stream_wait += profile.host_recorded * profile.recorder_stream_wait;
-  profile.host_graph_launch += profile.host_recorded * profile.recorder_launch;
+  for (double Profile::*more :
+       {&Profile::recorder_copy, &Profile::recorder_op, &Profile::recorder_launch,
+        &Profile::recorder_copy_call, &Profile::recorder_copy_back_call,
+        &Profile::recorder_event_record, &Profile::recorder_stream_wait}) {
+    profile.*more *= profile.host_recorded;
+  }
+  profile.host_copy_call += profile.recorder_copy_call;
+  profile.host_batch_call += profile.recorder_copy_call;
+  Add(profile.recorder_copy_call, profile.copy_h2d_inline_call);
+  profile.host_copy_back_call += profile.recorder_copy_back_call;
+  profile.host_event_record += profile.recorder_event_record;
+  profile.host_stream_wait += profile.recorder_stream_wait;
+  profile.host_graph_launch += profile.recorder_launch;
 }
 
 }  // namespace
@@ -331,7 +333,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .gap = FromSeconds(profile_.device_gap),
                 .crowded_gap = FromSeconds(profile_.device_crowded_gap),
                 .copy_gap = FromSeconds(profile_.device_copy_gap),
-                .between_copies = FromSeconds(profile_.host_recorded * profile_.recorder_copy),
+                .between_copies = FromSeconds(profile_.recorder_copy),
                 .direction_gap = FromSeconds(profile_.device_direction_gap),
                 .event = FromSeconds(profile_.device_event_latency),
                 .event_to_copy = FromSeconds(profile_.device_event_to_copy),
@@ -341,7 +343,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .graph_gap = FromSeconds(profile_.device_graph_gap),
                 .event_record = FromSeconds(profile_.host_event_record),
                 .stream_wait = FromSeconds(profile_.host_stream_wait),
-                .op = FromSeconds(profile_.host_recorded * profile_.recorder_op),
+                .op = FromSeconds(profile_.recorder_op),
                 .host_sync = FromSeconds(profile_.host_sync),
                 .host_handoff = FromSeconds(profile_.host_handoff),
                 .beside = profile_.host_beside,

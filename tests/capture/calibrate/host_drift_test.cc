@@ -23,6 +23,16 @@ TEST(HostDrift, ACallIsTypicallyItsMedian) {
   EXPECT_EQ(profile.host_copy_back_call, 2.2e-6);
 }
 
+TEST(HostDrift, ARecordedCallTakesWhatItTakesMore) {
+  hardware::Profile profile;
+  SetRecorded({3e-6, 2e-7, 5e-7, 1.5e-6, 2e-6}, {4e-6, 5e-7, 4e-7, 2e-6, 3.5e-6}, profile);
+  EXPECT_NEAR(profile.recorder_launch, 1e-6, 1e-15);
+  EXPECT_NEAR(profile.recorder_event_record, 3e-7, 1e-15);
+  EXPECT_EQ(profile.recorder_stream_wait, 0);  // not less than nothing
+  EXPECT_NEAR(profile.recorder_copy_call, 5e-7, 1e-15);
+  EXPECT_NEAR(profile.recorder_copy_back_call, 1.5e-6, 1e-15);
+}
+
 TEST(HostDrift, IsSaidOfCallsThatDifferByMoreThanTheyVary) {
   const auto note = [](std::vector<double> launches) {
     std::vector<HostCalls> moments;
