@@ -34,12 +34,19 @@ bool Differ(double a, double b) { return std::max(a, b) > kNoticed * std::min(a,
 
 }  // namespace
 
-void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile) {
+HostCalls Typical(std::span<const HostCalls> moments) {
+  HostCalls typical;
   for (const Call& of : kCalls) {
     std::vector<double> seconds;
     for (const HostCalls& moment : moments) seconds.push_back(moment.*of.call);
-    profile.*of.typical = Median(std::move(seconds));
+    typical.*of.call = Median(std::move(seconds));
   }
+  return typical;
+}
+
+void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile) {
+  const HostCalls typical = Typical(moments);
+  for (const Call& of : kCalls) profile.*of.typical = typical.*of.call;
 }
 
 void SetRecorded(const HostCalls& alone, const HostCalls& recorded, hardware::Profile& profile) {

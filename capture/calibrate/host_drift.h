@@ -16,8 +16,10 @@ struct HostCalls {
   double copy_back = 0;  ///< to the host, behind a kernel
 };
 
-/// The median of each call over the moments, of which there is one at least: what `profile` gets as
-/// its host.launch, event_record, stream_wait, copy_call and copy_back_call.
+/// The median of each call over the moments, of which there is one at least.
+HostCalls Typical(std::span<const HostCalls> moments);
+
+/// Typical() as host.launch, event_record, stream_wait, copy_call and copy_back_call of `profile`.
 void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile);
 
 /// What each call takes more while it is recorded than alone: recorder.launch, event_record,

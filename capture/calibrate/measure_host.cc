@@ -39,6 +39,12 @@ double SecondsSince(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
+// Of one launch on the core of the calling thread.
+double LaunchHere(Stopwatch& watch, int trials) {
+  return watch.HostTime(
+      kTrainCalls, [&](int) { kernels::Nothing(watch.stream()); }, trials);
+}
+
 // A CUDA graph of `nodes` empty kernels.
 cudaGraphExec_t EmptyGraph(cudaStream_t stream, int nodes) {
   cudaGraph_t graph = nullptr;
@@ -278,58 +284,63 @@ void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
 
 double LaunchSeconds(Stopwatch& watch) {
   const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
-  return watch.HostTime(
-      kTrainCalls, [&](int) { kernels::Nothing(watch.stream()); }, kTrainTrials);
+  return LaunchHere(watch, kTrainTrials);
 }
 
 // As plans have them: each op's own event, recorded behind a kernel and awaited on another stream
 // before it has come (the same event over and over takes half as long); each copy of another page
-// (the same again are found faster), and flags to the host that a kernel has written.
+// (the same again are found faster), and flags to the host that a kernel has written. One after the
+// other in each trial: a core that others slow for a while slows them all.
 HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
-  HostCalls calls;
-  const auto behind_a_launch = [&](const auto& call) {
-    const double both = watch.HostTime(
-        kTrainCalls,
-        [&](int i) {
-          kernels::Nothing(watch.stream());
-          call(i);
-        },
-        kTrainTrials);
-    return std::max(both - calls.launch, 1e-8);
-  };
-  calls.launch = LaunchSeconds(watch);
+  constexpr int64_t kPage = 16384, kFlag = 256;
   std::vector<Event> events;
   events.reserve(kTrainCalls);
   for (int i = 0; i < kTrainCalls; ++i) events.emplace_back(cudaEventDisableTiming);
   const auto record = [&](int i) {
     Check(cudaEventRecord(events[static_cast<size_t>(i)], watch.stream()), "cudaEventRecord");
   };
-  calls.event_record = behind_a_launch(record);
-  calls.stream_wait = Stopwatch::Median(kTrainTrials, [&] {
-    watch.Hold();
-    for (int i = 0; i < kTrainCalls; ++i) record(i);
-    const auto begin = SteadyClock::now();
-    for (const Event& event : events) {
-      Check(cudaStreamWaitEvent(watch.other(), event, 0), "cudaStreamWaitEvent");
-    }
-    const double seconds = SecondsSince(begin);
-    watch.Release();
-    watch.Finish();
-    return seconds / kTrainCalls;
-  });
-  constexpr int64_t kPage = 16384, kFlag = 256;
   int at = 0;
-  calls.copy = watch.HostTime(
-      kTrainCalls, [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); }, kTrainTrials);
-  calls.copy_back =
-      behind_a_launch([&](int) { ends.CopyPage(at++, kFlag, false, watch.stream()); });
-  return calls;
+  const auto trial = [&] {
+    HostCalls calls;
+    calls.launch = LaunchHere(watch, 1);
+    const auto behind_a_launch = [&](const auto& call) {
+      const double both = watch.HostTime(
+          kTrainCalls,
+          [&](int i) {
+            kernels::Nothing(watch.stream());
+            call(i);
+          },
+          1);
+      return std::max(both - calls.launch, 1e-8);
+    };
+    calls.event_record = behind_a_launch(record);
+    calls.stream_wait = Stopwatch::Median(1, [&] {
+      watch.Hold();
+      for (int i = 0; i < kTrainCalls; ++i) record(i);
+      const auto begin = SteadyClock::now();
+      for (const Event& event : events) {
+        Check(cudaStreamWaitEvent(watch.other(), event, 0), "cudaStreamWaitEvent");
+      }
+      const double seconds = SecondsSince(begin);
+      watch.Release();
+      watch.Finish();
+      return seconds / kTrainCalls;
+    });
+    calls.copy = watch.HostTime(
+        kTrainCalls, [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); }, 1);
+    calls.copy_back =
+        behind_a_launch([&](int) { ends.CopyPage(at++, kFlag, false, watch.stream()); });
+    return calls;
+  };
+  std::vector<HostCalls> trials;
+  for (int i = 0; i < kTrainTrials; ++i) trials.push_back(trial());
+  return Typical(trials);
 }
 
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   const std::vector<int> cores = kernels::FastestCores(2, kernels::LaunchTimer());
   const OnCore core(cores, 0);
-  profile.host_launch = LaunchSeconds(watch);
+  profile.host_launch = LaunchHere(watch, kTrainTrials);
   const Event event(cudaEventDisableTiming);
   // What they take of the stream: a wait for what is done, and a record.
   const double alone = watch.Period(100, [&](int) { kernels::Nothing(watch.stream()); });
