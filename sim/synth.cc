@@ -6,11 +6,13 @@
 #include <bit>
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "models/methods/common/bf16.h"
+#include "models/methods/common/hadamard.h"
 #include "traces/common/error.h"
 #include "traces/common/parallel.h"
 
@@ -57,7 +59,8 @@ class Random {
     kLayerJumps,
     kJumps,
     kQueries,
-    kNoise
+    kNoise,
+    kRotation
   };
   Random(uint64_t seed, Purpose purpose, uint64_t layer = 0, uint64_t head = 0)
       : state_(
@@ -86,6 +89,8 @@ float AsBf16(double value) { return methods::RoundToBf16(static_cast<float>(valu
 uint16_t ToBf16(double value) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(AsBf16(value)) >> 16);
 }
+
+double FromBf16(uint16_t value) { return std::bit_cast<float>(uint32_t{value} << 16); }
 
 // The logits that every head uses at one query token.
 struct Logits {
@@ -394,6 +399,35 @@ class Head {
   std::vector<bool> jumps_;         // by query
 };
 
+// Random signs, and a Walsh-Hadamard transform of as many dimensions as it fits.
+class Rotation {
+ public:
+  explicit Rotation(const SynthSpec& spec)
+      : block_(size_t{1} << std::countr_zero(static_cast<unsigned>(spec.model.head_dim))) {
+    Random random(spec.seed, Random::Purpose::kRotation);
+    const double norm = std::sqrt(static_cast<double>(block_));
+    for (int i = 0; i < spec.model.head_dim; ++i) {
+      scale_.push_back((random.Bits() & 1 ? 1 : -1) / norm);
+    }
+  }
+
+  // Vectors [token][dim], in place.
+  void Turn(std::span<uint16_t> elements) const {
+    std::vector<double> row(scale_.size());
+    for (size_t at = 0; at < elements.size(); at += row.size()) {
+      for (size_t i = 0; i < row.size(); ++i) row[i] = FromBf16(elements[at + i]) * scale_[i];
+      for (size_t i = 0; i < row.size(); i += block_) {
+        methods::WalshHadamard(std::span(row).subspan(i, block_));
+      }
+      for (size_t i = 0; i < row.size(); ++i) elements[at + i] = ToBf16(row[i]);
+    }
+  }
+
+ private:
+  size_t block_;
+  std::vector<double> scale_;  // by dimension: its sign, over the transform's norm
+};
+
 void Require(bool good, const char* option, const std::string& rule) {
   if (!good) throw UsageError("value out of range", option, rule);
 }
@@ -471,6 +505,7 @@ traces::proto::TraceInfo SynthInfo(const SynthSpec& spec) {
   p["spread"] = fmt::to_string(spec.spread);
   p["unit_tokens"] = fmt::to_string(spec.unit_tokens);
   p["drift_degrees"] = fmt::to_string(spec.drift_degrees);
+  p["rotated"] = spec.rotated ? "true" : "false";
   return info;
 }
 
@@ -484,6 +519,11 @@ void Synthesize(const SynthSpec& spec, traces::TraceWriter& writer,
   const int64_t chunk = std::clamp<int64_t>(kChunkBytes / (m.kv_heads * d * 2), 1, tokens);
   std::vector<uint16_t> elements;
   const std::vector<int> layers = LayersOf(spec);
+  const std::optional<Rotation> rotation =
+      spec.rotated ? std::optional<Rotation>(spec) : std::nullopt;
+  const auto turn = [&](uint16_t* vectors, int64_t count) {
+    if (rotation) rotation->Turn({vectors, static_cast<size_t>(count * d)});
+  };
   for (size_t i = 0; i < layers.size(); ++i) {
     const int layer = layers[i];
     std::vector<Head> heads;
@@ -492,8 +532,9 @@ void Synthesize(const SynthSpec& spec, traces::TraceWriter& writer,
 
     elements.resize(static_cast<size_t>(m.query_heads * design.queries() * d));
     ParallelFor(m.query_heads, [&](int, int64_t q) {
-      heads[static_cast<size_t>(q / m.group())].Queries(static_cast<int>(q % m.group()),
-                                                        &elements[q * design.queries() * d]);
+      uint16_t* out = &elements[q * design.queries() * d];
+      heads[static_cast<size_t>(q / m.group())].Queries(static_cast<int>(q % m.group()), out);
+      turn(out, design.queries());
     });
     traces::TensorSpec tensor{
         traces::TensorKind::kQuery, traces::DType::kBf16, layer, m.query_heads, m.head_dim,
@@ -507,8 +548,9 @@ void Synthesize(const SynthSpec& spec, traces::TraceWriter& writer,
       tensor.tokens = std::min(chunk, tokens - begin);
       elements.resize(static_cast<size_t>(tensor.elements()));
       ParallelFor(m.kv_heads, [&](int, int64_t h) {
-        heads[static_cast<size_t>(h)].Keys(begin, tensor.end_token(),
-                                           &elements[h * tensor.tokens * d]);
+        uint16_t* out = &elements[h * tensor.tokens * d];
+        heads[static_cast<size_t>(h)].Keys(begin, tensor.end_token(), out);
+        turn(out, tensor.tokens);
       });
       writer.Write(tensor, std::as_bytes(std::span(elements)));
       if (progress) {

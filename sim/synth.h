@@ -38,6 +38,10 @@
 // within segments; so the mean over steps is `similarity`.
 //
 // Drift. The mean key turns by phi a token in its own plane, whatever else is asked for.
+//
+// Rotation. If asked for, queries and keys are turned by the same random signs and Walsh-Hadamard
+// transform. Products are as they were but for the rounding to bf16, and no dimension is empty, as
+// in a model: a GPU that runs at its power limit multiplies zeros faster.
 #pragma once
 
 #include <cstdint>
@@ -64,6 +68,7 @@ struct SynthSpec {
   int32_t spread = 16;        ///< units that carry the long-range mass of a query
   int32_t unit_tokens = 32;
   double drift_degrees = 10;  ///< turn of the mean key over 1024 tokens
+  bool rotated = false;       ///< no dimension is empty; logits are then as exact as bf16
 };
 
 /// Writes the trace: bf16 queries (of the last 64 prompt tokens at most and of all decode steps)

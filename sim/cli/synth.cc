@@ -141,6 +141,9 @@ Everything predicted from it is marked synthetic.)");
   count("--spread", s.spread, "Units that carry a query's long-range mass", "UNITS");
   count("--unit", s.unit_tokens, "Tokens a unit", "TOKENS");
   real("--drift", s.drift_degrees, "Turn of the mean key over 1024 tokens", "DEGREES");
+  sub->add_flag("--rotate", s.rotated,
+                "Leave no dimension empty, as in a model; logits are then as exact as bf16")
+      ->group(kStatistics);
   sub->callback([command] { command->Run(); });
 }
 

@@ -269,6 +269,25 @@ TEST(Synth, SameSpecGivesSameTensors) {
   EXPECT_NE(first, elements(spec));
 }
 
+TEST(Synth, ARotationLeavesNoDimensionEmptyAndMassesAndSimilarityAsTheyWere) {
+  SynthSpec spec = SmallSpec();
+  const traces::Trace plain = Make(spec);
+  spec.rotated = true;
+  const traces::Trace rotated = Make(spec);
+  const auto empty = [&](const traces::Trace& trace) {
+    const traces::Tensor& keys = *trace.Find(traces::TensorKind::kKey, trace.Layers().front());
+    const std::vector<double> row = Row(keys, 1, 1001);
+    return std::count(row.begin(), row.end(), 0.0);
+  };
+  EXPECT_GT(empty(plain), spec.model.head_dim / 2);
+  EXPECT_LT(empty(rotated), 4);
+  const Masses was = MeasureMasses(plain, spec), is = MeasureMasses(rotated, spec);
+  EXPECT_NEAR(is.sink, was.sink, 0.01);
+  EXPECT_NEAR(is.local, was.local, 0.01);
+  EXPECT_NEAR(is.units, was.units, 0.02 * was.units);
+  EXPECT_NEAR(Mean(AdjacentCosines(rotated)), spec.similarity, 0.005);
+}
+
 TEST(Synth, SaysThatItIsSynthetic) {
   SynthSpec spec = SmallSpec();
   spec.prompt_tokens = 1024;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "models/methods/common/bf16.h"
+#include "models/methods/common/hadamard.h"
 #include "models/methods/pariskv/levels.h"
 #include "traces/common/error.h"
 
@@ -45,14 +46,8 @@ CodeBook::CodeBook(int head_dim, int subspace_count, bool rotation, uint64_t see
 
 void CodeBook::Rotate(const float* in, float* out) const {
   for (int i = 0; i < dim; ++i) out[i] = in[i] * sign[i];
-  for (int stride = 1; stride < hadamard; stride *= 2) {
-    for (int begin = 0; begin < dim; begin += 2 * stride) {
-      for (int i = begin; i < begin + stride; ++i) {
-        const float a = out[i], b = out[i + stride];
-        out[i] = a + b;
-        out[i + stride] = a - b;
-      }
-    }
+  for (int at = 0; at < dim; at += hadamard) {
+    WalshHadamard(std::span(out + at, static_cast<size_t>(hadamard)));
   }
 }
 
