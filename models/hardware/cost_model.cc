@@ -32,6 +32,18 @@ Picoseconds Time(double seconds) {
   return FromSeconds(seconds);
 }
 
+/// Pieces a second of a gather of so many over a pool. Other layers' pools are read between two
+/// gathers of one: each huge page that it touches must be translated anew, which takes what a piece
+/// of the largest pool takes longer than one of the smallest.
+double ScatteredPieces(const Curve& most, double pool, double pieces) {
+  constexpr double kHugePage = 2 << 20;
+  const double found = 1 / most.y().front(), translated = 1 / most.y().back() - found;
+  const double pages = std::max(pool / kHugePage, 1.0);
+  const double touched = pages * -std::expm1(-pieces / pages);
+  const double seconds = pieces * found + touched * std::max(translated, 0.0);
+  return std::min(most.At(pool), pieces / seconds);
+}
+
 // No default: a new op kind does not compile until it has a cost.
 class Coster {
  public:
@@ -142,7 +154,8 @@ class Coster {
     if (const hardware::Curve& scattered = profile_.zero_copy_scattered;
         gather.scattered_over > 0 && !scattered.empty()) {
       const auto pool = static_cast<double>(gather.scattered_over);
-      cost.rate = std::min(cost.rate, scattered.At(pool) * piece);
+      const auto pieces = static_cast<double>(gather.pieces);
+      cost.rate = std::min(cost.rate, ScatteredPieces(scattered, pool, pieces) * piece);
       cost.extrapolated = cost.extrapolated || pool > scattered.x().back();
     }
     if (const hardware::Curve& drag = profile_.zero_copy_drag; !drag.empty() && cost.amount > 0) {

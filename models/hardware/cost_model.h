@@ -144,9 +144,9 @@ KernelPoint PointAt(const plan::KernelShape& shape, std::span<const KernelPoint>
 ///
 /// Zero-copy reads. The rate is the profile's table at the piece size and at the blocks that have
 /// bytes to read (a block reads 64 KiB at a time), capped by the link and, for pieces scattered
-/// over a pool, by how many of them a second can be found. They take blocks / 2 multiprocessors
-/// (1,024 threads of 2,048) and of device memory, beside the write, what the profile says that
-/// readers lose.
+/// over a pool, by how many of them a second can be found, each huge page that they touch for the
+/// first time since the layer's last gather. They take blocks / 2 multiprocessors (1,024 threads of
+/// 2,048) and of device memory, beside the write, what the profile says that readers lose.
 class CostModel {
  public:
   /// Throws what Check() throws.
