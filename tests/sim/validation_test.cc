@@ -120,7 +120,7 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
     request.method = run.first;
     request.params = run.second;
     request.model = "llama-3.1-8b";
-    request.steps = file == "prkv" ? 8 : 4;  // as many as were recorded
+    request.steps = 4;  // as many as were recorded
     request.prefill = false;
     request.machine_overrides = {{"host.recorded", "1"}};
     traces::Timeline predicted;
@@ -130,14 +130,12 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
                 Measured<const traces::Timeline*>{&recorded.timelines[0]});
     EXPECT_TRUE(comparison.only_predicted.value.empty());
     EXPECT_EQ(comparison.steps.size(), static_cast<size_t>(request.steps));
-    // Not where recall is thousands of calls, which tracing makes slower.
-    if (file != "arkvale-freekv") {
-      ASSERT_TRUE(comparison.exposed);
-      EXPECT_TRUE(WithinExposedGoal(comparison.exposed->role(traces::Role::kRecall)));
-    }
+    ASSERT_TRUE(comparison.exposed);
+    EXPECT_TRUE(WithinExposedGoal(comparison.exposed->role(traces::Role::kRecall)));
     // What a product or an attention takes is known best: half of them within 8 %. Quest's query
-    // heads have pages of their own, as no probe has: its attention of 8 us takes 1.2 us longer.
-    const double most = file == "quest" ? 0.14 : 0.08;
+    // heads have pages of their own, as no probe has: its attention of 8 us takes 0.7 us longer.
+    // What LouisKV attends has just been gathered and is in the cache: 6.4 us instead of 7.1.
+    const double most = file == "quest" || file == "louiskv" ? 0.14 : 0.08;
     for (const ResidualSummary& group : Summarize(comparison, GroupBy::kName)) {
       if (group.group == "gemm" || group.group == "decode_attention") {
         EXPECT_LE(group.median_relative, most) << group.group;
