@@ -9,6 +9,7 @@
 #include "kernels/movement.h"
 #include "kernels/pariskv.h"
 #include "kernels/upload.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -211,7 +212,7 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
   constexpr int64_t kFew = 16, kMany = 160;
   std::mt19937_64 random(3);
   std::vector<double> sizes, host, engine;
-  double call = 0;
+  std::vector<double> calls;  // that share their time beside the pieces
   bool inlined = false;
   for (const int64_t bytes : {256, 1024, 4096, 8192, 16384, 24576, 32768, 65536}) {
     const auto batch = [&](int64_t pieces) {
@@ -240,7 +241,7 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
     const double few = call_time(kFew), many = call_time(kMany);
     const double piece = std::max((many - few) / (kMany - kFew), 1e-9);
     const double all = (total_time(kMany) - total_time(kFew)) / (kMany - kFew);
-    if (call == 0) call = std::max(few - kFew * piece, 1e-7);
+    calls.push_back(std::max(few - kFew * piece, 1e-7));
     // Pieces that move inside the call leave it nothing to wait for.
     if (all < 1.3 * piece) {
       profile.copy_inline_below = static_cast<double>(bytes) + 1;
@@ -251,7 +252,7 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
     engine.push_back(std::max(all - static_cast<double>(bytes) / profile.link_h2d, 1e-9));
   }
   if (!inlined) profile.copy_inline_below = 1;
-  profile.host_batch_call = call;
+  profile.host_batch_call = Median(std::move(calls));
   profile.batch_host_piece = hardware::Curve(sizes, host);
   profile.batch_engine_piece = hardware::Curve(sizes, engine);
 
