@@ -132,9 +132,16 @@ capture::RunRequest RequestOf(const Case& of, const sim::PreparedRun& prepared,
   return request;
 }
 
-traces::Timeline PredictedPrefill(const Case& of, const sim::PreparedRun& prepared) {
+// What makes a prediction one of a recorded run, whose calls and copies are slower.
+constexpr std::pair kRecorded{"host.recorded", "1"};
+constexpr const char* kOfRecording =
+    "recorded: its calls and copies are slower so; host.recorded=1 predicts that too";
+
+traces::Timeline RecordedPrefill(const Case& of, const sim::PreparedRun& prepared) {
+  hardware::Profile machine = of.machine;
+  hardware::Set(machine, kRecorded.first, kRecorded.second);
   const plan::Plan plan = methods::WritePrefill(*prepared.method.method, prepared.input);
-  const sim::Simulation simulation(plan, hardware::CostModel(of.machine));
+  const sim::Simulation simulation(plan, hardware::CostModel(machine));
   traces::Timeline timeline = sim::ToTimeline(simulation, simulation.Run());
   timeline.title =
       fmt::format("{}, {}, prefill, context {}, batch {}", of.request.method, prepared.whole.title,
@@ -305,12 +312,14 @@ void RunCommand::Run() const {
       *info.mutable_model() = loaded.trace.info.model();
       info.set_prompt_tokens(prepared.input.prompt_tokens);
       info.set_decode_steps(prepared.input.steps);
-      gpu.Record(RequestOf(of, prepared, loaded), base + ".measured.kvt", info);
+      capture::RunRequest request = RequestOf(of, prepared, loaded);
+      request.notes.emplace_back(kOfRecording);
+      gpu.Record(request, base + ".measured.kvt", info);
       std::vector<traces::Timeline> predicted(1), as_recorded(1);
       loaded.predictor->Predict(of.request, predicted.data());
       WriteTimelines(predicted, TimelineFormat::kTrace, loaded.trace.info, base + ".predicted.kvt");
       sim::PredictRequest recorded_run = of.request;
-      recorded_run.machine_overrides.emplace_back("host.recorded", "1");
+      recorded_run.machine_overrides.emplace_back(kRecorded);
       loaded.predictor->Predict(recorded_run, as_recorded.data());
       WriteTimelines(as_recorded, TimelineFormat::kTrace, loaded.trace.info,
                      base + ".recorded.kvt");
@@ -323,11 +332,10 @@ void RunCommand::Run() const {
         of.times.notes.push_back(fmt::format("no exposed recall: {}", error.problem()));
       }
       if (!prefill) continue;
-      capture::RunRequest request = RequestOf(of, prepared, loaded);
       request.title += ", prefill";
       gpu.RecordPrefill(request, base + "-prefill.measured.kvt", info);
-      WriteTimelines({PredictedPrefill(of, prepared)}, TimelineFormat::kTrace, loaded.trace.info,
-                     base + "-prefill.predicted.kvt");
+      WriteTimelines({RecordedPrefill(of, prepared)}, TimelineFormat::kTrace, loaded.trace.info,
+                     base + "-prefill.recorded.kvt");
     }
   }
   progress.Clear();
@@ -348,6 +356,7 @@ With --timelines each plan runs once more, traced, which makes its CUDA calls sl
 measured_traced_ms, the mean step of that run, and the exposed recall a step as `stallcast compare`
 tells it, beside what is predicted for such a run (host.recorded=1). In the folder are, to compare:
   NAME.recorded.kvt and NAME.measured.kvt: predicted as traced, and measured so
+    (with --prefill NAME-prefill.recorded.kvt and NAME-prefill.measured.kvt too)
   NAME.predicted.kvt and NAME.calls.kvt: predicted untraced, and the host's calls measured so
 
 Examples:
