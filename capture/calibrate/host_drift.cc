@@ -18,7 +18,7 @@ constexpr double kNoticed = 1.15;
 struct Call {
   double HostCalls::*call;
   double hardware::Profile::*typical;
-  double hardware::Profile::*recorded;
+  double hardware::Profile::*recorded;  // null: recording adds nothing to it
 };
 constexpr Call kCalls[] = {
     {&HostCalls::launch, &hardware::Profile::host_launch, &hardware::Profile::recorder_launch},
@@ -27,6 +27,7 @@ constexpr Call kCalls[] = {
     {&HostCalls::stream_wait, &hardware::Profile::host_stream_wait,
      &hardware::Profile::recorder_stream_wait},
     {&HostCalls::copy, &hardware::Profile::host_copy_call, &hardware::Profile::recorder_copy_call},
+    {&HostCalls::copy_switch, &hardware::Profile::host_copy_switch, nullptr},
     {&HostCalls::copy_back, &hardware::Profile::host_copy_back_call,
      &hardware::Profile::recorder_copy_back_call}};
 
@@ -51,7 +52,8 @@ void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile) 
 
 void SetRecorded(const HostCalls& alone, const HostCalls& recorded, hardware::Profile& profile) {
   for (const Call& of : kCalls) {
-    profile.*of.recorded = std::max(recorded.*of.call - alone.*of.call, 0.0);
+    if (of.recorded != nullptr)
+      profile.*of.recorded = std::max(recorded.*of.call - alone.*of.call, 0.0);
   }
 }
 

@@ -12,14 +12,16 @@ namespace stallcast::capture {
 /// What CUDA calls cost the host at some moment, s.
 struct HostCalls {
   double launch = 0, event_record = 0, stream_wait = 0;
-  double copy = 0;       ///< to the GPU, one of many pages
-  double copy_back = 0;  ///< to the host, behind a kernel
+  double copy = 0;         ///< to the GPU, one of many pages
+  double copy_switch = 0;  ///< of that and a launch, where they alternate, beyond both
+  double copy_back = 0;    ///< to the host, behind a kernel
 };
 
 /// The median of each call over the moments, of which there is one at least.
 HostCalls Typical(std::span<const HostCalls> moments);
 
-/// Typical() as host.launch, event_record, stream_wait, copy_call and copy_back_call of `profile`.
+/// Typical() as host.launch, event_record, stream_wait, copy_call, copy_switch and copy_back_call
+/// of `profile`.
 void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile);
 
 /// What each call takes more while it is recorded than alone: recorder.launch, event_record,

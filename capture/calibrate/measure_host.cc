@@ -328,6 +328,10 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
     });
     calls.copy = watch.HostTime(
         kTrainCalls, [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); }, 1);
+    calls.copy_switch = std::max(behind_a_launch([&](int) {
+                                   ends.CopyPage(at++, kPage, true, watch.stream());
+                                 }) - calls.copy,
+                                 0.0);
     calls.copy_back =
         behind_a_launch([&](int) { ends.CopyPage(at++, kFlag, false, watch.stream()); });
     return calls;

@@ -356,6 +356,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .graph_gap = FromSeconds(profile_.device_graph_gap),
                 .event_record = FromSeconds(profile_.host_event_record),
                 .stream_wait = FromSeconds(profile_.host_stream_wait),
+                .copy_switch = FromSeconds(profile_.host_copy_switch),
                 .op = FromSeconds(profile_.recorder_op),
                 .host_sync = FromSeconds(profile_.host_sync),
                 .host_handoff = FromSeconds(profile_.host_handoff),

@@ -38,6 +38,8 @@ constexpr ProfileField kFields[] = {
     {"host.copy_call", kTime, &Profile::host_copy_call, "host call of one copy to the GPU"},
     {"host.copy_back_call", kTime, &Profile::host_copy_back_call,
      "host call of one copy to the host"},
+    {"host.copy_switch", kTime, &Profile::host_copy_switch,
+     "host calls of a copy to the GPU behind a kernel of its stream, more", true, true},
     {"host.batch_call", kTime, &Profile::host_batch_call, "host call of a batch, without pieces"},
     {"host.event_record", kTime, &Profile::host_event_record, "host call that records an event"},
     {"host.stream_wait", kTime, &Profile::host_stream_wait, "host call: stream waits for event"},
@@ -177,9 +179,9 @@ void Scale(Curve& curve, double factor) {
 void ScaleHost(Profile& profile, double factor) {
   for (double Profile::*time :
        {&Profile::host_launch, &Profile::host_copy_call, &Profile::host_copy_back_call,
-        &Profile::host_batch_call, &Profile::host_event_record, &Profile::host_stream_wait,
-        &Profile::host_handoff, &Profile::host_notify, &Profile::host_graph_launch,
-        &Profile::host_graph_node}) {
+        &Profile::host_copy_switch, &Profile::host_batch_call, &Profile::host_event_record,
+        &Profile::host_stream_wait, &Profile::host_handoff, &Profile::host_notify,
+        &Profile::host_graph_launch, &Profile::host_graph_node}) {
     profile.*time *= factor;
   }
   Scale(profile.batch_host_piece, factor);

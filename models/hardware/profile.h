@@ -108,6 +108,8 @@ struct Profile {
   double host_launch = 0, host_batch_call = 0;
   /// Of a copy to the GPU among others like it, of a copy to the host behind a kernel.
   double host_copy_call = 0, host_copy_back_call = 0;
+  /// What a copy to the GPU takes more behind a kernel of its stream, in both their calls.
+  double host_copy_switch = 0;
   double host_event_record = 0, host_stream_wait = 0;
   double host_sync = 0;     ///< from the last op's end to the host going on
   double host_handoff = 0;  ///< from one host thread's notice to another's going on

@@ -337,6 +337,25 @@ TEST(Engine, ACopyStartsItsOwnLatencyAfterItsCall) {
   ExpectTime(ran.Start(kernel), 4us + 2us + 1us);
 }
 
+TEST(Engine, ACopyBehindAKernelOfItsStreamTakesLongerCalls) {
+  Profile machine = TestMachine();
+  machine.host_copy_call = machine.host_copy_back_call = 2e-6;
+  machine.host_copy_switch = 1e-6;
+  Streams s;
+  const LaneId stream = s.Add(), other = s.Add();
+  s.builder.Run(stream, Kernel(100us));
+  const OpId elsewhere = s.builder.Run(other, H2D(kMB));  // its stream has run no kernel
+  const OpId behind = s.builder.Run(stream, H2D(kMB));
+  const OpId next = s.builder.Run(stream, H2D(kMB));
+  s.builder.Run(stream, Kernel(100us));
+  const OpId back = s.builder.Run(stream, D2H(kMB));
+  const Ran ran(s, machine);
+  ExpectTime(ran.CallTime(elsewhere), 2us);
+  ExpectTime(ran.CallTime(behind), 3us);
+  ExpectTime(ran.CallTime(next), 2us);
+  ExpectTime(ran.CallTime(back), 2us);  // timed behind a kernel as it is
+}
+
 TEST(Engine, AHostGatherSharesHostMemory) {
   // Two threads of 40 GB/s each want 160 GB/s of memory (read and written) and get 100.
   Profile machine = TestMachine();

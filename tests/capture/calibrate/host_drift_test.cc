@@ -11,21 +11,22 @@ namespace {
 using testing::HasSubstr;
 
 TEST(HostDrift, ACallIsTypicallyItsMedian) {
-  const std::vector<HostCalls> moments = {{3e-6, 2e-7, 5e-7, 1.5e-6, 2.0e-6},
-                                          {5e-6, 1e-7, 4e-7, 1.1e-6, 2.4e-6},
-                                          {4e-6, 9e-7, 6e-7, 1.2e-6, 2.2e-6}};
+  const std::vector<HostCalls> moments = {{3e-6, 2e-7, 5e-7, 1.5e-6, 4e-7, 2.0e-6},
+                                          {5e-6, 1e-7, 4e-7, 1.1e-6, 3e-7, 2.4e-6},
+                                          {4e-6, 9e-7, 6e-7, 1.2e-6, 6e-7, 2.2e-6}};
   hardware::Profile profile;
   SetTypical(moments, profile);
   EXPECT_EQ(profile.host_launch, 4e-6);
   EXPECT_EQ(profile.host_event_record, 2e-7);
   EXPECT_EQ(profile.host_stream_wait, 5e-7);
   EXPECT_EQ(profile.host_copy_call, 1.2e-6);
+  EXPECT_EQ(profile.host_copy_switch, 4e-7);
   EXPECT_EQ(profile.host_copy_back_call, 2.2e-6);
 }
 
 TEST(HostDrift, ARecordedCallTakesWhatItTakesMore) {
   hardware::Profile profile;
-  SetRecorded({3e-6, 2e-7, 5e-7, 1.5e-6, 2e-6}, {4e-6, 5e-7, 4e-7, 2e-6, 3.5e-6}, profile);
+  SetRecorded({3e-6, 2e-7, 5e-7, 1.5e-6, 0, 2e-6}, {4e-6, 5e-7, 4e-7, 2e-6, 0, 3.5e-6}, profile);
   EXPECT_NEAR(profile.recorder_launch, 1e-6, 1e-15);
   EXPECT_NEAR(profile.recorder_event_record, 3e-7, 1e-15);
   EXPECT_EQ(profile.recorder_stream_wait, 0);  // not less than nothing
