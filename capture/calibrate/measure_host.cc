@@ -39,12 +39,6 @@ double SecondsSince(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
-// Of one launch on the core of the calling thread.
-double LaunchHere(Stopwatch& watch, int trials) {
-  return watch.HostTime(
-      kTrainCalls, [&](int) { kernels::Nothing(watch.stream()); }, trials);
-}
-
 // A CUDA graph of `nodes` empty kernels.
 cudaGraphExec_t EmptyGraph(cudaStream_t stream, int nodes) {
   cudaGraph_t graph = nullptr;
@@ -281,6 +275,11 @@ void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
 }
 
 }  // namespace
+
+double LaunchHere(Stopwatch& watch, int trials) {
+  return watch.HostTime(
+      kTrainCalls, [&](int) { kernels::Nothing(watch.stream()); }, trials);
+}
 
 double LaunchSeconds(Stopwatch& watch) {
   const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);

@@ -11,6 +11,8 @@ namespace stallcast::capture {
 /// Of the call that launches an empty kernel on a stream with work, which is what host.launch is,
 /// on the core where launches are fastest.
 double LaunchSeconds(Stopwatch& watch);
+/// The same on the calling thread's core, the median of so many trials of 200.
+double LaunchHere(Stopwatch& watch, int trials);
 /// That and others, now, on the calling thread's core.
 HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends);
 

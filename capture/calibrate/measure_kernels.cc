@@ -1,6 +1,7 @@
 #include "capture/calibrate/measure_kernels.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/measure_drag.h"
+#include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/recording.h"
 #include "kernels/device_attribute.h"
 #include "kernels/probe.h"
@@ -46,6 +48,11 @@ Prepared Ready(const KernelProbe& probe) {
   return prepared;
 }
 
+double Launches(Stopwatch& watch, const std::function<void(int)>& launch, int count, int trials) {
+  const double empty = LaunchHere(watch, 1);
+  return watch.HostTime(count, launch, trials) / empty;
+}
+
 Timing TimeAfterStream(Stopwatch& watch, const KernelProbe& probe, double gap) {
   const Prepared prepared = Ready(probe);
   Streaming streaming;
@@ -64,8 +71,8 @@ Timing TimeAfterStream(Stopwatch& watch, const KernelProbe& probe, double gap) {
       9);
   Timing timing;
   timing.seconds = std::max(both - alone - gap, 1e-7);
-  timing.host = watch.HostTime(
-      40, [&](int i) { prepared.launch(i, watch.stream()); }, 3);
+  timing.launches = Launches(
+      watch, [&](int i) { prepared.launch(i, watch.stream()); }, 40, 3);
   return timing;
 }
 
@@ -79,13 +86,13 @@ Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
   const double once = watch.Period(1, work, 1);
   if (once > kLongSeconds) {
     timing.seconds = once - gap;
-    timing.host = watch.HostTime(1, work, 1);
+    timing.launches = Launches(watch, work, 1, 1);
     return timing;
   }
   const double train = probe.sustained ? kSustainedTrainSeconds : kTrainSeconds;
   const int count = std::clamp(static_cast<int>(train / std::max(once, 1e-6)), 4, kMostLaunches);
   timing.seconds = std::max(watch.Period(count, work, probe.sustained ? 3 : 5) - gap, 1e-7);
-  timing.host = watch.HostTime(std::min(count, 40), work, 3);
+  timing.launches = Launches(watch, work, std::min(count, 40), 3);
   return timing;
 }
 
@@ -144,7 +151,8 @@ void FitKernels(const std::vector<TimedProbe>& timed, hardware::Profile& profile
   std::map<std::string, std::vector<TimedWork>> kinds;
   for (const auto& [probe, timing] : timed) {
     kinds[std::string(plan::KindName(probe.work))].push_back(
-        {probe.work, timing.seconds, timing.host / plan::Count(probe.work).launches, timing.drag});
+        {probe.work, timing.seconds,
+         timing.launches * profile.host_launch / plan::Count(probe.work).launches, timing.drag});
   }
   for (const auto& [name, works] : kinds) profile.kernels[name] = FitKernel(works);
 }

@@ -14,8 +14,10 @@
 namespace stallcast::capture {
 
 struct Timing {
-  double seconds = 0;     ///< of one among many that follow one another
-  double host = 0;        ///< of the calls that launch it
+  double seconds = 0;  ///< of one among many that follow one another
+  /// Of the calls that launch it, over that of an empty kernel at the moment: others may slow the
+  /// host for a while.
+  double launches = 0;
   bool recorded = false;  ///< `seconds` is free of gaps
   double drag = 0;        ///< hardware::KernelPoint::drag
 };
@@ -40,8 +42,8 @@ std::optional<double> RecordKernels(Stopwatch& watch, const CopyEnds& ends,
                                     std::vector<TimedProbe>& timed, hardware::Profile& profile,
                                     const Progress& progress);
 
-/// Fits all kinds of hardware::KernelKinds() that have a probe here. A kind without a probe keeps
-/// what the profile says.
+/// Fits all kinds of hardware::KernelKinds() that have a probe here, their calls by host.launch of
+/// the profile. A kind without a probe keeps what the profile says.
 void FitKernels(const std::vector<TimedProbe>& timed, hardware::Profile& profile);
 
 }  // namespace stallcast::capture
