@@ -366,7 +366,7 @@ class EventLoop {
       }
     }
     out_.call_end[At(id)] = Picoseconds(host.free_at + all);
-    const bool copies = std::holds_alternative<plan::Copy>(op.work) && !IsCarried(id);
+    const bool copies = UsesCopyEngine(id);
     const Picoseconds latency = copies ? latency_.copy_launch : latency_.launch;
     HoldBack(id, host.free_at + first + latency.count(), {CauseKind::kIssue, id});
     host.free_at += all;
@@ -381,6 +381,9 @@ class EventLoop {
   }
   /// Whether all of a copy goes in its call: then it is no copy to the streams.
   bool IsCarried(OpId id) const { return carried_[At(id)] && compiled_.Inlined(id)->calls == 1; }
+  bool UsesCopyEngine(OpId id) const {
+    return std::holds_alternative<plan::Copy>(plan_.ops[At(id)].work) && !IsCarried(id);
+  }
 
   /// By threads beside this one that are in a call, or wait in one for the device.
   double SlowedByOthers(size_t lane) const {
@@ -728,12 +731,13 @@ class EventLoop {
     out_.end[At(id)] = Picoseconds(end);
     out_.end_of_all = std::max(out_.end_of_all, Picoseconds(end));
     ++done_;
+    const Picoseconds sync = UsesCopyEngine(id) ? latency_.host_sync_copy : latency_.host_sync;
     for (OpId next : compiled_.dependents[At(id)]) {
       const plan::Op& op = plan_.ops[At(next)];
       const Picoseconds delay = !IsHostWork(op) ? EventLatency(id, next)
                                 : std::holds_alternative<plan::HostHandoff>(op.work)
                                     ? latency_.host_handoff
-                                    : latency_.host_sync;
+                                    : sync;
       HoldBack(next, end + delay.count(), {CauseKind::kWait, id});
       Satisfy(next);
     }
@@ -741,8 +745,7 @@ class EventLoop {
 
   /// From the end of an op to the start of one on another lane that waits for it.
   Picoseconds EventLatency(OpId from, OpId to) const {
-    const bool copied =
-        std::holds_alternative<plan::Copy>(plan_.ops[At(from)].work) && !IsCarried(from);
+    const bool copied = UsesCopyEngine(from);
     const bool copies = std::holds_alternative<plan::Copy>(plan_.ops[At(to)].work);
     return copied == copies ? latency_.event
            : copies         ? latency_.event_to_copy

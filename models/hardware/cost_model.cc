@@ -359,6 +359,8 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .copy_switch = FromSeconds(profile_.host_copy_switch),
                 .op = FromSeconds(profile_.recorder_op),
                 .host_sync = FromSeconds(profile_.host_sync),
+                .host_sync_copy = FromSeconds(profile_.host_sync_copy > 0 ? profile_.host_sync_copy
+                                                                          : profile_.host_sync),
                 .host_handoff = FromSeconds(profile_.host_handoff),
                 .beside = profile_.host_beside,
                 .contended = profile_.host_contended};

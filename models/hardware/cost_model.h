@@ -91,9 +91,10 @@ struct Latencies {
   Picoseconds event_recorded{0};   ///< more behind an op with an event
   Picoseconds graph_gap{0};        ///< `gap` inside a CUDA graph
   Picoseconds event_record{0}, stream_wait{0};  ///< host calls
-  Picoseconds copy_switch{0};  ///< host calls of a copy to the GPU behind a kernel, more
-  Picoseconds op{0};           ///< of the host for each op, beside its calls
-  Picoseconds host_sync{0};    ///< end of a waited-for op to the host going on
+  Picoseconds copy_switch{0};     ///< host calls of a copy to the GPU behind a kernel, more
+  Picoseconds op{0};              ///< of the host for each op, beside its calls
+  Picoseconds host_sync{0};       ///< end of a waited-for op to the host going on
+  Picoseconds host_sync_copy{0};  ///< the same of a copy
   Picoseconds host_handoff{0};
   /// A call takes so many times as long while another thread waits in one, and is in one.
   double beside = 1, contended = 1;

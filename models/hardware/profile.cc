@@ -44,6 +44,8 @@ constexpr ProfileField kFields[] = {
     {"host.event_record", kTime, &Profile::host_event_record, "host call that records an event"},
     {"host.stream_wait", kTime, &Profile::host_stream_wait, "host call: stream waits for event"},
     {"host.sync", kTime, &Profile::host_sync, "last op's end to the host going on"},
+    {"host.sync_copy", kTime, &Profile::host_sync_copy, "the same of a copy; 0: as host.sync", true,
+     true},
     {"host.handoff", kTime, &Profile::host_handoff, "waking another host thread"},
     {"host.notify", kTime, &Profile::host_notify, "host call that wakes another host thread"},
     {"host.beside", kNumber, &Profile::host_beside,

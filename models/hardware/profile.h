@@ -111,7 +111,9 @@ struct Profile {
   /// What a copy to the GPU takes more behind a kernel of its stream, in both their calls.
   double host_copy_switch = 0;
   double host_event_record = 0, host_stream_wait = 0;
-  double host_sync = 0;     ///< from the last op's end to the host going on
+  double host_sync = 0;  ///< from the last op's end to the host going on
+  /// The same where that op is a copy; 0: no different.
+  double host_sync_copy = 0;
   double host_handoff = 0;  ///< from one host thread's notice to another's going on
   double host_notify = 0;   ///< of the one that gives notice
   /// A thread's calls take so many times as long while another thread waits in one for the device,

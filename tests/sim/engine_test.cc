@@ -181,6 +181,23 @@ TEST(Engine, WaitsSyncsAndHandoffsCostTheirLatency) {
   ExpectTime(ran.Start(after), 70us);  // launched when the sync has returned
 }
 
+TEST(Engine, TheHostMayLearnOfACopySoonerThanOfAKernel) {
+  const auto waited = [](const plan::Work& work, double after_copy) {
+    Profile machine = TestMachine();
+    machine.host_sync = 5e-6;
+    machine.host_sync_copy = after_copy;
+    Streams s;
+    const LaneId stream = s.Add();
+    const OpId op = s.builder.Run(stream, work);
+    const OpId sync = s.builder.SyncStream(s.host, stream);
+    const Ran ran(s, machine);
+    return ran.End(sync) - ran.End(op);
+  };
+  ExpectTime(waited(Kernel(50us), 3e-6), 5us);
+  ExpectTime(waited(D2H(kMB), 3e-6), 3us);
+  ExpectTime(waited(D2H(kMB), 0), 5us);  // where nothing else is known
+}
+
 TEST(Engine, ARecordedRunPaysForOpsCallsAndCopies) {
   Profile machine = TestMachine();
   machine.host_launch = 2e-6, machine.host_copy_call = 1e-6;
