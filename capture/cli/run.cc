@@ -134,8 +134,6 @@ capture::RunRequest RequestOf(const Case& of, const sim::PreparedRun& prepared,
 
 // What makes a prediction one of a recorded run, whose calls and copies are slower.
 constexpr std::pair kRecorded{"host.recorded", "1"};
-constexpr const char* kOfRecording =
-    "recorded: its calls and copies are slower so; host.recorded=1 predicts that too";
 
 traces::Timeline RecordedPrefill(const Case& of, const sim::PreparedRun& prepared) {
   hardware::Profile machine = of.machine;
@@ -313,7 +311,6 @@ void RunCommand::Run() const {
       info.set_prompt_tokens(prepared.input.prompt_tokens);
       info.set_decode_steps(prepared.input.steps);
       capture::RunRequest request = RequestOf(of, prepared, loaded);
-      request.notes.emplace_back(kOfRecording);
       gpu.Record(request, base + ".measured.kvt", info);
       std::vector<traces::Timeline> predicted(1), as_recorded(1);
       loaded.predictor->Predict(of.request, predicted.data());

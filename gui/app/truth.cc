@@ -12,11 +12,10 @@ struct Kind {
   const char* name;
   Weight weight;
 };
-constexpr Kind kKinds[] = {{"projected", Weight::kLimit}, {"synthetic", Weight::kLimit},
-                           {"derived", Weight::kLimit},   {"extrapolated", Weight::kLimit},
-                           {"recorded", Weight::kLimit},  {"overridden", Weight::kChoice},
-                           {"dropped", Weight::kLoss},    {"zero stamps", Weight::kLoss},
-                           {"truncated", Weight::kLoss},  {"damaged", Weight::kLoss}};
+constexpr Kind kKinds[] = {
+    {"projected", Weight::kLimit},    {"synthetic", Weight::kLimit},   {"derived", Weight::kLimit},
+    {"extrapolated", Weight::kLimit}, {"overridden", Weight::kChoice}, {"dropped", Weight::kLoss},
+    {"zero stamps", Weight::kLoss},   {"truncated", Weight::kLoss},    {"damaged", Weight::kLoss}};
 
 }  // namespace
 
@@ -60,6 +59,12 @@ void Truths::AddMatching(const TimelinePair& pair) {
         QStringLiteral(
             "the recording holds no waits: its arrows and causes are those of the plan"));
   }
+}
+
+void Truths::AddRecording() {
+  Add(QStringLiteral("recorded"), Weight::kLimit,
+      QStringLiteral("recording made the measured run's calls and copies slower: switch on "
+                     "\"recorded\" among the what-ifs to predict that too"));
 }
 
 void Truths::AddReport(const traces::ReadReport& report, const QString& file) {

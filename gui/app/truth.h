@@ -31,6 +31,8 @@ class Truths {
   void AddNotes(const std::vector<std::string>& notes);
   /// What must be known of how the two sides were brought together.
   void AddMatching(const TimelinePair& pair);
+  /// Of a measured timeline beside the prediction of a run that nobody records.
+  void AddRecording();
   /// What a file's reader found.
   void AddReport(const traces::ReadReport& report, const QString& file);
   /// The heaviest first.

@@ -1,17 +1,33 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 // From files, predictions and pins to what the parts of the window show.
 #include <QFileInfo>
+#include <algorithm>
 
 #include "gui/app/main_window.h"
 #include "gui/app/truth_banner.h"
 #include "gui/timeline/timeline_view.h"
 #include "gui/whatif/summary_card.h"
 #include "gui/whatif/whatif_panel.h"
+#include "models/hardware/profile.h"
 
 namespace stallcast::gui {
 namespace {
 
 Picoseconds Span(const TimelineModel::Step& step) { return step.end - step.begin; }
+
+// Not the host's calls alone, which are timed without a recorder.
+bool HoldsDevice(const traces::Timeline& timeline) {
+  return std::ranges::any_of(timeline.lanes, [](const traces::TimelineLane& lane) {
+    return lane.kind != traces::LaneKind::kHost;
+  });
+}
+
+// Whether what recording costs could be predicted, and is not.
+bool LeavesRecordingOut(const sim::PredictRequest& request) {
+  if (hardware::FindProfile(request.machine).recorder_launch <= 0) return false;
+  return std::ranges::none_of(request.machine_overrides,
+                              [](const auto& o) { return o.first == "host.recorded"; });
+}
 
 }  // namespace
 
@@ -116,6 +132,10 @@ void MainWindow::ShowTruth() {
     }
   }
   if (const auto& pair = timeline_->pair()) truths.AddMatching(*pair);
+  if (measured_ && !predicted_ && result_ && LeavesRecordingOut(result_->request) &&
+      HoldsDevice(files_->Timeline(*measured_)->timeline())) {
+    truths.AddRecording();
+  }
   truth_->Show(truths.List());
 }
 

@@ -234,6 +234,31 @@ Control FieldControl(const hardware::ProfileField& field, const SharedProfile& p
   return control;
 }
 
+const hardware::ProfileField& RecordedField() {
+  const auto fields = hardware::ProfileFields();
+  return *std::ranges::find(fields, &hardware::Profile::host_recorded,
+                            &hardware::ProfileField::member);
+}
+
+// On or off, among what is run.
+Control Recorded(const SharedProfile& profile) {
+  Control control = FieldControl(RecordedField(), profile);
+  control.group = QStringLiteral("Run");
+  control.label = QStringLiteral("recorded");
+  control.help = QStringLiteral("As stallcast-gpu records it: calls and copies take longer");
+  control.kind = Control::Kind::kFlag;
+  control.default_value = QStringLiteral("off");
+  control.read = [read = control.read](const PredictRequest& request) -> Text {
+    const Text text = read(request);
+    if (!text) return std::nullopt;
+    return *text == "0" ? "off" : "on";
+  };
+  control.write = [write = control.write](PredictRequest& request, const Text& text) {
+    write(request, text == "on" ? Text("1") : std::nullopt);
+  };
+  return control;
+}
+
 Control KernelControl(std::string_view kind, const hardware::KernelField& field,
                       const SharedProfile& profile) {
   const hardware::KernelFit& fit = profile->kernels.find(kind)->second;
@@ -311,6 +336,7 @@ std::vector<Control> Controls(const PredictRequest& request,
                                     QStringLiteral("GPUs that share the model; one is predicted"),
                                     &PredictRequest::tensor_parallel, 1, 1, 1024));
   controls.push_back(Graph());
+  controls.push_back(Recorded(profile));
 
   const auto preset = std::find_if(named.info->presets.begin(), named.info->presets.end(),
                                    [&](const auto& p) { return p.first == request.method; });
@@ -323,7 +349,7 @@ std::vector<Control> Controls(const PredictRequest& request,
     controls.push_back(Parameter(spec, request.method, From(named.info->title), fallback));
   }
   for (const hardware::ProfileField& field : hardware::ProfileFields()) {
-    controls.push_back(FieldControl(field, profile));
+    if (&field != &RecordedField()) controls.push_back(FieldControl(field, profile));
   }
   for (const std::string_view kind : hardware::KernelKinds()) {
     for (const hardware::KernelField& field : hardware::KernelFields()) {

@@ -5,6 +5,7 @@
 
 #include <QAbstractItemModelTester>
 #include <QApplication>
+#include <QCheckBox>
 #include <QComboBox>
 #include <QDir>
 #include <QDockWidget>
@@ -340,6 +341,15 @@ TEST_F(WindowView, MeasuredBesidePredictedGivesResiduals) {
   ASSERT_TRUE(Idle());
   ASSERT_NE(window_->timeline().pair(), nullptr);
   EXPECT_GT(window_->timeline().pair()->matched(), 100);
+  // As if a recorder had slowed it; what that costs is predicted when asked for.
+  EXPECT_TRUE(TruthNames().contains(QStringLiteral("recorded")));
+  const double unrecorded = Step();
+  auto* recorded = In<QCheckBox>("machine.host.recorded");
+  ASSERT_NE(recorded, nullptr);
+  ASSERT_TRUE(Predicted([&] { recorded->click(); }));
+  EXPECT_GT(Step(), unrecorded);
+  EXPECT_FALSE(TruthNames().contains(QStringLiteral("recorded")));
+  ASSERT_TRUE(Predicted([&] { recorded->click(); }));
   window_->ShowChart(ChartsPanel::Kind::kResiduals);
   ASSERT_TRUE(Idle());
   const Chart& chart = window_->charts().view().chart();
