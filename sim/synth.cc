@@ -15,6 +15,7 @@
 #include "models/methods/common/hadamard.h"
 #include "traces/common/error.h"
 #include "traces/common/parallel.h"
+#include "traces/tensor.h"
 
 namespace stallcast::sim {
 namespace {
@@ -89,8 +90,6 @@ float AsBf16(double value) { return methods::RoundToBf16(static_cast<float>(valu
 uint16_t ToBf16(double value) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(AsBf16(value)) >> 16);
 }
-
-double FromBf16(uint16_t value) { return std::bit_cast<float>(uint32_t{value} << 16); }
 
 // The logits that every head uses at one query token.
 struct Logits {
@@ -415,7 +414,8 @@ class Rotation {
   void Turn(std::span<uint16_t> elements) const {
     std::vector<double> row(scale_.size());
     for (size_t at = 0; at < elements.size(); at += row.size()) {
-      for (size_t i = 0; i < row.size(); ++i) row[i] = FromBf16(elements[at + i]) * scale_[i];
+      for (size_t i = 0; i < row.size(); ++i)
+        row[i] = traces::FromBf16(elements[at + i]) * scale_[i];
       for (size_t i = 0; i < row.size(); i += block_) {
         methods::WalshHadamard(std::span(row).subspan(i, block_));
       }

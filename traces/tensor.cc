@@ -10,18 +10,6 @@
 namespace stallcast::traces {
 namespace {
 
-float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-
-// Exponent and mantissa move to their float places; the multiplication rebiases the exponent and
-// normalises subnormals. Infinity and NaN need the float's own top exponent.
-float FromFp16(uint16_t bits) {
-  const uint32_t magnitude = uint32_t{bits & 0x7fffu} << 13;
-  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
-  const uint32_t special = magnitude >= (0x7c00u << 13) ? 0x7f800000u : 0u;
-  const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
-}
-
 template <typename Stored>
 Stored Load(const std::byte* at) {
   Stored value;
@@ -40,6 +28,18 @@ int64_t CountTopExponent(std::span<const std::byte> data, Stored exponent) {
 }
 
 }  // namespace
+
+float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+
+// Exponent and mantissa move to their float places; the multiplication rebiases the exponent and
+// normalises subnormals. Infinity and NaN need the float's own top exponent.
+float FromFp16(uint16_t bits) {
+  const uint32_t magnitude = uint32_t{bits & 0x7fffu} << 13;
+  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
+  const uint32_t special = magnitude >= (0x7c00u << 13) ? 0x7f800000u : 0u;
+  const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
+}
 
 static_assert(std::endian::native == std::endian::little, "tensor elements are little-endian");
 

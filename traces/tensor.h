@@ -46,6 +46,10 @@ struct Tensor {
   void ToFloat(int head, int64_t token, int64_t count, float* out) const;
 };
 
+/// What the bits of an element stand for.
+float FromBf16(uint16_t bits);
+float FromFp16(uint16_t bits);
+
 /// How many elements are infinite or NaN.
 int64_t CountNonFinite(const Tensor& tensor);
 

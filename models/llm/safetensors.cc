@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "traces/common/error.h"
+#include "traces/tensor.h"
 
 namespace stallcast::llm {
 namespace {
@@ -19,18 +19,6 @@ constexpr char kRemedy[] = "is this a whole safetensors file?";
 
 int64_t ElementBytes(const std::string& type) {
   return type == "F32" ? 4 : type == "BF16" || type == "F16" ? 2 : 0;
-}
-
-float FromHalf(uint16_t half) {
-  const uint32_t sign = uint32_t{half & 0x8000u} << 16;
-  const int exponent = half >> 10 & 31;
-  const uint32_t mantissa = half & 0x3ffu;
-  if (exponent == 0) {
-    const float value = static_cast<float>(mantissa) * 0x1p-24f;
-    return sign != 0 ? -value : value;
-  }
-  const uint32_t wide = exponent == 31 ? 255u : static_cast<uint32_t>(exponent + 112);
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
 }
 
 }  // namespace
@@ -110,8 +98,7 @@ WeightTensor SafeTensors::Read(const std::string& name) const {
     }
     uint16_t bits;
     std::memcpy(&bits, raw.data() + 2 * i, 2);
-    tensor.values[i] =
-        entry.type == "F16" ? FromHalf(bits) : std::bit_cast<float>(uint32_t{bits} << 16);
+    tensor.values[i] = entry.type == "F16" ? traces::FromFp16(bits) : traces::FromBf16(bits);
   }
   return tensor;
 }
