@@ -76,7 +76,6 @@ struct Simulation::Compiled {
   std::vector<std::optional<OpCost>> inlined;  // by distinct work: where the stream is idle
   std::vector<Gap> gap;                        // by op: between the lane's previous op and this one
   std::vector<bool> recorded;                  // by op: an event is recorded behind it
-  std::vector<bool> switches;                  // by op: a copy to the GPU behind a kernel
   std::vector<bool> awaited_copy;  // by op: a copy that its lane's next op, a kernel, follows
   OpLists dependents;
   OpLists called_first;     // by op: those of other threads whose calls come before its call
@@ -97,7 +96,6 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   }
   recorded = plan::FindEvents(plan).recorded;
   gap.assign(count, Gap::kNone);
-  switches.assign(count, false);
   awaited_copy.assign(count, false);
   dependents.begin.assign(count + 1, 0);
 
@@ -125,9 +123,6 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
       OpId& previous = last[At(op.lane)];
       if (previous != OpId::kNone) {
         gap[i] = GapBetween(plan[previous], op);
-        const auto* copy = std::get_if<plan::Copy>(&op.work);
-        switches[i] = gap[i] == Gap::kCopy && copy != nullptr &&
-                      copy->direction == plan::Direction::kHostToDevice;
         awaited_copy[At(previous)] = std::holds_alternative<plan::Copy>(plan[previous].work) &&
                                      !std::holds_alternative<plan::Copy>(op.work);
       }
@@ -346,8 +341,9 @@ class EventLoop {
     if (!op.graph_node) {
       // The waits are enqueued before the op, the event that others wait for behind it.
       const int64_t waits = int64_t{op.waits_count} * latency_.stream_wait.count();
-      // What goes in its call goes as a kernel does.
-      const bool switches = compiled_.switches[At(id)] && !IsCarried(id);
+      // What goes in its call goes as a kernel does, and uses no engine.
+      const bool switches =
+          compiled_.gap[At(id)] == Gap::kCopy && cost.engine == hardware::Engine::kCopyH2D;
       const int64_t before =
           latency_.op.count() + waits + (switches ? latency_.copy_switch.count() : 0);
       first = before + cost.first_call.count();
