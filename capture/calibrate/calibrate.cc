@@ -96,7 +96,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     profile.notes.push_back(std::move(note));
   }
   progress("recorded calls", 0.8);
-  MeasureRecorder(watch, ends, moments.back(), profile);
+  MeasureRecorder(watch, ends, profile);
   progress("gaps between ops", 0.8);
   std::optional<double> behind_large;
   if (MeasureGaps(watch, profile)) {

@@ -203,24 +203,23 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
 }
 
 void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  constexpr int kFew = 80, kMany = 320;  // the handovers at either end are those of both
-  constexpr double kTurns = 0.85;        // of the time on one stream: clearly less
+  constexpr int kFew = 80, kMany = 320;
+  constexpr double kTurns = 0.85;  // of the time on one stream: clearly less
   const Joiner joiner;
   std::vector<double> sizes, times;
   for (const int64_t bytes : {256, 512, 1024, 2048, 4096}) {
     int at = 0;
-    const auto train_time = [&](int copies, bool both) {
-      return watch.Period(1, [&](int) {
-        joiner.Join(watch.stream(), watch.other());
-        for (int i = 0; i < copies; ++i) {
-          const bool there = both && i % 2 == 1;
-          ends.CopyPage(at++, bytes, true, there ? watch.other() : watch.stream());
-        }
-        joiner.Join(watch.other(), watch.stream());
-      });
-    };
     const auto copy_time = [&](bool both) {
-      return std::max(train_time(kMany, both) - train_time(kFew, both), 1e-9) / (kMany - kFew);
+      return Stopwatch::WithoutEnds(kFew, kMany, [&](int copies) {
+        return watch.Period(1, [&](int) {
+          joiner.Join(watch.stream(), watch.other());
+          for (int i = 0; i < copies; ++i) {
+            const bool there = both && i % 2 == 1;
+            ends.CopyPage(at++, bytes, true, there ? watch.other() : watch.stream());
+          }
+          joiner.Join(watch.other(), watch.stream());
+        });
+      });
     };
     const double two = copy_time(true);
     if (two > kTurns * copy_time(false)) break;

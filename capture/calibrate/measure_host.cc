@@ -492,17 +492,21 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   return true;
 }
 
-void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, const HostCalls& alone,
-                     hardware::Profile& profile) {
+void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   constexpr int kOps = 2000, kCopies = 100;
   constexpr int64_t kPage = 16384;
-  SetRecorded(alone, alone, profile);  // nothing more, where nothing can be recorded
-  profile.recorder_op = profile.recorder_copy = 0;
   const auto copy = [&] {
     return watch.Period(kCopies, [&](int i) { ends.CopyPage(i, kPage, true, watch.stream()); });
   };
-  const double unrecorded = copy();
   const std::vector<int> cores = kernels::FastestCores(1, kernels::LaunchTimer());
+  HostCalls alone;
+  {
+    const OnCore core(cores, 0);  // let go before the recorder starts its threads
+    alone = MeasureCalls(watch, ends);
+  }
+  const double unrecorded = copy();
+  SetRecorded(alone, alone, profile);  // nothing more, where nothing can be recorded
+  profile.recorder_op = profile.recorder_copy = 0;
   const std::unique_ptr<Recording> recording = Recording::Begin();
   if (!recording) return;
   const OnCore core(cores, 0);

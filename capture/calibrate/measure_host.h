@@ -26,10 +26,9 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 /// have been measured.
 bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile);
 
-/// Fills in recorder.*: what copies take more while CUPTI records them, and calls over what they
-/// took `alone` just before. 0 where nothing can be recorded.
-void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, const HostCalls& alone,
-                     hardware::Profile& profile);
+/// Fills in recorder.*: what copies and calls take more while CUPTI records them than just before,
+/// on one core. 0 where nothing can be recorded.
+void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 /// Fills in copy.h2d_inline_time from a recording, at the sizes of copy.h2d_inline_call; empty
 /// where nothing can be recorded.

@@ -23,16 +23,13 @@ constexpr int64_t kLarge = int64_t{1} << 28;       // a copy that runs at the li
 constexpr int64_t kScattered = int64_t{16} << 30;  // the largest pool of single tokens
 constexpr int64_t kRead = int64_t{2} << 30;        // a read that runs at the memory's rate
 
-// Time of one copy among many of its size, without what passes before the first and behind the
-// last.
+// Time of one copy among many of its size.
 double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {
   const int many = static_cast<int>(std::clamp<int64_t>(kPool / bytes / 2, 2, 200));
-  const int few = std::max(many / 4, 1);
-  const auto train_time = [&](int copies) {
+  return Stopwatch::WithoutEnds(std::max(many / 4, 1), many, [&](int copies) {
     return copies *
            watch.Period(copies, [&](int i) { ends.CopyPage(i, bytes, down, watch.stream()); });
-  };
-  return std::max(train_time(many) - train_time(few), 1e-9) / (many - few);
+  });
 }
 
 struct Copies {

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -86,6 +87,13 @@ class Stopwatch {
       if (i >= 0) seconds.push_back(value);  // the first warms up
     }
     return stallcast::Median(std::move(seconds));
+  }
+
+  /// Seconds of one of a train's items, by trains of two lengths: without what passes before the
+  /// first and behind the last. `train_time` gives the seconds of so many.
+  template <class F>
+  static double WithoutEnds(int few, int many, const F& train_time) {
+    return std::max(train_time(many) - train_time(few), 1e-9) / (many - few);
   }
 
   void Hold();
