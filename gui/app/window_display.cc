@@ -24,9 +24,9 @@ bool HoldsDevice(const traces::Timeline& timeline) {
 
 // Whether what recording costs could be predicted, and is not.
 bool LeavesRecordingOut(const sim::PredictRequest& request) {
-  if (hardware::FindProfile(request.machine).recorder_launch <= 0) return false;
   return std::ranges::none_of(request.machine_overrides,
-                              [](const auto& o) { return o.first == "host.recorded"; });
+                              [](const auto& o) { return o.first == "host.recorded"; }) &&
+         hardware::FindProfile(request.machine).recorder_launch > 0;
 }
 
 }  // namespace
@@ -132,8 +132,9 @@ void MainWindow::ShowTruth() {
     }
   }
   if (const auto& pair = timeline_->pair()) truths.AddMatching(*pair);
-  if (measured_ && !predicted_ && result_ && LeavesRecordingOut(result_->request) &&
-      HoldsDevice(files_->Timeline(*measured_)->timeline())) {
+  if (measured_ && !predicted_ && result_ &&
+      HoldsDevice(files_->Timeline(*measured_)->timeline()) &&
+      LeavesRecordingOut(result_->request)) {
     truths.AddRecording();
   }
   truth_->Show(truths.List());

@@ -234,15 +234,9 @@ Control FieldControl(const hardware::ProfileField& field, const SharedProfile& p
   return control;
 }
 
-const hardware::ProfileField& RecordedField() {
-  const auto fields = hardware::ProfileFields();
-  return *std::ranges::find(fields, &hardware::Profile::host_recorded,
-                            &hardware::ProfileField::member);
-}
-
-// On or off, among what is run.
-Control Recorded(const SharedProfile& profile) {
-  Control control = FieldControl(RecordedField(), profile);
+// host.recorded, on or off and among what is run.
+Control Recorded(const hardware::ProfileField& field, const SharedProfile& profile) {
+  Control control = FieldControl(field, profile);
   control.group = QStringLiteral("Run");
   control.label = QStringLiteral("recorded");
   control.help = QStringLiteral("As stallcast-gpu records it: calls and copies take longer");
@@ -336,7 +330,10 @@ std::vector<Control> Controls(const PredictRequest& request,
                                     QStringLiteral("GPUs that share the model; one is predicted"),
                                     &PredictRequest::tensor_parallel, 1, 1, 1024));
   controls.push_back(Graph());
-  controls.push_back(Recorded(profile));
+  const auto fields = hardware::ProfileFields();
+  const auto recorded =
+      std::ranges::find(fields, &hardware::Profile::host_recorded, &hardware::ProfileField::member);
+  controls.push_back(Recorded(*recorded, profile));
 
   const auto preset = std::find_if(named.info->presets.begin(), named.info->presets.end(),
                                    [&](const auto& p) { return p.first == request.method; });
@@ -348,8 +345,8 @@ std::vector<Control> Controls(const PredictRequest& request,
     }
     controls.push_back(Parameter(spec, request.method, From(named.info->title), fallback));
   }
-  for (const hardware::ProfileField& field : hardware::ProfileFields()) {
-    if (&field != &RecordedField()) controls.push_back(FieldControl(field, profile));
+  for (auto field = fields.begin(); field != fields.end(); ++field) {
+    if (field != recorded) controls.push_back(FieldControl(*field, profile));
   }
   for (const std::string_view kind : hardware::KernelKinds()) {
     for (const hardware::KernelField& field : hardware::KernelFields()) {
