@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "sim/prediction_fields.h"
-#include "sim/synth.h"
+#include "tests/sim/small_trace.h"
 #include "traces/common/error.h"
 
 namespace stallcast::sim {
@@ -130,22 +130,7 @@ class SweepTest : public testing::Test {
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("stallcast_sweep_" + std::to_string(::getpid()));
     fs::create_directories(folder_);
-    SynthSpec spec;
-    spec.model.name = "small";
-    spec.model.layers = 2;
-    spec.model.query_heads = 4;
-    spec.model.kv_heads = 2;
-    spec.model.head_dim = 64;
-    spec.model.hidden = 256;
-    spec.model.intermediate = 512;
-    spec.model.vocabulary = 1000;
-    spec.layers = 2;
-    spec.prompt_tokens = 2048;
-    spec.steps = 6;
-    spec.spread = 4;
-    traces::TraceWriter writer(folder_ / "t.kvt", SynthInfo(spec));
-    Synthesize(spec, writer);
-    writer.Finish();
+    WriteSmallTrace(folder_ / "t.kvt");
   }
   void TearDown() override { fs::remove_all(folder_); }
 

@@ -41,8 +41,8 @@
 #include "gui/whatif/control_row.h"
 #include "gui/whatif/number_box.h"
 #include "gui/whatif/whatif_panel.h"
-#include "sim/synth.h"
 #include "tests/gui/timeline/random_timeline.h"
+#include "tests/sim/small_trace.h"
 #include "traces/common/error.h"
 #include "traces/common/quantity.h"
 
@@ -62,7 +62,7 @@ class WindowView : public testing::Test {
     QSettings::setPath(QSettings::NativeFormat, QSettings::UserScope, folder_.path());
     QCoreApplication::setOrganizationName(QStringLiteral("stallcast-test"));
     qputenv("XDG_CACHE_HOME", folder_.path().toUtf8());
-    WriteTrace(Path("small.kvt"));
+    sim::WriteSmallTrace(Path("small.kvt").toStdString());
     Start();
   }
 
@@ -73,26 +73,6 @@ class WindowView : public testing::Test {
     window_->show();
     window_->activateWindow();
     ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
-  }
-
-  // Tensors of a model that a prediction of takes milliseconds.
-  static void WriteTrace(const QString& path) {
-    sim::SynthSpec spec;
-    spec.model.name = "small";
-    spec.model.layers = 2;
-    spec.model.query_heads = 4;
-    spec.model.kv_heads = 2;
-    spec.model.head_dim = 64;
-    spec.model.hidden = 256;
-    spec.model.intermediate = 512;
-    spec.model.vocabulary = 1000;
-    spec.layers = 2;
-    spec.prompt_tokens = 2048;
-    spec.steps = 6;
-    spec.spread = 4;
-    traces::TraceWriter writer(path.toStdString(), sim::SynthInfo(spec));
-    sim::Synthesize(spec, writer);
-    writer.Finish();
   }
 
   static void WriteTimeline(const QString& path, const traces::Timeline& timeline) {
