@@ -5,6 +5,7 @@
 
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "capture/activity_source.h"
@@ -22,16 +23,25 @@ uint32_t ThisThread() { return static_cast<uint32_t>(syscall(SYS_gettid)); }
 
 class GpuRecorder::Impl {
  public:
-  // The source first: where it is missing, no file is made.
+  // What cannot be recorded leaves no file.
   Impl(std::unique_ptr<ActivitySource> source, const std::filesystem::path& path,
        const traces::proto::TraceInfo& info, const GpuRecorderOptions& options)
-      : source_(std::move(source)), own_writer_(std::in_place, path, info) {
-    Start(&*own_writer_, options);
+      : own_writer_(std::in_place, path, info), source_(std::move(source)) {
+    try {
+      Start(&*own_writer_, options);
+    } catch (...) {
+      std::error_code ignored;
+      if (std::filesystem::is_regular_file(path, ignored)) std::filesystem::remove(path, ignored);
+      throw;
+    }
   }
   Impl(std::unique_ptr<ActivitySource> source, traces::TraceWriter* writer,
        const GpuRecorderOptions& options)
       : source_(std::move(source)) {
     Start(writer, options);
+  }
+  ~Impl() {
+    if (hangs_) (void)source_.release();
   }
 
   ActivitySource& source() const { return *source_; }
@@ -44,11 +54,10 @@ class GpuRecorder::Impl {
   GpuRecorderStats Stop() {
     const std::scoped_lock lock(mutex_);
     if (std::exchange(stopped_, true)) return stats_;
-    const bool complete = source_->Stop();
-    if (!complete) (void)source_.release();
+    hangs_ = !source_->Stop();
     stats_ = thread_->Stop();
     if (own_writer_) own_writer_->Finish(stats_.dropped, stats_.zero_stamps);
-    if (!complete) {
+    if (hangs_) {
       throw Error("did not hand over its last records", "CUPTI",
                   "synchronize the device before the recording ends");
     }
@@ -59,11 +68,18 @@ class GpuRecorder::Impl {
   void Start(traces::TraceWriter* writer, const GpuRecorderOptions& options) {
     origin_ns_ = source_->NowNs();
     thread_ = std::make_shared<RecordThread>(writer, options, origin_ns_);
-    source_->Start(thread_, options);
+    try {
+      source_->Start(thread_, options);
+    } catch (...) {
+      if (!source_->Stop()) (void)source_.release();
+      thread_->End();
+      throw;
+    }
   }
 
+  std::optional<traces::TraceWriter> own_writer_;  // outlives the source, which hands over to it
   std::unique_ptr<ActivitySource> source_;
-  std::optional<traces::TraceWriter> own_writer_;
+  bool hangs_ = false;  // in its Stop(), which still uses it: it is never deleted then
   int64_t origin_ns_ = 0;
   std::shared_ptr<RecordThread> thread_;
   std::mutex mutex_;

@@ -69,7 +69,7 @@ struct GpuRecorderStats {
 /// Times count from the construction.
 ///
 /// All functions may be called from any thread. Errors (no CUPTI, another profiler holds it, disk
-/// full) are stallcast::Error.
+/// full) are stallcast::Error; a file of its own that could not be recorded into is removed.
 class GpuRecorder {
  public:
   /// Writes into a file of its own.

@@ -27,14 +27,6 @@ RecordThread::RecordThread(traces::TraceWriter* writer, const GpuRecorderOptions
       assembler_(options, origin_ns, WriteTo(writer)),
       thread_([this] { Run(); }) {}
 
-RecordThread::~RecordThread() {
-  try {
-    Stop();
-  } catch (...) {
-    // As the header says.
-  }
-}
-
 bool RecordThread::Post(Job job) {
   const std::scoped_lock lock(mutex_);
   if (stopping_ || jobs_.size() >= kMaxJobs) return false;
@@ -52,6 +44,14 @@ GpuRecorderStats RecordThread::Stop() {
   if (thread_.joinable()) thread_.join();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return assembler_.stats();
+}
+
+void RecordThread::End() noexcept {
+  try {
+    Stop();
+  } catch (...) {
+    // As the header says.
+  }
 }
 
 void RecordThread::Run() {

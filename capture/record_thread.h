@@ -26,8 +26,7 @@ class RecordThread {
   static constexpr size_t kMaxJobs = size_t{1} << 16;
 
   RecordThread(traces::TraceWriter* writer, const GpuRecorderOptions& options, int64_t origin_ns);
-  /// Stops where Stop() was not called; a failure is lost then.
-  ~RecordThread();
+  ~RecordThread() { End(); }
   RecordThread(const RecordThread&) = delete;
   RecordThread& operator=(const RecordThread&) = delete;
 
@@ -37,6 +36,8 @@ class RecordThread {
   void AddDropped(int64_t records) { dropped_ += records; }
   /// Runs what was posted, writes the rest and ends the thread. Throws the thread's failure, once.
   GpuRecorderStats Stop();
+  /// The same where nobody asks what came of it. The writer is not used afterwards.
+  void End() noexcept;
 
  private:
   void Run();

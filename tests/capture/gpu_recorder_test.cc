@@ -136,8 +136,35 @@ TEST(GpuRecorder, ASourceThatKeepsItsRecordsIsAnErrorAndTheFileIsWhole) {
     // The recorder lets go of a source that hangs; this one is on the stack for that.
     GpuRecorder recorder(std::unique_ptr<ActivitySource>(&source), file.path(), {}, {});
     EXPECT_THROW(recorder.Stop(), Error);
+    // Threads that do not know of it still leave their ops.
+    recorder.PushOp(1, 2);
+    recorder.PopOp();
   }
   EXPECT_EQ(traces::ReadTrace(file.path(), {.strict = true}).timelines[0].rows(), 1);
+}
+
+/// Refused once it has begun, as by a driver that allows no profiling; hands over to the end.
+class RefusedSource final : public FakeSource {
+ public:
+  RefusedSource() : FakeSource({}) {}
+  ~RefusedSource() override { Post(); }
+  void Start(std::shared_ptr<RecordThread> thread, const GpuRecorderOptions&) override {
+    thread_ = std::move(thread);
+    Post();
+    throw Error("cannot record GPU activity", "CUPTI", "allow it");
+  }
+
+ private:
+  void Post() {
+    thread_->Post([](TimelineAssembler& to) { to.Add(Call(1, 0, 10)); });
+  }
+  std::shared_ptr<RecordThread> thread_;
+};
+
+TEST(GpuRecorder, ASourceThatIsRefusedLeavesNoFile) {
+  const ScratchFile file;
+  EXPECT_THROW(GpuRecorder(std::make_unique<RefusedSource>(), file.path(), {}, {}), Error);
+  EXPECT_FALSE(std::filesystem::exists(file.path()));
 }
 
 TEST(GpuRecorder, TooManyJobsAreRefused) {
