@@ -62,7 +62,11 @@ Ended RunProgramOf(const RecordCommand& command, const Prepare& prepare) {
   // A Ctrl-C is for the program; what it then records is still reported.
   const auto old_interrupt = std::signal(SIGINT, SIG_IGN);
   const pid_t child = fork();
-  if (child < 0) throw Error(std::strerror(errno), "fork", "end other programs");
+  if (child < 0) {
+    const int reason = errno;
+    std::signal(SIGINT, old_interrupt);
+    throw Error(std::strerror(reason), "fork", "end other programs");
+  }
   if (child == 0) {
     std::signal(SIGINT, old_interrupt);
     prepare();

@@ -204,6 +204,39 @@ void RecordTraced(const Case& of, Json& row) {
   row["measured_exposed_recall_ms"] = Milliseconds(of.traced->exposed_recall->measured.value);
 }
 
+// Records the run, and its prompt where that was asked for, beside what is predicted of them.
+void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded,
+                    const std::string& folder) {
+  const std::string base = BasePath(folder, of);
+  const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
+  traces::proto::TraceInfo info = capture::RunInfo();
+  *info.mutable_model() = loaded.trace.info.model();
+  info.set_prompt_tokens(prepared.input.prompt_tokens);
+  info.set_decode_steps(prepared.input.steps);
+  capture::RunRequest request = RequestOf(of, prepared, loaded);
+  gpu.Record(request, base + ".measured.kvt", info);
+  std::vector<traces::Timeline> predicted(1), as_recorded(1);
+  loaded.predictor->Predict(of.request, predicted.data());
+  WriteTimelines(predicted, TimelineFormat::kTrace, loaded.trace.info, base + ".predicted.kvt");
+  sim::PredictRequest recorded_run = of.request;
+  recorded_run.machine_overrides.emplace_back(kRecorded);
+  loaded.predictor->Predict(recorded_run, as_recorded.data());
+  WriteTimelines(as_recorded, TimelineFormat::kTrace, loaded.trace.info, base + ".recorded.kvt");
+  try {
+    const traces::Trace recorded = traces::ReadTrace(base + ".measured.kvt");
+    if (!recorded.timelines.empty()) {
+      of.traced = CompareTimelines(as_recorded.front(), recorded.timelines.front());
+    }
+  } catch (const Error& error) {
+    of.times.notes.push_back(fmt::format("no exposed recall: {}", error.problem()));
+  }
+  if (!of.request.prefill) return;
+  request.title += ", prefill";
+  gpu.RecordPrefill(request, base + "-prefill.measured.kvt", info);
+  WriteTimelines({RecordedPrefill(of, prepared)}, TimelineFormat::kTrace, loaded.trace.info,
+                 base + "-prefill.recorded.kvt");
+}
+
 // With columns of the traced run if there was one.
 Json Record(const Case& of, bool timelines) {
   Json row;
@@ -303,36 +336,14 @@ void RunCommand::Run() const {
       if (!of.failed.empty()) continue;
       progress.Update("recording " + Describe(of),
                       static_cast<double>(i) / static_cast<double>(cases.size()));
-      load(of.trace);
-      const std::string base = BasePath(timelines, of);
-      const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
-      traces::proto::TraceInfo info = capture::RunInfo();
-      *info.mutable_model() = loaded.trace.info.model();
-      info.set_prompt_tokens(prepared.input.prompt_tokens);
-      info.set_decode_steps(prepared.input.steps);
-      capture::RunRequest request = RequestOf(of, prepared, loaded);
-      gpu.Record(request, base + ".measured.kvt", info);
-      std::vector<traces::Timeline> predicted(1), as_recorded(1);
-      loaded.predictor->Predict(of.request, predicted.data());
-      WriteTimelines(predicted, TimelineFormat::kTrace, loaded.trace.info, base + ".predicted.kvt");
-      sim::PredictRequest recorded_run = of.request;
-      recorded_run.machine_overrides.emplace_back(kRecorded);
-      loaded.predictor->Predict(recorded_run, as_recorded.data());
-      WriteTimelines(as_recorded, TimelineFormat::kTrace, loaded.trace.info,
-                     base + ".recorded.kvt");
+      // What was timed is kept whatever happens here.
       try {
-        const traces::Trace recorded = traces::ReadTrace(base + ".measured.kvt");
-        if (!recorded.timelines.empty()) {
-          of.traced = CompareTimelines(as_recorded.front(), recorded.timelines.front());
-        }
+        load(of.trace);
+        WriteRecording(of, gpu, loaded, timelines);
       } catch (const Error& error) {
-        of.times.notes.push_back(fmt::format("no exposed recall: {}", error.problem()));
+        of.times.notes.push_back(
+            fmt::format("not recorded: {}; {}", error.problem(), error.remedy()));
       }
-      if (!prefill) continue;
-      request.title += ", prefill";
-      gpu.RecordPrefill(request, base + "-prefill.measured.kvt", info);
-      WriteTimelines({RecordedPrefill(of, prepared)}, TimelineFormat::kTrace, loaded.trace.info,
-                     base + "-prefill.recorded.kvt");
     }
   }
   progress.Clear();
