@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda_error.h"
+#include "kernels/host_memory.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -31,13 +32,13 @@ std::byte* HostPool::Get(int64_t bytes) {
   };
   if (data == MAP_FAILED) fail("no address space");
   // Touching more than there is would end the process, not fail.
-  const int64_t pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  if (pages > 0 && bytes > pages * page) {
+  if (bytes > FreeHostBytes()) {
     munmap(data, static_cast<size_t>(bytes));
     fail("not as much is free");
   }
   madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   auto* first = static_cast<std::byte*>(data);
+  const int64_t page = sysconf(_SC_PAGESIZE);
   tbb::parallel_for(int64_t{0}, bytes / kHugePage, [&](int64_t i) {
     for (int64_t at = 0; at < kHugePage; at += page) {
       *static_cast<volatile std::byte*>(first + i * kHugePage + at) = std::byte{0};
