@@ -5,6 +5,7 @@
 #include <exception>
 #include <mutex>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -79,7 +80,8 @@ struct Executor::Impl {
   void MakeEvents();
   void CaptureGraphs(OpObserver* observer);
   void Capture(OpId launch, OpObserver* observer);
-  void Enqueue(OpId id);
+  /// `launch`: the op whose graph is being captured, if any.
+  void Enqueue(OpId id, OpId launch = OpId::kNone);
   void WaitUntilPassed(OpId id);
   void SleepUntilPassed(OpId id);
   void Sync(const Op& op);
@@ -163,7 +165,7 @@ void Executor::Impl::Capture(OpId launch, OpObserver* observer) {
     joined[lane] = true;
     const OpId id{static_cast<int32_t>(i)};
     if (observer != nullptr) observer->Begin(plan[id], id);
-    Enqueue(id);
+    Enqueue(id, launch);
     if (observer != nullptr) observer->End(plan[id], id);
   }
   for (size_t lane = 0; lane < joined.size(); ++lane) {
@@ -177,12 +179,13 @@ void Executor::Impl::Capture(OpId launch, OpObserver* observer) {
   graphs[At(launch)] = std::move(graph);
 }
 
-void Executor::Impl::Enqueue(OpId id) {
+void Executor::Impl::Enqueue(OpId id, OpId launch) {
   const Op& op = plan[id];
   const cudaStream_t stream = streams[At(op.lane)];
   for (const OpId wait : plan.Waits(op)) {
-    // Before the launch, so earlier than the graph; inside it, an edge.
-    if (op.graph_node && !plan[wait].graph_node) continue;
+    // Inside the graph, an edge; before the launch, over by then: it is in the compute stream or in
+    // an earlier graph, which joins that stream.
+    if (op.graph_node && wait < launch) continue;
     Check(cudaStreamWaitEvent(stream, events[At(wait)], 0), "cudaStreamWaitEvent");
   }
   if (work[At(id)]) work[At(id)](stream);
@@ -325,19 +328,27 @@ std::vector<Picoseconds> Executor::Run(const RunOptions& options) {
   Check(cudaEventRecord(run.step_events[0], run.streams[At(run.compute)]), "cudaEventRecord");
 
   // The first host lane is this thread.
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < callers.size(); ++i) {
-    threads.emplace_back([&, i, device] {
-      cudaSetDevice(device);
-      const OnCore core(run.cores, i);
-      run.RunLane(callers[i], options);
-    });
+  std::vector<std::jthread> threads;
+  try {
+    for (size_t i = 1; i < callers.size(); ++i) {
+      threads.emplace_back([&, i, device] {
+        cudaSetDevice(device);
+        const OnCore core(run.cores, i);
+        run.RunLane(callers[i], options);
+      });
+    }
+  } catch (const std::system_error&) {
+    // Those that have started wait for this one.
+    const std::lock_guard lock(run.mutex);
+    run.failed = true;
+    run.handoff.notify_all();
+    throw Error("cannot start another thread", "executor", "end other programs");
   }
   if (!callers.empty()) {
     const OnCore core(run.cores, 0);
     run.RunLane(callers.front(), options);
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   const cudaError_t finished = cudaDeviceSynchronize();
   if (run.failure) std::rethrow_exception(run.failure);
   Check(finished, "cudaDeviceSynchronize");
