@@ -91,13 +91,23 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) token[row] = best.index == INT32_MAX ? 0 : best.index;
 }
 
+/// Whether the code in use was compiled for clusters: what the driver makes of an older
+/// architecture's was not, whatever the device.
+bool HasClusters() {
+  static const bool compiled = [] {
+    cudaFuncAttributes attributes{};
+    Check(cudaFuncGetAttributes(&attributes, ArgMaxKernel), "cudaFuncGetAttributes");
+    return attributes.ptxVersion >= 90;
+  }();
+  return compiled && DeviceAttribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+}
+
 /// A cluster (sm_90) a row while there are fewer rows than multiprocessors: a row as large as a
 /// vocabulary is much for one.
 uint32_t BlocksOfARow(int64_t rows, int32_t vocabulary) {
   const bool worthwhile =
       vocabulary > 8 * kThreads &&
-      rows * kClusterBlocks <= DeviceAttribute(cudaDevAttrMultiProcessorCount) &&
-      DeviceAttribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+      rows * kClusterBlocks <= DeviceAttribute(cudaDevAttrMultiProcessorCount) && HasClusters();
   return worthwhile ? kClusterBlocks : 1;
 }
 

@@ -498,10 +498,17 @@ void CheckArguments(const DecodeAttentionArgs& args) {
   }
 }
 
-int64_t MaxParts(const DecodeAttentionArgs& args, int device) {
-  return WithVariant(args, device, [&](auto variant) {
-    return int64_t{kMaxWaves} * variant.Resident(device) * args.group * (args.cache.head_dim / 4);
-  });
+// With pages of any size: a workspace serves caches of several.
+int64_t MaxParts(DecodeAttentionArgs args, int device) {
+  int64_t parts = 0;
+  for (const int32_t page_tokens : {1, kStepTokens}) {
+    args.cache.page_tokens = page_tokens;
+    parts = std::max(parts, WithVariant(args, device, [&](auto variant) {
+                       return int64_t{kMaxWaves} * variant.Resident(device) * args.group *
+                              (args.cache.head_dim / 4);
+                     }));
+  }
+  return parts;
 }
 
 }  // namespace

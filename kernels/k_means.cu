@@ -36,7 +36,7 @@ struct PlainCentroids {
   }
 };
 
-int Round(int64_t n, int to) { return static_cast<int>((n + to - 1) / to * to); }
+int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // Parts of the workspace.
 struct Workspace {
@@ -61,7 +61,8 @@ int LabelBits(const KMeansArgs& args) {
 }
 
 int Padded(const KMeansArgs& args) {
-  return Round(args.clusters, args.keys.cache.head_dim > 128 ? kTile<256> : kTile<128>);
+  return static_cast<int>(
+      RoundUp(args.clusters, args.keys.cache.head_dim > 128 ? kTile<256> : kTile<128>));
 }
 
 // Lays out the workspace from `base` on and returns its size.
@@ -71,7 +72,7 @@ int64_t Divide(const KMeansArgs& args, char* base, Workspace& w) {
   int64_t bytes = 0;
   const auto take = [&](auto*& pointer, int64_t count) {
     pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + bytes);
-    bytes += Round(count * static_cast<int64_t>(sizeof(*pointer)), 256);
+    bytes += RoundUp(count * static_cast<int64_t>(sizeof(*pointer)), 256);
   };
   take(w.keys, all * dim);
   take(w.centroids, int64_t{args.rows} * Padded(args) * dim);

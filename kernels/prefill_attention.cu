@@ -115,6 +115,15 @@ void CheckArguments(const PrefillAttentionArgs& args) {
              std::to_string(cache.page_tokens),
          "give each sequence pages for all its tokens, at most 2^22");
   }
+  // Of a cache with a page table the last slot is not known here.
+  if (constexpr int64_t kCacheMax = int64_t{64} << 30;
+      args.slots == nullptr && args.sequences * int64_t{args.max_pages} * cache.slot_stride *
+                                       int64_t{sizeof(__nv_bfloat16)} >
+                                   kCacheMax) {
+    fail(std::to_string(args.sequences) + " sequences of " + std::to_string(args.max_pages) +
+             " pages are more than 64 GiB",
+         "attend fewer sequences at once");
+  }
   if (!(args.scale > 0)) fail("a scale that is not above 0", "use 1/sqrt(head_dim)");
 }
 

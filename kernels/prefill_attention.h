@@ -27,8 +27,8 @@ struct PrefillAttentionArgs {
   bool portable = false;
 };
 
-/// head_dim 64 or 128; past + tokens at most 2^22, the cache at most 64 GiB. Errors: unsupported
-/// shapes.
+/// head_dim 64 or 128; past + tokens at most 2^22, the cache at most 64 GiB, which with `slots` is
+/// not checked. Errors: unsupported shapes.
 void PrefillAttention(const PrefillAttentionArgs& args, cudaStream_t stream);
 
 }  // namespace stallcast::kernels

@@ -85,7 +85,7 @@ __device__ void Products(const WarpRows<kRowBytes>& rows, Tiles& tiles, int coun
 __global__ void __launch_bounds__(kThreads, 2) SumsKernel(const Args args) {
   __shared__ SharedTile<kRowBytes, kTile> tiles[2];
   __shared__ const __nv_bfloat16* keys[kRows];
-  __shared__ int positions[kRows];
+  __shared__ alignas(8) int positions[kRows];  // read in pairs
   const int row = static_cast<int>(blockIdx.z), thread = static_cast<int>(threadIdx.x);
   const int chunk = static_cast<int>(blockIdx.x), begin = chunk * kRows;
   const int first = static_cast<int>(blockIdx.y) * kRows + thread / 32 * 32;
