@@ -9,9 +9,13 @@ constexpr int kThreads = 512;
 constexpr int kLoads = 8;
 constexpr int64_t kLongestHold = 4'000'000'000;  // cycles, about two seconds
 
-__global__ void HoldKernel(const volatile int* flag) {
+__global__ void HoldKernel(volatile int* flag) {
   const int64_t start = clock64();
-  while (*flag == 0 && clock64() - start < kLongestHold) {
+  while (*flag == 0) {
+    if (clock64() - start > kLongestHold) {
+      *flag = kHeldTooLong;
+      return;
+    }
   }
 }
 
@@ -31,7 +35,8 @@ __global__ void __launch_bounds__(kThreads) ReadKernel(const int4* data, int64_t
     }
   }
   for (; i < count; i += stride) mixed ^= data[i].x ^ data[i].y ^ data[i].z ^ data[i].w;
-  atomicXor(sink, __reduce_xor_sync(0xffffffff, mixed));
+  mixed = __reduce_xor_sync(0xffffffff, mixed);
+  if (threadIdx.x % 32 == 0) atomicXor(sink, mixed);
 }
 
 __device__ uint64_t Now() {
@@ -80,7 +85,7 @@ __global__ void __launch_bounds__(kReadForThreads, 6)
 
 }  // namespace
 
-void HoldUntil(const int* flag, cudaStream_t stream) {
+void HoldUntil(int* flag, cudaStream_t stream) {
   HoldKernel<<<1, 1, 0, stream>>>(flag);
   CheckLaunch("HoldUntil");
 }

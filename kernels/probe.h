@@ -7,8 +7,10 @@
 
 namespace stallcast::kernels {
 
-/// Occupies the stream until *flag (pinned memory) is not zero, two seconds at most.
-void HoldUntil(const int* flag, cudaStream_t stream);
+/// What HoldUntil() leaves in its flag when it gives up.
+constexpr int kHeldTooLong = -1;
+/// Occupies the stream until *flag (pinned memory) is not zero, some two seconds at most.
+void HoldUntil(int* flag, cudaStream_t stream);
 /// One block that does nothing.
 void Nothing(cudaStream_t stream);
 /// Reads `bytes` (a multiple of 16) of device memory once, by all multiprocessors.

@@ -75,6 +75,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   on_fastest_core([&] { MeasureCopies(watch, ends, profile); });
   progress("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, ends, profile);
+  MeasureScattered(watch, profile);
   progress("between ops", 0.18);
   on_fastest_core([&] {
     MeasureHandovers(watch, profile);
@@ -140,6 +141,9 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   const double shift = assumed_gap - profile.device_gap;
   profile.device_event_latency = std::max(profile.device_event_latency - shift, 1e-8);
   profile.device_copy_gap = std::max(profile.device_copy_gap - shift / 2, 1e-8);
+  profile.device_event_to_copy = std::max(profile.device_event_to_copy - shift / 2, 1e-8);
+  profile.device_event_from_copy = std::max(profile.device_event_from_copy - shift / 2, 1e-8);
+  profile.zero_copy_start = std::max(profile.zero_copy_start + shift, 1e-7);
   for (TimedProbe& kernel : timed) {
     if (!kernel.timing.recorded) {
       kernel.timing.seconds = std::max(kernel.timing.seconds + shift, 1e-7);

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <initializer_list>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "kernels/cuda_handles.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -242,7 +245,7 @@ void MeasureLoad(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& prof
   const auto h2d = [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); };
   const auto d2h = [&](int) { ends.CopyPage(at++, kPage, false, watch.stream()); };
   // Seconds a start beside `blocks` of readers, and the share of the memory that these took.
-  const auto beside = [&](int32_t blocks, const auto& work) {
+  const auto once = [&](int32_t blocks, const auto& work) {
     Check(cudaMemset(read.get(), 0, sizeof(uint64_t)), "cudaMemset");
     if (blocks > 0) {
       kernels::ReadFor(memory.get(), kRead, blocks, kLong, read.get(), sink.get(), watch.other());
@@ -254,6 +257,17 @@ void MeasureLoad(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& prof
     Check(cudaMemcpy(&bytes, read.get(), sizeof(bytes), cudaMemcpyDeviceToHost), "cudaMemcpy");
     const double share = static_cast<double>(bytes) / (kLong * 1e-9) / profile.memory_bandwidth;
     return std::pair{outlasted ? seconds : -1.0, std::min(share, 1.0)};
+  };
+  // Medians: what is wanted are differences.
+  const auto beside = [&](int32_t blocks, const auto& work) {
+    constexpr int kTrials = 5;
+    once(blocks, work);  // warms up
+    std::vector<double> seconds, shares;
+    for (int trial = 0; trial < kTrials; ++trial) {
+      const auto [time, share] = once(blocks, work);
+      seconds.push_back(time), shares.push_back(share);
+    }
+    return std::pair{Median(std::move(seconds)), Median(std::move(shares))};
   };
   const double alone_kernel = beside(0, kernel).first, alone_h2d = beside(0, h2d).first,
                alone_d2h = beside(0, d2h).first;

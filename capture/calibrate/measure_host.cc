@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
@@ -52,7 +54,8 @@ cudaGraphExec_t EmptyGraph(cudaStream_t stream, int nodes) {
   return exec;
 }
 
-// Another thread that does the same work each time that it is woken.
+// Another thread that does the same work each time that it is woken. What the work throws, Await()
+// throws.
 class Sleeper {
  public:
   Sleeper(const std::vector<int>& cores, std::function<void()> work)
@@ -68,6 +71,7 @@ class Sleeper {
   void Await() {
     std::unique_lock lock(mutex_);
     passed_.wait(lock, [this] { return turn_ == kSleep; });
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
  private:
@@ -86,8 +90,18 @@ class Sleeper {
         passed_.wait(lock, [this] { return turn_ != kSleep; });
         if (turn_ == kStop) return;
       }
-      work_();
-      Pass(kSleep);
+      std::exception_ptr failure;
+      try {
+        work_();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      {
+        const std::lock_guard lock(mutex_);
+        failure_ = failure;
+        if (turn_ == kWork) turn_ = kSleep;  // else it is to stop
+      }
+      passed_.notify_all();
     }
   }
 
@@ -95,6 +109,7 @@ class Sleeper {
   std::mutex mutex_;
   std::condition_variable passed_;
   Turn turn_ = kSleep;
+  std::exception_ptr failure_;
   std::thread thread_;  // last: it uses the others
 };
 
@@ -182,7 +197,8 @@ void MeasureWoken(Stopwatch& watch, const std::vector<int>& cores, hardware::Pro
   profile.host_woken = hardware::Curve(std::move(asleep), std::move(longer));
 }
 
-// A thread that does the same over and over while this lives; it has begun once this is made.
+// A thread that does the same over and over while this lives; it has begun once this is made. What
+// the work throws ends it, and the measurement at the latest in Finish().
 class Neighbour {
  public:
   Neighbour(const std::vector<int>& cores, std::function<void()> work) {
@@ -191,20 +207,32 @@ class Neighbour {
     thread_ = std::thread([this, gpu, cores, work = std::move(work)] {
       cudaSetDevice(gpu);
       const OnCore core(cores, 1);
-      while (!stop_) {
-        work();
+      try {
+        while (!stop_) {
+          work();
+          begun_ = true;
+        }
+      } catch (...) {
+        failure_ = std::current_exception();
         begun_ = true;
       }
     });
     while (!begun_) std::this_thread::yield();
   }
-  ~Neighbour() {
-    stop_ = true;
-    thread_.join();
+  ~Neighbour() { Join(); }
+  void Finish() {
+    Join();
+    if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
+  void Join() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
   std::atomic<bool> begun_ = false, stop_ = false;
+  std::exception_ptr failure_;
   std::thread thread_;
 };
 
@@ -217,7 +245,13 @@ void MeasureBeside(Stopwatch& watch, const std::vector<int>& cores, hardware::Pr
   CallMix mix;
   const auto calls = [&] {
     return watch.HostTime(
-        kCalls, [&](int) { mix.Call(watch.stream(), done); }, 3);
+        kCalls,
+        [&](int i) {
+          // What the calls wait for is still to come, as in a plan.
+          if (i == 0) Check(cudaEventRecord(done, watch.stream()), "cudaEventRecord");
+          mix.Call(watch.other(), done);
+        },
+        3);
   };
   Stopwatch others;
   const Buffer<uint64_t> stamps(2);
@@ -234,8 +268,9 @@ void MeasureBeside(Stopwatch& watch, const std::vector<int>& cores, hardware::Pr
     std::vector<double> ratio;
     for (int trial = 0; trial < kTrials; ++trial) {
       const double alone = calls();
-      const Neighbour neighbour(cores, work);
+      Neighbour neighbour(cores, work);
       ratio.push_back(calls() / alone);
+      neighbour.Finish();
     }
     return std::max(Median(std::move(ratio)), 1.0);
   };

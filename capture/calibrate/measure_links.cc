@@ -6,6 +6,7 @@
 
 #include "capture/calibrate/fit.h"
 #include "kernels/cuda_handles.h"
+#include "kernels/device_attribute.h"
 #include "kernels/movement.h"
 #include "kernels/pariskv.h"
 #include "kernels/upload.h"
@@ -34,7 +35,7 @@ double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down
 
 struct Copies {
   Line line;
-  hardware::Curve piece;  // beyond bytes over the rate of a large copy
+  hardware::Curve piece;  // beyond bytes over the line's rate
 };
 
 Copies FitCopies(Stopwatch& watch, const CopyEnds& ends, bool down) {
@@ -53,44 +54,51 @@ Copies FitCopies(Stopwatch& watch, const CopyEnds& ends, bool down) {
   return copies;
 }
 
-// Rates of both directions at once, of equal amounts.
-double BothWays(Stopwatch& watch, const CopyEnds& ends) {
+// Rate of large copies one way beside twice as many the other way.
+double RateBesideTheOtherWay(Stopwatch& watch, const CopyEnds& ends, bool down) {
   constexpr int kCopies = 4;
-  const double seconds = Stopwatch::Median(5, [&] {
-    watch.Finish();
-    return watch.WallTime(
-        [&] {
-          for (int i = 0; i < kCopies; ++i) {
-            ends.Copy(0, kLarge, true, watch.stream());
-            ends.Copy(kLarge, kLarge, false, watch.other());
-          }
-          watch.Finish();
-        },
-        1);
-  });
-  return kCopies * static_cast<double>(kLarge) / seconds;
+  return static_cast<double>(kLarge) / Stopwatch::Median(5, [&] {
+           for (int i = 0; i < 2 * kCopies; ++i) ends.Copy(kLarge, kLarge, !down, watch.other());
+           const double seconds = watch.PeriodBeside(
+               kCopies, [&](int) { ends.Copy(0, kLarge, down, watch.stream()); });
+           watch.Finish();
+           return seconds;
+         });
 }
 
-// Rate of reads while `beside` keeps the other stream busy, and what it moves a second meanwhile.
+// Bytes a second.
+struct Sharing {
+  double lost = 0;   // by reads at the memory's rate
+  double moved = 0;  // by what goes on beside them
+};
+
+// Of reads of all of `memory`, over and over, while `beside` keeps the other stream busy, which
+// enqueues some work and tells its bytes.
 template <class Beside>
-std::pair<double, double> ReadsBeside(Stopwatch& watch, const Buffer<std::byte>& memory, int* sink,
-                                      const Beside& beside) {
-  constexpr int kReads = 12, kBeside = 10;
-  const auto mark = [] { return kernels::Event(cudaEventDefault); };
-  const kernels::Event begin = mark(), end = mark(), first = mark(), last = mark();
-  // Enough work beside the reads to outlast them.
-  const double moved = beside(watch.other());
-  Check(cudaEventRecord(begin, watch.other()), "cudaEventRecord");
-  for (int i = 0; i < kBeside; ++i) beside(watch.other());
-  Check(cudaEventRecord(end, watch.other()), "cudaEventRecord");
-  Check(cudaEventRecord(first, watch.stream()), "cudaEventRecord");
-  for (int i = 0; i < kReads; ++i) {
-    kernels::ReadOnce(memory.get(), kRead, sink, watch.stream());
+Sharing ReadsBeside(Stopwatch& watch, const Buffer<std::byte>& memory, int* sink,
+                    const Beside& beside) {
+  constexpr int kBeside = 10;
+  const auto read = [&](int) {
+    kernels::ReadOnce(memory.get(), memory.bytes(), sink, watch.stream());
+  };
+  double bytes = 0;
+  const double alone = watch.Period(8, read);
+  const double other = watch.Period(2, [&](int) { bytes = beside(watch.stream()); });
+  // Both take about as long, so that either runs beside the other all the while.
+  const int reads = std::clamp(static_cast<int>(kBeside * other / alone), 8, 400);
+  const kernels::Event begin(cudaEventDefault), end(cudaEventDefault);
+  std::vector<double> read_seconds, other_seconds;
+  for (int trial = 0; trial < 5; ++trial) {
+    Check(cudaEventRecord(begin, watch.other()), "cudaEventRecord");
+    for (int i = 0; i < kBeside; ++i) beside(watch.other());
+    Check(cudaEventRecord(end, watch.other()), "cudaEventRecord");
+    read_seconds.push_back(watch.PeriodBeside(reads, read));
+    watch.Finish();
+    other_seconds.push_back(kernels::ElapsedSeconds(begin, end) / kBeside);
   }
-  Check(cudaEventRecord(last, watch.stream()), "cudaEventRecord");
-  watch.Finish();
-  return {static_cast<double>(kRead) * kReads / kernels::ElapsedSeconds(first, last),
-          kBeside * moved / kernels::ElapsedSeconds(begin, end)};
+  const auto all = static_cast<double>(memory.bytes());
+  return {all / alone - all / Median(std::move(read_seconds)),
+          bytes / Median(std::move(other_seconds))};
 }
 
 // Pieces scattered over the pool, for a gather.
@@ -132,52 +140,16 @@ class Gather {
   Buffer<int32_t> slot_, head_;
 };
 
-// Pieces a second of a gather of single keys and values at random over pools of several sizes.
-hardware::Curve ScatteredPieces(Stopwatch& watch, double host_bytes) {
-  constexpr int32_t kRows = 8, kDim = 128, kBlocks = 64, kMost = 1000, kLaunches = 20;
-  constexpr Bytes kTokenBytes = 2 * kDim * Bytes{sizeof(__nv_bfloat16)};
-  int64_t largest = kScattered;
-  while (static_cast<double>(largest) > host_bytes / 4) largest /= 2;
-  const Buffer<__nv_bfloat16> pool(largest / Bytes{sizeof(__nv_bfloat16)}, Memory::kPinned);
-  const Buffer<__nv_bfloat16> out(int64_t{kRows} * kMost * 2 * kDim);
-  const kernels::TokenView to{out.get(), int64_t{kMost} * 2 * kDim, 2 * kDim, kDim};
-  std::vector<double> pools, rates;
-  for (int64_t bytes = largest >> 7; bytes <= largest; bytes *= 2) {
-    const int64_t tokens = bytes / kTokenBytes;
-    const kernels::TokenView from{pool.get(), 0, kDim, tokens * kDim};
-    std::mt19937 random(2);
-    std::vector<int32_t> numbers(static_cast<size_t>(kLaunches * kRows * kMost));
-    for (int32_t& number : numbers) {
-      number = static_cast<int32_t>(random() % static_cast<uint32_t>(tokens));
-    }
-    const Buffer<int32_t> places = kernels::Uploaded(numbers);
-    std::vector<double> pieces, times;
-    // Other tokens in each launch, so that none are cached.
-    int launched = 0;
-    for (const int32_t count : {kMost / 10, kMost / 4, kMost / 2, kMost}) {
-      pieces.push_back(2.0 * kRows * count);
-      times.push_back(watch.Period(
-          4,
-          [&](int) {
-            kernels::FetchTokens(from, places.get() + launched++ % kLaunches * kRows * kMost,
-                                 nullptr, kRows, kRows, count, 0, 0, to, 0, kDim, kBlocks,
-                                 watch.stream());
-          },
-          3));
-    }
-    pools.push_back(static_cast<double>(bytes));
-    rates.push_back(1 / FitLine(pieces, times).b);
-  }
-  return {pools, rates};
-}
-
 }  // namespace
 
 void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
   std::vector<double> sizes, times;
-  for (int64_t bytes = int64_t{64} << 20; bytes <= kRead; bytes *= 2) {
+  // Much more than a cache keeps from one read to the next.
+  const int64_t least = int64_t{4} * kernels::DeviceAttribute(cudaDevAttrL2CacheSize);
+  for (int64_t bytes = kRead / 16; bytes <= kRead; bytes *= 2) {
+    if (bytes < least && bytes < kRead / 2) continue;
     sizes.push_back(static_cast<double>(bytes));
     times.push_back(watch.Period(
         8, [&](int) { kernels::ReadOnce(memory.get(), bytes, sink.get(), watch.stream()); }));
@@ -193,9 +165,8 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
   profile.copy_h2d_start = down.a, profile.link_h2d = 1 / down.b;
   profile.copy_d2h_start = up.a, profile.link_d2h = 1 / up.b;
   profile.copy_spread = std::max(down.spread, up.spread);
-  const double both = BothWays(watch, ends);
-  profile.link_both_h2d = std::min(both, profile.link_h2d);
-  profile.link_both_d2h = std::min(both, profile.link_d2h);
+  profile.link_both_h2d = std::min(RateBesideTheOtherWay(watch, ends, true), profile.link_h2d);
+  profile.link_both_d2h = std::min(RateBesideTheOtherWay(watch, ends, false), profile.link_d2h);
 
   // Rows of 256 bytes, as many as a page and head have.
   std::vector<double> rows, times;
@@ -260,11 +231,11 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
 
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
-  const auto [reads, copied] = ReadsBeside(watch, memory, sink.get(), [&](cudaStream_t stream) {
+  const Sharing copies = ReadsBeside(watch, memory, sink.get(), [&](cudaStream_t stream) {
     ends.Copy(0, kLarge, true, stream);
     return static_cast<double>(kLarge);
   });
-  profile.copy_device_factor = std::max((profile.memory_bandwidth - reads) / copied, 1.0);
+  profile.copy_device_factor = std::max(copies.lost / copies.moved, 1.0);
 }
 
 void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
@@ -305,15 +276,52 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   std::vector<double> measured, loss;
   const Gather gather(ends, 32, false, int64_t{128} << 20);
   for (const int32_t count : {4, 16, 32, 64}) {
-    const auto [reads, gathered] = ReadsBeside(watch, memory, sink.get(), [&](cudaStream_t stream) {
+    const Sharing gathers = ReadsBeside(watch, memory, sink.get(), [&](cudaStream_t stream) {
       gather.Run(count, gather.pieces(), stream);
       return gather.bytes();
     });
     measured.push_back(count);
-    loss.push_back(std::max(profile.memory_bandwidth - reads - gathered, 1e6));
+    loss.push_back(std::max(gathers.lost - gathers.moved, 1e6));
   }
   profile.zero_copy_memory_loss = hardware::Curve(measured, loss);
-  profile.zero_copy_scattered = ScatteredPieces(watch, profile.host_bytes);
+}
+
+void MeasureScattered(Stopwatch& watch, hardware::Profile& profile) {
+  constexpr int32_t kRows = 8, kDim = 128, kBlocks = 64, kMost = 1000, kLaunches = 20;
+  constexpr Bytes kTokenBytes = 2 * kDim * Bytes{sizeof(__nv_bfloat16)};
+  int64_t largest = kScattered;
+  while (static_cast<double>(largest) > profile.host_bytes / 4) largest /= 2;
+  const Buffer<__nv_bfloat16> pool(largest / Bytes{sizeof(__nv_bfloat16)}, Memory::kPinned);
+  const Buffer<__nv_bfloat16> out(int64_t{kRows} * kMost * 2 * kDim);
+  const kernels::TokenView to{out.get(), int64_t{kMost} * 2 * kDim, 2 * kDim, kDim};
+  std::vector<double> pools, rates;
+  for (int64_t bytes = largest >> 7; bytes <= largest; bytes *= 2) {
+    const int64_t tokens = bytes / kTokenBytes;
+    const kernels::TokenView from{pool.get(), 0, kDim, tokens * kDim};
+    std::mt19937 random(2);
+    std::vector<int32_t> numbers(static_cast<size_t>(kLaunches * kRows * kMost));
+    for (int32_t& number : numbers) {
+      number = static_cast<int32_t>(random() % static_cast<uint32_t>(tokens));
+    }
+    const Buffer<int32_t> places = kernels::Uploaded(numbers);
+    std::vector<double> pieces, times;
+    // Other tokens in each launch, so that none are cached.
+    int launched = 0;
+    for (const int32_t count : {kMost / 10, kMost / 4, kMost / 2, kMost}) {
+      pieces.push_back(2.0 * kRows * count);
+      times.push_back(watch.Period(
+          4,
+          [&](int) {
+            kernels::FetchTokens(from, places.get() + launched++ % kLaunches * kRows * kMost,
+                                 nullptr, kRows, kRows, count, 0, 0, to, 0, kDim, kBlocks,
+                                 watch.stream());
+          },
+          3));
+    }
+    pools.push_back(static_cast<double>(bytes));
+    rates.push_back(1 / FitLine(pieces, times).b);
+  }
+  profile.zero_copy_scattered = hardware::Curve(pools, rates);
 }
 
 }  // namespace stallcast::capture

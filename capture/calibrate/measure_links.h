@@ -9,10 +9,12 @@ namespace stallcast::capture {
 
 /// Fills in memory.bandwidth.
 void MeasureMemory(Stopwatch& watch, hardware::Profile& profile);
-/// Fills in link.*, copy.* but copy.crowded_piece, batch.* and host.batch_call. Takes
-/// memory.bandwidth from the profile.
+/// Fills in link.*, copy.* but copy.crowded_piece, batch.* and host.batch_call.
 void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
-/// Fills in zero_copy.*. Takes link.h2d, memory.bandwidth and device.gap from the profile.
+/// Fills in zero_copy.* but zero_copy.scattered. Takes link.h2d and device.gap from the profile.
 void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
+/// Fills in zero_copy.scattered: pieces a second of a gather of single keys and values at random
+/// over pools of several sizes, the largest a quarter of host.bytes, which the profile must have.
+void MeasureScattered(Stopwatch& watch, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

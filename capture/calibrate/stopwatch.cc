@@ -1,5 +1,7 @@
 #include "capture/calibrate/stopwatch.h"
 
+#include "traces/common/error.h"
+
 namespace stallcast::capture {
 
 using kernels::Check;
@@ -7,16 +9,23 @@ using kernels::Check;
 Stopwatch::Stopwatch() : flag_(1, kernels::Memory::kPinned) { *flag_.get() = 1; }
 
 Stopwatch::~Stopwatch() {
-  Release();
+  *Flag() = 1;
   cudaDeviceSynchronize();
 }
 
 void Stopwatch::Hold() {
-  *static_cast<volatile int*>(flag_.get()) = 0;
+  *Flag() = 0;
   kernels::HoldUntil(flag_.get(), stream_);
 }
 
-void Stopwatch::Release() { *static_cast<volatile int*>(flag_.get()) = 1; }
+void Stopwatch::Release() {
+  // What has run in the meantime was not timed as it was meant to be.
+  if (*Flag() == kernels::kHeldTooLong) {
+    throw Error("this process stood still for two seconds", "calibration",
+                "run it again on a host with idle processors");
+  }
+  *Flag() = 1;
+}
 
 void Stopwatch::Finish() {
   for (const cudaStream_t stream : {stream(), other()}) {

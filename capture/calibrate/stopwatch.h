@@ -97,12 +97,14 @@ class Stopwatch {
   }
 
   void Hold();
+  /// Throws Error where the hold had ended by itself.
   void Release();
   /// Waits for both streams.
   void Finish();
 
  private:
   using Clock = std::chrono::steady_clock;
+  volatile int* Flag() const { return flag_.get(); }
   void Record(cudaEvent_t event);
 
   kernels::Stream stream_, other_;
