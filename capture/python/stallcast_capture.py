@@ -289,10 +289,23 @@ def _text_config(model):
     return model.config.get_text_config(decoder=True)
 
 
+def _rotary_modules(model):
+    """The modules that rotate the decoder's queries and keys: one for all layers, one a layer, or
+    several for layers of several kinds."""
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
+    return [
+        m
+        for m in (decoder or model).modules()
+        if isinstance(getattr(m, "inv_freq", None), torch.Tensor)
+    ]
+
+
 def _rotary_module(model):
-    return next(
-        (m for m in model.modules() if isinstance(getattr(m, "inv_freq", None), torch.Tensor)), None
-    )
+    """The module that rotates as all layers do; None where there is none or layers differ."""
+    modules = _rotary_modules(model)
+    if not modules or any(not torch.equal(m.inv_freq, modules[0].inv_freq) for m in modules[1:]):
+        return None
+    return modules[0]
 
 
 class _Description:
@@ -303,6 +316,7 @@ class _Description:
         heads = config.num_attention_heads
         rope = getattr(config, "rope_parameters", None) or {}
         rotary = _rotary_module(model)
+        several = rotary is None and bool(_rotary_modules(model))
         scale = next(
             (
                 m.scaling
@@ -321,8 +335,15 @@ class _Description:
             hidden=config.hidden_size,
             intermediate=getattr(config, "intermediate_size", 0) or 0,
             vocabulary=config.vocab_size,
-            rope_theta=rope.get("rope_theta") or getattr(config, "rope_theta", 0.0) or 0.0,
-            rope_type=_text(rope.get("rope_type", "default") if rotary is not None else "none"),
+            # One angle for all layers would be wrong for some: then none is given.
+            rope_theta=0.0
+            if several
+            else rope.get("rope_theta") or getattr(config, "rope_theta", 0.0) or 0.0,
+            rope_type=_text(
+                "several"
+                if several
+                else rope.get("rope_type", "default") if rotary is not None else "none"
+            ),
             rope_attention_scaling=float(getattr(rotary, "attention_scaling", 1.0) or 1.0),
             softmax_scale=scale,
             machine=_text(_describe_machine(device)),
@@ -534,6 +555,13 @@ class _AttentionHook:
                 "install 4.51 or newer",
             )
         self._name = _text_config(model)._attn_implementation or "eager"
+        if self._name == "eager" and not hasattr(transformers.AttentionInterface, "get_interface"):
+            # Models of these versions call their own function without asking the table.
+            raise CaptureError(
+                f"eager attention cannot be recorded with transformers {transformers.__version__}",
+                "attn_implementation",
+                'load the model with "sdpa", or install transformers 5',
+            )
         self._function = function
         interfaces = {
             id(interface): interface
@@ -553,8 +581,9 @@ class _AttentionHook:
             if self._name in interface._local_mapping
         ]
         self._originals = [mapping.get(self._name) for mapping in self._mappings]
-        for mapping, original in zip(self._mappings, self._originals):
-            mapping[self._name] = self._wrap(original)
+        self._wrappers = [self._wrap(original) for original in self._originals]
+        for mapping, wrapper in zip(self._mappings, self._wrappers):
+            mapping[self._name] = wrapper
 
     @staticmethod
     def _interface_of(module):
@@ -572,7 +601,13 @@ class _AttentionHook:
         return attention
 
     def remove(self):
-        for mapping, original in zip(self._mappings, self._originals):
+        # Another recorder may have come in between, which calls this one's wrapper until it ends.
+        self._function = lambda base, module, *arguments, **keywords: base(
+            module, *arguments, **keywords
+        )
+        for mapping, original, wrapper in zip(self._mappings, self._originals, self._wrappers):
+            if mapping.get(self._name) is not wrapper:
+                continue
             if original is None:
                 mapping.pop(self._name, None)
             else:

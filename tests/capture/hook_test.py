@@ -199,6 +199,19 @@ class HookTest(unittest.TestCase):
         found, _ = read(self.path, KEY, 2)  # what was recorded before the interruption is kept
         self.assertEqual(found.shape[1], 99)
 
+    def test_recorders_may_end_in_any_order(self):
+        model, other = make_model("llama"), make_model("llama")
+        first = record(model, self.path)
+        second = record(other, self.path + ".other")
+        first.__enter__()
+        second.__enter__()
+        self.generate(model, 10, 5)
+        first.__exit__(None, None, None)
+        self.generate(other, 12, 5)
+        second.__exit__(None, None, None)
+        self.generate(model, 10, 5)  # what is left in the table passes it by
+        self.assertEqual((first.tokens, second.tokens), (14, 16))
+
     def test_wrong_use(self):
         model = make_model("llama")
 
