@@ -43,7 +43,7 @@ void ArgMax(const __nv_bfloat16* logits, int64_t rows, int32_t vocabulary, int32
 
 /// C[m, n] = A[m, k] B[n, k]^T, row-major bf16, float accumulation: B is a weight as frameworks
 /// store it. Of cuBLASLt's algorithms and SkinnyProduct() one is chosen once a shape, by time, and
-/// kept.
+/// kept. All products share a workspace: one stream at a time.
 class Gemm {
  public:
   Gemm();

@@ -27,4 +27,9 @@ std::vector<T> Downloaded(const T* data, int64_t count) {
   return values;
 }
 
+template <class T>
+std::vector<T> Downloaded(const Buffer<T>& buffer) {
+  return Downloaded(static_cast<const T*>(buffer.get()), buffer.size());
+}
+
 }  // namespace stallcast::kernels

@@ -78,7 +78,7 @@ std::shared_ptr<kernels::Buffer<T>> Shared(const std::vector<T>& values) {
 template <class T>
 std::shared_ptr<kernels::Buffer<T>> Zeroed(int64_t count) {
   auto buffer = std::make_shared<kernels::Buffer<T>>(count);
-  kernels::Check(cudaMemset(buffer->get(), 0, static_cast<size_t>(buffer->bytes())), "cudaMemset");
+  kernels::Zero(*buffer);
   return buffer;
 }
 /// 0, 1, 2, ...

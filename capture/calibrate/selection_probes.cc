@@ -17,8 +17,7 @@ namespace stallcast::capture {
 using kernels::Buffer;
 using Bf16 = __nv_bfloat16;
 
-// `units` pages over `rows` KV heads.
-// With one vector means, with two bounds.
+// Of `pages` pages of `rows` KV heads: with one vector their means, with two their bounds.
 KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int32_t vectors,
                            int32_t dim) {
   return {plan::Summarize{int64_t{rows} * pages, page_tokens, vectors, dim}, [=] {

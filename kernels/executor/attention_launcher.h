@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda_error.h"
+#include "kernels/buffer.h"
 #include "kernels/decode_attention.h"
 #include "kernels/executor/cache_binder.h"
 
@@ -23,7 +23,7 @@ class AttentionLauncher {
       floats_ = std::max(floats_, DecodeAttentionWorkspace(shape));
     }
     workspace_ = Buffer<float>(floats_);
-    Check(cudaMemset(workspace_.get(), 0, static_cast<size_t>(workspace_.bytes())), "cudaMemset");
+    Zero(workspace_);
   }
 
   /// Over `pages` of `cache`; `rows_a_head` 1, or that of the constructor.

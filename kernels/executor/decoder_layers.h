@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -60,7 +61,7 @@ class DecoderLayers {
   Buffer<__nv_bfloat16> residual_, normed_, qkv_, attention_, projected_, gate_up_, activated_,
       last_normed_, logits_;
   Buffer<int32_t> token_, host_token_;
-  std::set<std::pair<int64_t, int64_t>> seen_;  // n, k of products already run
+  std::set<std::tuple<int64_t, int64_t, int64_t>> seen_;  // m, n, k of products already run
   int gemms_in_layer_ = 0, norms_in_layer_ = 0, layer_ = -1;
 };
 

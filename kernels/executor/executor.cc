@@ -355,10 +355,7 @@ std::vector<Picoseconds> Executor::Run(const RunOptions& options) {
 
   std::vector<Picoseconds> steps;
   for (size_t step = 1; step < run.step_events.size(); ++step) {
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, run.step_events[step - 1], run.step_events[step]),
-          "cudaEventElapsedTime");
-    steps.push_back(FromSeconds(milliseconds * 1e-3));
+    steps.push_back(FromSeconds(ElapsedSeconds(run.step_events[step - 1], run.step_events[step])));
   }
   return steps;
 }

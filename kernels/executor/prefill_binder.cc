@@ -66,8 +66,8 @@ PrefillBinder::Injected PrefillBinder::Inject(int trace_layer) const {
   Injected injected{Buffer<__nv_bfloat16>(run_.batch() * tokens * width),
                     Buffer<__nv_bfloat16>(run_.batch() * heads)};
   // A trace without queries of the prompt has those of its first step stand in.
-  const int64_t first = std::min(trace.first_query_token(), tokens);
-  const int64_t of_norm = std::max(first, trace.first_query_token());
+  const int64_t of_norm = trace.first_query_token();
+  const int64_t first = std::min(of_norm, tokens);
   const double norm = MeanNorm(trace, trace_layer, of_norm, std::max(tokens, of_norm + 1));
   FillRandom(injected.qkv.get(), injected.qkv.size(),
              static_cast<float>(norm * std::sqrt(3.0 / static_cast<double>(d))),

@@ -8,6 +8,7 @@ namespace {
 
 using testing::Call;
 using testing::ExpectLine;
+using testing::Result;
 
 class GpuCommands : public ::testing::Test {
  protected:
@@ -32,6 +33,15 @@ TEST_F(GpuCommands, WithoutADeviceThereIsOneLine) {
 TEST_F(GpuCommands, NamesThatAreNoneAreListed) {
   ExpectLine(Call("bench --filter atention"), 2, "decode_attention");
   ExpectLine(Call("bench --model lama-3.1-8b"), 2, "llama-3.1-8b");
+}
+
+TEST(GpuBench, TimesZeroCopyReads) {
+  const Result result = Call("bench --filter zero_copy_gather");
+  if (result.status == 1 && result.output.find("cuda") != std::string::npos) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, ::testing::HasSubstr("16 blocks"));
 }
 
 }  // namespace

@@ -234,7 +234,7 @@ TEST_F(PrefillRun, LouisKvAndPrkvGoOnFromItToo) {
 // Steps select what the log says, and hold its keys and values. `evicts`: and drop some for good.
 void ExpectWhatTheLogSays(PrefillRun::Ready& ready, const std::string& name, bool evicts = false) {
   const plan::Plan plan = methods::WriteDecode(*ready.method.method, ready.input);
-  DecoderBinder decoder(ready.run, *ready.weights, *ready.recording);
+  DecoderBinder decoder(ready.run, *ready.weights, *ready.cache);
   Executor steps(plan, decoder);
   int evictions = 0;
   for (const plan::Op& op : plan.ops) {
@@ -284,6 +284,18 @@ TEST_F(PrefillRun, FreeKvSelectsWhatTheLogSaysByEveryPath) {
       ExpectWhatTheLogSays(ready, "freekv");
     }
   }
+}
+
+// Whose nodes wait for those of the graph before, where something is recalled a step ahead.
+TEST_F(PrefillRun, StepsAsGraphsSelectWhatTheLogSays) {
+  const auto expect = [](const std::string& name, const methods::ParamValues& params) {
+    SCOPED_TRACE(name);
+    Ready ready(name, params, 2, 20, kDim, 40);
+    ready.input.graph = ready.run.input.graph = true;
+    ExpectWhatTheLogSays(ready, name);
+  };
+  expect("quest", {{"budget", "64"}, {"page", "8"}, {"dense_layers", "1"}});
+  expect("freekv", With(kFreeKv, {{"recall", "zero-copy"}, {"correction", "off"}}));
 }
 
 // 32 tokens of window and some 100 that are admitted; the trace has only the prompt's last 5

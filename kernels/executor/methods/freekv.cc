@@ -190,10 +190,11 @@ class FreeKvBinder : public CacheBinder {
     const bool rows = !cache_.shape().hnd_pool;
     if (rows) recalling_ = false;  // straight into the cache: no layout follows
     const bool batched = copy.path == plan::CopyPath::kBatched;
-    return [this, missing = transfer_, staging, rows, batched,
-            layer = op.layer](cudaStream_t stream) {
+    // A batch keeps its memory from run to run, since the host may be what the step waits for.
+    return [this, missing = transfer_, staging, rows, batched, layer = op.layer,
+            batch = Batch()](cudaStream_t stream) mutable {
       if (batched) {
-        Batch batch;
+        batch.Clear();
         ForEachCopy(
             layer, missing, staging, rows,
             [&](std::byte* to, const std::byte* from, Bytes size) { batch.Add(to, from, size); });
@@ -210,8 +211,7 @@ class FreeKvBinder : public CacheBinder {
   }
 
   // What those that are `missing` something get: pieces one behind the other to the staging buffer;
-  // or, by `rows`, the key and value rows of a head from page to page of the same layout. Nothing
-  // is allocated, since the host may be what the step waits for.
+  // or, by `rows`, the key and value rows of a head from page to page of the same layout.
   template <class F>
   void ForEachCopy(int layer, std::span<const int> missing, std::byte* staging, bool rows,
                    const F& copy) const {
@@ -239,6 +239,7 @@ class FreeKvBinder : public CacheBinder {
     std::vector<const void*> from;
     std::vector<size_t> bytes;
 
+    void Clear() { to.clear(), from.clear(), bytes.clear(); }
     void Add(std::byte* dst, const std::byte* src, Bytes size) {
       to.push_back(dst), from.push_back(src), bytes.push_back(static_cast<size_t>(size));
     }

@@ -14,6 +14,7 @@
 #include "kernels/movement.h"
 #include "kernels/selection.h"
 #include "kernels/selection_passes.h"
+#include "kernels/upload.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -167,7 +168,7 @@ class LouisKvBinder : public CacheBinder {
     const int sparse = run_.input.model.layers - FirstSparse();
     for (int layer = FirstSparse(); layer < run_.input.model.layers; ++layer) {
       if (params_.compares()) CheckFlags(step, layer, check);
-      const auto ids = ToHost(Of(layer).ids), counts = ToHost(Of(layer).counts);
+      const auto ids = Downloaded(Of(layer).ids), counts = Downloaded(Of(layer).counts);
       const int heads = rows() / run_.batch();
       for (int row = 0; row < rows(); ++row) {
         if (!units_.Retrieves(step, layer, row / heads)) continue;
@@ -188,15 +189,6 @@ class LouisKvBinder : public CacheBinder {
     Buffer<int64_t> source;  // [row][capacity]
     Buffer<int32_t> flags;   // by sequence
   };
-
-  template <class T>
-  static std::vector<T> ToHost(const Buffer<T>& buffer) {
-    std::vector<T> values(static_cast<size_t>(buffer.size()));
-    Check(cudaMemcpy(values.data(), buffer.get(), static_cast<size_t>(buffer.bytes()),
-                     cudaMemcpyDeviceToHost),
-          "cudaMemcpy");
-    return values;
-  }
 
   int FirstSparse() const { return static_cast<int>(params_.dense_layers); }
   bool Paired() const { return params_.pool == Params::Pool::kPaired; }
@@ -586,7 +578,7 @@ class LouisKvBinder : public CacheBinder {
   // --- checks ---
 
   void CheckFlags(int step, int layer, SelectionCheck& check) const {
-    const auto flags = ToHost(Of(layer).flags);
+    const auto flags = Downloaded(Of(layer).flags);
     for (int sequence = 0; sequence < run_.batch(); ++sequence) {
       // The first step of a trace begins a segment whatever its queries.
       if (run_.TraceStep(step, sequence) == 0) continue;
@@ -598,8 +590,8 @@ class LouisKvBinder : public CacheBinder {
   }
 
   void CheckKeys(int step, int layer, SelectionCheck& check) const {
-    const auto data = ToHost(Of(layer).data);
-    const auto source = ToHost(Of(layer).source);
+    const auto data = Downloaded(Of(layer).data);
+    const auto source = Downloaded(Of(layer).source);
     const PagedKv cache = Cache(layer);
     const int trace_layer = run_.source_of[static_cast<size_t>(layer)];
     const auto bytes = static_cast<size_t>(run_.head_dim()) * sizeof(Bf16);

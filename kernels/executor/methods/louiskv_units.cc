@@ -196,7 +196,7 @@ void LouisKvUnits::FillIndex(int layer, Layer& of) {
   of.centroids = Buffer<__nv_bfloat16>(rows * most_ * run_.head_dim());
   of.offsets = Buffer<int32_t>(rows * (most_ + 1));
   of.members = Buffer<int32_t>(rows * members_);
-  Check(cudaMemset(of.centroids.get(), 0, static_cast<size_t>(of.centroids.bytes())), "cudaMemset");
+  Zero(of.centroids);
 
   // Prompts of all sequences are the trace's.
   const SequenceKv source = run_.Source(layer);

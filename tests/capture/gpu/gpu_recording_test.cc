@@ -253,9 +253,7 @@ TEST_F(GpuRecording, TooLittleBufferMemoryIsCountedNotHidden) {
   }
   std::printf("%ld kernels of %d in the file, %ld records dropped\n", kernels, kLaunches,
               stats.dropped);
-  if (kernels < kLaunches) {
-    EXPECT_GT(stats.dropped, 0);
-  }
+  EXPECT_GE(kernels + stats.dropped, kLaunches);
 }
 
 }  // namespace
