@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads)
       CopyAsync(to + At<kInputs>(at / kPieces, at % kPieces),
                 w1 + (int64_t{tile} * kUnits + at / kPieces) * kInputs + at % kPieces * 8);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    CommitCopies();
   };
   load(0);
   // 16 tokens a warp, several at a time.
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   float total[2][2] = {};
   const int tile_count = weights.hidden / kUnits;
   for (int tile = 0; tile < tile_count; ++tile) {
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    WaitForCopies<0>();
     __syncthreads();
     if (tile + 1 < tile_count) load(tile + 1);
     const uint32_t units = tiles + tile % 2 * kTileBytes;

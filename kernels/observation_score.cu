@@ -5,6 +5,7 @@
 
 #include "kernels/cuda_error.h"
 #include "kernels/device/page_runs.cuh"
+#include "kernels/device/softmax_part.cuh"
 #include "kernels/device/tile_product.cuh"
 #include "kernels/restructure.h"
 #include "traces/common/error.h"
@@ -18,30 +19,17 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kBlockQueries = kWarps * 32;
 constexpr int kTileTokens = 64;
 constexpr int kChunkTokens = 8 * kTileTokens;  // of a block
-constexpr float kNever = -1e30f;
 constexpr float kLog2E = 1.4426950408889634f;
-
-// Part of a softmax in powers of two: the largest exponent and the sum of 2^(exponent - max).
-struct Partial {
-  float max, sum;
-};
-
-// One instruction; results under 2^-126 are zero.
-__device__ float Exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 struct Args {
   RunAddress keys;
   const __nv_bfloat16* query;
   int tokens, queries, group, kv_heads;
-  int all;            // queries of a row: queries * group
-  float scale;        // to powers of two
-  Partial* partials;  // [rows][all][chunks]
-  float* log_sums;    // [rows][all]
-  float* scores;      // [rows][tokens]
+  int all;                // queries of a row: queries * group
+  float scale;            // to powers of two
+  SoftmaxPart* partials;  // [rows][all][chunks]
+  float* log_sums;        // [rows][all]
+  float* scores;          // [rows][tokens]
 
   // Query i of a row: i / group of the window, head i % group.
   template <int kDim>
@@ -87,7 +75,7 @@ __global__ void __launch_bounds__(kThreads, 2) SumsKernel(const Args args) {
   const int begin = static_cast<int>(blockIdx.x) * kChunkTokens;
   const int g = static_cast<int>(threadIdx.x % 32) / 4, t = static_cast<int>(threadIdx.x % 4);
   for (int query = 0; query < args.all; query += kBlockQueries) {
-    Partial partial[2][2] = {{{kNever, 0}, {kNever, 0}}, {{kNever, 0}, {kNever, 0}}};
+    SoftmaxPart partial[2][2];
     Products<kDim>(
         args, tiles, query,
         [&](int tile, int n, const float(&dots)[2][4]) {
@@ -98,10 +86,7 @@ __global__ void __launch_bounds__(kThreads, 2) SumsKernel(const Args args) {
             for (int half = 0; half < 2; ++half) {
               const float a = token < args.tokens ? dots[m][2 * half] * args.scale : kNever;
               const float b = token + 1 < args.tokens ? dots[m][2 * half + 1] * args.scale : kNever;
-              Partial& p = partial[m][half];
-              const float max = fmaxf(p.max, fmaxf(a, b));
-              p.sum = p.sum * Exp2(p.max - max) + Exp2(a - max) + Exp2(b - max);
-              p.max = max;
+              partial[m][half].Add(a, b);
             }
           }
         },
@@ -110,16 +95,10 @@ __global__ void __launch_bounds__(kThreads, 2) SumsKernel(const Args args) {
     for (int m = 0; m < 2; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        Partial p = partial[m][half];
-        float max = p.max;
-#pragma unroll
-        for (int o = 1; o < 4; o *= 2) max = fmaxf(max, __shfl_xor_sync(kAll, max, o));
-        p.sum *= Exp2(p.max - max);
-#pragma unroll
-        for (int o = 1; o < 4; o *= 2) p.sum += __shfl_xor_sync(kAll, p.sum, o);
+        const SoftmaxPart part = SumOfRow(partial[m][half]);
         const int i = query + static_cast<int>(threadIdx.x / 32) * 32 + m * 16 + half * 8 + g;
         if (t == 0 && i < args.all) {
-          args.partials[(int64_t{row} * args.all + i) * gridDim.x + blockIdx.x] = {max, p.sum};
+          args.partials[(int64_t{row} * args.all + i) * gridDim.x + blockIdx.x] = part;
         }
       }
     }
@@ -128,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, 2) SumsKernel(const Args args) {
 
 // A warp a query.
 __global__ void __launch_bounds__(kThreads)
-    CombineKernel(const Partial* partials, int64_t queries, int chunks, float* log_sums) {
+    CombineKernel(const SoftmaxPart* partials, int64_t queries, int chunks, float* log_sums) {
   const int64_t query = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int lane = static_cast<int>(threadIdx.x % 32);
   if (query >= queries) return;
@@ -220,7 +199,7 @@ void Launch(const Args& args, int rows, cudaStream_t stream) {
 }  // namespace
 
 int64_t ObservationScoreWorkspace(const ObservationScoreArgs& args) {
-  return Partials(args) * static_cast<int64_t>(sizeof(Partial)) +
+  return Partials(args) * static_cast<int64_t>(sizeof(SoftmaxPart)) +
          int64_t{args.rows} * args.queries * args.group * static_cast<int64_t>(sizeof(float));
 }
 
@@ -229,7 +208,7 @@ void ObservationScore(const ObservationScoreArgs& args, void* workspace, cudaStr
     throw Error("no query observes", "ObservationScore", "give a window of at least one token");
   }
   if (args.rows <= 0 || args.tokens <= 0) return;
-  auto* partials = static_cast<Partial*>(workspace);
+  auto* partials = static_cast<SoftmaxPart*>(workspace);
   const Args device{RunAddress(args.keys),
                     args.query,
                     args.tokens,

@@ -12,6 +12,11 @@
 #include "kernels/wgkv.h"
 #include "traces/common/error.h"
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define STALLCAST_WGMMA 1
+#include "kernels/device/warpgroup.cuh"
+#endif
+
 namespace stallcast::kernels {
 namespace {
 
@@ -25,10 +30,6 @@ constexpr int kQueryBytes = kQueries * kHeadDim * 2;
 constexpr int kStageBytes = 2 * kTileBytes;
 constexpr int kSharedBytes = kQueryBytes + 2 * kStageBytes + 1024;  // to align by 1,024
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define STALLCAST_WGMMA 1
-#endif
-
 /// Where 16 bytes of a tile lie: halves of vectors apart, and in a half the pieces of a row
 /// permuted by its number (the tensor cores' 128-byte swizzle).
 template <int kRows>
@@ -36,18 +37,7 @@ __device__ uint32_t At(int row, int piece) {
   return piece / 8 * (kRows * kRowBytes) + row * kRowBytes + ((piece % 8) ^ (row % 8)) * 16;
 }
 
-__device__ uint32_t Pack(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const uint32_t&>(pair);
-}
-
 #ifdef STALLCAST_WGMMA
-
-/// Rows of 128 bytes with 128-byte swizzle; `leading` and `stride` bytes as the layout has them.
-__device__ uint64_t Descriptor(uint32_t address, uint32_t leading, uint32_t stride) {
-  return uint64_t{(address & 0x3ffffu) >> 4} | uint64_t{leading >> 4} << 16 |
-         uint64_t{stride >> 4} << 32 | uint64_t{1} << 62;
-}
 
 __device__ void MultiplyScores(float (&c)[32], uint64_t a, uint64_t b, int add) {
   asm volatile(
@@ -84,39 +74,37 @@ __device__ void MultiplyValues(float (&c)[64], const uint32_t (&a)[4], uint64_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-__device__ void Arrive() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ void Finish() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+__device__ void FinishProducts() {
+  CommitProducts();
+  AwaitProducts<0>();
 }
-__device__ void FenceCopies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// Scores of the warpgroup's 64 queries (at `queries`, rows of a tile of 128) and 64 keys.
 __device__ void Scores(float (&s)[32], uint32_t queries, uint32_t keys, int warp) {
   const uint32_t own = queries + warp / 4 * 64 * kRowBytes;
-  Arrive();
+  BeginProducts();
 #pragma unroll
   for (int k = 0; k < kHeadDim / 16; ++k) {
     const uint32_t in_half = k % 4 * 32;
-    MultiplyScores(s, Descriptor(own + k / 4 * kQueries * kRowBytes + in_half, 16, 1024),
-                   Descriptor(keys + k / 4 * kKeys * kRowBytes + in_half, 16, 1024), k > 0);
+    MultiplyScores(s, Tile(own + k / 4 * kQueries * kRowBytes + in_half),
+                   Tile(keys + k / 4 * kKeys * kRowBytes + in_half), k > 0);
   }
-  Finish();
+  FinishProducts();
 }
 
 /// Adds weights times values, 16 keys at a time.
 __device__ void AddValues(float (&o)[64], const uint32_t (&weights)[4][4], uint32_t values) {
-  Arrive();
+  BeginProducts();
 #pragma unroll
   for (int k = 0; k < kKeys / 16; ++k) {
-    MultiplyValues(o, weights[k], Descriptor(values + k * 16 * kRowBytes, kKeys * kRowBytes, 1024));
+    MultiplyValues(o, weights[k], Tile(values + k * 16 * kRowBytes, kKeys * kRowBytes));
   }
-  Finish();
+  FinishProducts();
 }
 
 #else
 
-__device__ void FenceCopies() {}
+__device__ void PublishToProducts() {}
 
 __device__ void Scores(float (&s)[32], uint32_t queries, uint32_t keys, int warp) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -205,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       CopyAsync(keys + At<kKeys>(k, piece), from);
       CopyAsync(keys + kTileBytes + At<kKeys>(k, piece), from + args.kv.value_offset);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    CommitCopies();
   };
   find(0);
   load(0);
@@ -215,8 +203,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   const int own[2] = {first + warp * 16 + lane / 4, first + warp * 16 + lane / 4 + 8};
   for (int t = 0; t < tiles; ++t) {
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    FenceCopies();
+    WaitForCopies<0>();
+    PublishToProducts();
     __syncthreads();
     if (t + 1 < tiles) {
       load(t + 1);
@@ -273,7 +261,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        weights[k][i] = Pack(score[k * 8 + i * 2], score[k * 8 + i * 2 + 1]);
+        weights[k][i] = PackBf16(score[k * 8 + i * 2], score[k * 8 + i * 2 + 1]);
       }
     }
     AddValues(output, weights, keys + kTileBytes);
@@ -288,7 +276,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       *reinterpret_cast<uint32_t*>(to + i * 8) =
-          Pack(output[i * 4 + r * 2] * factor, output[i * 4 + r * 2 + 1] * factor);
+          PackBf16(output[i * 4 + r * 2] * factor, output[i * 4 + r * 2 + 1] * factor);
     }
   }
 }

@@ -8,7 +8,7 @@
 
 #include "kernels/cuda_error.h"
 #include "kernels/device/divide.cuh"
-#include "kernels/device/tensor_core.cuh"
+#include "kernels/device/softmax_part.cuh"
 #include "kernels/device/tile_product.cuh"
 #include "kernels/wgkv.h"
 #include "traces/common/error.h"
@@ -23,16 +23,10 @@ constexpr int kThreads = 256;
 constexpr int kRows = kThreads;  // of the left factor, of a block: 32 a warp
 constexpr int kTile = 64;        // of the right factor, in shared memory at once
 constexpr int kMaxGroup = kTile;
-constexpr float kNever = -1e30f;
 constexpr float kLog2E = 1.4426950408889634f;
 
 int CeilDivide(int n, int by) { return (n + by - 1) / by; }
 __host__ __device__ constexpr int Queries(int slots) { return kRows / slots; }
-
-// Part of a softmax in powers of two: the largest exponent and the sum of 2^(exponent - max).
-struct Partial {
-  float max, sum;
-};
 
 struct Args {
   const __nv_bfloat16* query;
@@ -44,9 +38,9 @@ struct Args {
   int heads;  // queries * group
   int chunks, parts;
   int first_position;
-  float scale;        // to powers of two
-  Partial* partials;  // [rows][heads][chunks of keys]
-  float* raw;         // [rows][parts of the window][stride]
+  float scale;            // to powers of two
+  SoftmaxPart* partials;  // [rows][heads][chunks of keys]
+  float* raw;             // [rows][parts of the window][stride]
 
   __device__ const __nv_bfloat16* Key(int row, int n) const {
     const auto place = static_cast<uint32_t>(places[int64_t{row} * stride + n]);
@@ -91,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, 2) SumsKernel(const Args args) {
   const int first = static_cast<int>(blockIdx.y) * kRows + thread / 32 * 32;
   const int g = thread % 32 / 4, t = thread % 4;
   const int count = min(kRows, args.counts[row] - begin);
-  Partial partial[2][2] = {{{kNever, 0}, {kNever, 0}}, {{kNever, 0}, {kNever, 0}}};
+  SoftmaxPart partial[2][2];
   if (count > 0) {
     // Keys past the last repeat it, seen by none.
     const int key = begin + min(thread, count - 1);
@@ -120,10 +114,7 @@ __global__ void __launch_bounds__(kThreads, 2) SumsKernel(const Args args) {
               const int seen = last_seen[m][half];
               const float a = at.x <= seen ? dots[m][2 * half] * args.scale : kNever;
               const float b = at.y <= seen ? dots[m][2 * half + 1] * args.scale : kNever;
-              Partial& p = partial[m][half];
-              const float max = fmaxf(p.max, fmaxf(a, b));
-              p.sum = p.sum * Exp2(p.max - max) + Exp2(a - max) + Exp2(b - max);
-              p.max = max;
+              partial[m][half].Add(a, b);
             }
           }
         });
@@ -132,23 +123,17 @@ __global__ void __launch_bounds__(kThreads, 2) SumsKernel(const Args args) {
   for (int m = 0; m < 2; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      Partial p = partial[m][half];
-      float max = p.max;
-#pragma unroll
-      for (int o = 1; o < 4; o *= 2) max = fmaxf(max, __shfl_xor_sync(kAll, max, o));
-      p.sum *= Exp2(p.max - max);
-#pragma unroll
-      for (int o = 1; o < 4; o *= 2) p.sum += __shfl_xor_sync(kAll, p.sum, o);
+      const SoftmaxPart part = SumOfRow(partial[m][half]);
       const int head = first + m * 16 + half * 8 + g;
       if (t == 0 && head < args.heads) {
-        args.partials[(int64_t{row} * args.heads + head) * args.chunks + chunk] = {max, p.sum};
+        args.partials[(int64_t{row} * args.heads + head) * args.chunks + chunk] = part;
       }
     }
   }
 }
 
 // log2 of the sum of a query head's weights; infinite if it sees no key.
-__device__ float LogSum(const Partial* partials, int chunks) {
+__device__ float LogSum(const SoftmaxPart* partials, int chunks) {
   float max = kNever, sum = 0;
   for (int i = 0; i < chunks; ++i) max = fmaxf(max, partials[i].max);
   if (max == kNever) return INFINITY;
@@ -315,7 +300,7 @@ void WindowScore(const WindowScoreArgs& args, cudaStream_t stream) {
   }
   if (args.rows <= 0 || args.queries <= 0 || args.stride <= 0) return;
   const int heads = args.queries * args.group, chunks = Chunks(args), parts = Parts(args);
-  auto* partials = reinterpret_cast<Partial*>(args.workspace);
+  auto* partials = reinterpret_cast<SoftmaxPart*>(args.workspace);
   const int64_t row_elements = int64_t{heads} * kHeadDim;
   const int scored_stride = args.scored_stride > 0 ? args.scored_stride : args.stride;
   const Args device{args.query,

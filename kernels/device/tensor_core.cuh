@@ -70,7 +70,7 @@ inline __device__ uint32_t PackBf16(float low, float high) {
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-/// 2^x by the hardware; -infinity gives 0.
+/// 2^x in one instruction; -infinity gives 0, and so does what is under 2^-126.
 inline __device__ float Exp2(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
