@@ -289,23 +289,24 @@ def _text_config(model):
     return model.config.get_text_config(decoder=True)
 
 
-def _rotary_modules(model):
-    """The modules that rotate the decoder's queries and keys: one for all layers, one a layer, or
-    several for layers of several kinds."""
+def _rotations(model):
+    """How the decoder rotates queries and keys: (module, inverse frequencies), one for all layers,
+    one a layer, or one for each kind of layer."""
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
     return [
-        m
-        for m in (decoder or model).modules()
-        if isinstance(getattr(m, "inv_freq", None), torch.Tensor)
+        (module, buffer)
+        for module in (decoder or model).modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if name.endswith("inv_freq") and "original" not in name
     ]
 
 
-def _rotary_module(model):
-    """The module that rotates as all layers do; None where there is none or layers differ."""
-    modules = _rotary_modules(model)
-    if not modules or any(not torch.equal(m.inv_freq, modules[0].inv_freq) for m in modules[1:]):
-        return None
-    return modules[0]
+def _rotation(model):
+    """That of all layers; (None, None) where there is none or layers differ."""
+    rotations = _rotations(model)
+    if any(not torch.equal(frequencies, rotations[0][1]) for _, frequencies in rotations[1:]):
+        return None, None
+    return rotations[0] if rotations else (None, None)
 
 
 class _Description:
@@ -315,8 +316,8 @@ class _Description:
         config = _text_config(model)
         heads = config.num_attention_heads
         rope = getattr(config, "rope_parameters", None) or {}
-        rotary = _rotary_module(model)
-        several = rotary is None and bool(_rotary_modules(model))
+        rotary, frequencies = _rotation(model)
+        several = rotary is None and bool(_rotations(model))
         scale = next(
             (
                 m.scaling
@@ -353,7 +354,7 @@ class _Description:
             ),
         )
         if rotary is not None:
-            frequencies = rotary.inv_freq.double().flatten().tolist()
+            frequencies = frequencies.double().flatten().tolist()
             self._frequencies = (ctypes.c_double * len(frequencies))(*frequencies)
             self.info.inverse_frequencies = self._frequencies
             self.info.inverse_frequency_count = len(frequencies)
@@ -731,8 +732,7 @@ class Recorder:
             self._recorder = None
 
     def _current_frequencies(self):
-        rotary = _rotary_module(self.model)
-        return rotary.inv_freq.tolist() if rotary is not None else None
+        return [frequencies.tolist() for _, frequencies in _rotations(self.model)]
 
     def _attach(self):
         self._hook = _AttentionHook(self.model, self._attention)

@@ -29,6 +29,8 @@ SHAPE = {
     "eos_token_id": None,
     "pad_token_id": 0,
 }
+# Before transformers 5, models called their own eager attention without looking into the table.
+ASKS_FOR_EAGER = hasattr(transformers.AttentionInterface, "get_interface")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -117,6 +119,9 @@ class HookTest(unittest.TestCase):
                 with self.subTest(family=family, attention=attention):
                     extra = {"sliding_window": None} if family == "mistral" else {}
                     model = make_model(family, attention, **extra)
+                    if attention == "eager" and not ASKS_FOR_EAGER:
+                        self.expect_error("sdpa", record(model, self.path).__enter__)
+                        continue
                     with Witness(attention) as witness:
                         with record(model, self.path, values=[1]) as recorder:
                             self.generate(model)
@@ -152,6 +157,25 @@ class HookTest(unittest.TestCase):
                 self.expect_file(witness, [0, 1, 2], queries_from=36)
 
     @torch.no_grad()
+    def test_rope_that_layers_do_not_share_is_not_given(self):
+        thetas = {"full_attention": 1e6, "sliding_attention": 1e4}
+        rope = {
+            kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()
+        }
+        kinds = ["sliding_attention", "sliding_attention", "full_attention"]
+        extra = {"rope_parameters": rope, "layer_types": kinds} if ASKS_FOR_EAGER else {}
+        model = make_model("gemma3_text", **extra)
+        with record(model, self.path) as recorder:
+            self.generate(model, 10, 5)
+        self.assertEqual(recorder.tokens, 14)
+        info = stallcast_capture._Description(model, torch.device(DEVICE), "", "", {}).info
+        self.assertEqual((info.rope_type, info.inverse_frequency_count), (b"several", 0))
+        self.assertEqual(info.rope_theta, 0)
+        info = stallcast_capture._Description(
+            make_model("llama"), torch.device(DEVICE), "", "", {}
+        ).info
+        self.assertEqual((info.rope_type, info.inverse_frequency_count), (b"default", 8))
+
     def test_prompt_in_portions(self):
         model = make_model("qwen3")
         cache = transformers.DynamicCache(config=model.config)
