@@ -40,6 +40,16 @@ void WriteWhole(const fs::path& path, const std::function<void(const fs::path&)>
   }
 }
 
+void RefuseToReplace(const fs::path& output, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code ignored;
+    if (fs::is_regular_file(input, ignored) && fs::equivalent(output, input, ignored)) {
+      throw UsageError("is read here and would be lost", output.string(),
+                       "write to a file of another name");
+    }
+  }
+}
+
 TimelineFormat TimelineFormatOf(const fs::path& path, const std::string& name) {
   std::string wanted = name.empty() ? path.extension().string() : "." + name;
   if (wanted == ".pftrace" || wanted == ".perfetto-trace") return TimelineFormat::kPerfetto;

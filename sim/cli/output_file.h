@@ -17,6 +17,10 @@ namespace stallcast::cli {
 void WriteWhole(const std::filesystem::path& path,
                 const std::function<void(const std::filesystem::path&)>& write);
 
+/// Throws a usage Error where `output` is, by whatever name or link, a file that the command reads.
+/// `inputs` may hold names that are no files: they match nothing.
+void RefuseToReplace(const std::filesystem::path& output, const std::vector<std::string>& inputs);
+
 enum class TimelineFormat { kPerfetto, kChromeJson, kCsv, kTrace };
 
 /// By name ("pftrace", "json", "csv", "kvt"), or where that is empty by the path's extension.

@@ -67,6 +67,9 @@ void PredictCommand::Run() const {
       throw UsageError("a timeline is of one machine", "--timeline", "name a single --machine");
     }
     timeline_format = TimelineFormatOf(timeline, "");
+    std::vector<std::string> inputs = run.Inputs();
+    inputs.push_back(trace);
+    RefuseToReplace(timeline, inputs);
   }
 
   Progress progress;

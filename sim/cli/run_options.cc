@@ -161,6 +161,12 @@ sim::PredictRequest RunOptions::RequestFor(const std::string& method,
   return request;
 }
 
+std::vector<std::string> RunOptions::Inputs() const {
+  std::vector<std::string> names = machines_;
+  for (const auto& [param, value] : Params()) names.push_back(value);
+  return names;
+}
+
 sim::Predictor::Options RunOptions::PredictorOptions(Progress& progress) const {
   sim::Predictor::Options options;
   options.strict = strict_;

@@ -28,6 +28,9 @@ class RunOptions {
   /// That each parameter given is one of at least one of `methods`, and its value one of its own.
   void CheckParams(const std::vector<std::string>& methods) const;
 
+  /// Names among the options that may be files to read: machines and values of parameters.
+  std::vector<std::string> Inputs() const;
+
   /// How to open the trace.
   sim::Predictor::Options PredictorOptions(Progress& progress) const;
 

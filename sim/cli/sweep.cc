@@ -14,6 +14,7 @@
 
 #include "sim/cli/commands.h"
 #include "sim/cli/output.h"
+#include "sim/cli/output_file.h"
 #include "sim/cli/run_options.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
@@ -224,6 +225,13 @@ void SweepCommand::Sweep() const {
   for (const auto& [name, value] : run.Params()) {
     if (!has_axis(name)) axes.push_back({name, {value}});
   }
+
+  std::vector<std::string> inputs = run.Inputs();
+  inputs.push_back(trace);
+  for (const sim::Axis& axis : axes) {
+    inputs.insert(inputs.end(), axis.values.begin(), axis.values.end());
+  }
+  RefuseToReplace(out, inputs);
 
   Progress progress;
   sim::Predictor predictor(trace, run.PredictorOptions(progress));

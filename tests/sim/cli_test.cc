@@ -186,6 +186,23 @@ TEST_F(Cli, OutputsThatCannotBeWrittenLeaveNothing) {
   EXPECT_EQ(Files(), before);
 }
 
+TEST_F(Cli, NoFileThatIsReadIsWrittenOver) {
+  ASSERT_EQ(Run("predict t.kvt --method full --timeline own.kvt").status, 0);
+  fs::copy_file(folder() / "t.kvt", folder() / "trace.kvt");
+  fs::create_symlink("trace.kvt", folder() / "link.kvt");
+  fs::create_hard_link(folder() / "own.kvt", folder() / "same.kvt");
+  const std::string trace = ReadAll(folder() / "trace.kvt"), own = ReadAll(folder() / "own.kvt");
+  const char* why = "is read here and would be lost";
+  ExpectFails("predict trace.kvt --method full --timeline trace.kvt", 2, why);
+  ExpectFails("predict trace.kvt --method full --timeline ./link.kvt", 2, why);
+  ExpectFails("predict link.kvt --method full --timeline trace.kvt", 2, why);
+  ExpectFails("sweep trace.kvt -g batch=1 --out link.kvt", 2, why);
+  ExpectFails("export own.kvt -o own.kvt", 2, why);
+  ExpectFails("export own.kvt --as json -o same.kvt", 2, why);
+  EXPECT_TRUE(ReadAll(folder() / "trace.kvt") == trace);
+  EXPECT_TRUE(ReadAll(folder() / "own.kvt") == own);
+}
+
 TEST_F(Cli, AFailedExportLeavesTheOldFile) {
   ASSERT_EQ(Run("predict t.kvt --method full --timeline keep.kvt").status, 0);
   const std::string old = ReadAll(folder() / "keep.kvt");
