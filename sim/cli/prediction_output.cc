@@ -69,21 +69,21 @@ std::string Largest(int64_t value, int64_t any) {
 void SortBestFirst(std::vector<Prediction>& predictions) {
   std::stable_sort(predictions.begin(), predictions.end(),
                    [](const Prediction& a, const Prediction& b) {
-                     return a.fits != b.fits ? a.fits : a.metrics.step_p50 < b.metrics.step_p50;
+                     return a.fits != b.fits ? a.fits : a.metrics.step_mean < b.metrics.step_mean;
                    });
 }
 
 std::string ComparisonTable(const MachinePredictions& machine, const std::string& trace,
                             bool wide) {
-  std::vector<TextTable::Column> columns = {
-      {"", "", true}, {"method", "", true}, {"step P50", "ms"}, {"P95", "ms"}, {"tokens", "/s"}};
+  std::vector<TextTable::Column> columns = {{"", "", true}, {"method", "", true}, {"mean", "ms"},
+                                            {"P50", "ms"},  {"P95", "ms"},        {"tokens", "/s"}};
   const bool sampled = machine.rows.front().sampled.has_value();
   if (sampled) {
     columns.insert(columns.end(), {{"sampled", "P10 ms"}, {"", "P50 ms"}, {"", "P90 ms"}});
   }
   columns.insert(columns.end(), {{"exposed", "ms"},
-                                 {"most for", "", true, 2},
-                                 {"recall", "MB/step", false, 1},
+                                 {"mostly", "", true, 2},
+                                 {"recall", "MB", false, 1},
                                  {"hits", "%", false, 3},
                                  {"select", "now %", false, 4},
                                  {"mass", ""}});
@@ -105,7 +105,8 @@ std::string ComparisonTable(const MachinePredictions& machine, const std::string
     const bool best = p.fits && &p == &machine.rows.front();
     std::vector<std::string> cells = {best ? "*" : "", p.request.method};
     const auto time = [&](const std::string& text) { cells.push_back(p.fits ? text : ""); };
-    cells.push_back(p.fits ? Fixed(Milliseconds(m.step_p50), 2) : "does not fit");
+    cells.push_back(p.fits ? Fixed(Milliseconds(m.step_mean), 2) : "does not fit");
+    time(Fixed(Milliseconds(m.step_p50), 2));
     time(Fixed(Milliseconds(m.step_p95), 2));
     time(Short(m.tokens_per_second));
     if (sampled) {
@@ -131,12 +132,12 @@ std::string ComparisonTable(const MachinePredictions& machine, const std::string
     table.Add(std::move(cells));
   }
   return Heading(machine, trace) + "\n" + table.Render(wide ? 0 : kTableWidth) +
-         "\n* fastest that fits; exposed: GPU idle a step, most of it waiting for the role beside "
-         "it;\n"
-         "  select now: layers that select before their attention (FreeKV: corrections); mass: "
-         "share of\n"
-         "  attention kept; " +
-         (error ? "error: of the attention output against full attention;\n  " : "") +
+         "\n* fastest that fits; mean, P50, P95: of the time of a step; exposed: GPU idle a step, "
+         "mostly\n"
+         "  waiting for the role beside it; recall: moved a step; select now: layers that select "
+         "before their\n"
+         "  attention (FreeKV: corrections); mass: share of attention kept; " +
+         (error ? "error: of the attention output\n  against full attention; " : "") +
          "above: mean step over the ceiling, the least time for the same work" +
          (wide ? "; evicted: units that\n  leave the GPU, a layer and selection head"
                : "; --wide shows all columns") +

@@ -17,7 +17,7 @@ struct MachinePredictions {
   std::vector<std::string> left_out;  ///< methods that cannot run as asked, and why
 };
 
-/// By median step time, those that fit the machine before those that do not.
+/// By mean step time, those that fit the machine before those that do not.
 void SortBestFirst(std::vector<sim::Prediction>& predictions);
 
 /// One row a method under a title, then a legend and the notes. `wide`: all columns; else as many
