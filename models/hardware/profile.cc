@@ -34,7 +34,8 @@ constexpr ProfileField kFields[] = {
     {"zero_copy.start", kTime, &Profile::zero_copy_start, "kernel start to first byte, and tail"},
     {"zero_copy.spread", kNumber, &Profile::zero_copy_spread,
      "relative standard deviation of zero-copy reads"},
-    {"host.launch", kTime, &Profile::host_launch, "host call that launches a kernel"},
+    {"host.launch", kTime, &Profile::host_launch,
+     "host call that launches a kernel; set, it scales kernel.*.host"},
     {"host.copy_call", kTime, &Profile::host_copy_call, "host call of one copy to the GPU"},
     {"host.copy_back_call", kTime, &Profile::host_copy_back_call,
      "host call of one copy to the host"},
@@ -177,6 +178,11 @@ void Scale(Curve& curve, double factor) {
   if (!curve.empty()) curve = Curve(curve.x(), std::move(y));
 }
 
+// The kinds whose launches were timed by themselves keep their ratio to host.launch.
+void ScaleLaunches(Profile& profile, double factor) {
+  for (auto& [kind, fit] : profile.kernels) fit.host_s *= factor;
+}
+
 // What a host spends on calls and hand-overs; not what moves bytes, nor the wait for the device.
 void ScaleHost(Profile& profile, double factor) {
   for (double Profile::*time :
@@ -190,7 +196,7 @@ void ScaleHost(Profile& profile, double factor) {
   Scale(profile.copy_h2d_inline_call, factor);
   Scale(profile.host_woken, factor);
   Scale(profile.host_gather_start, factor);
-  for (auto& [kind, fit] : profile.kernels) fit.host_s *= factor;
+  ScaleLaunches(profile, factor);
 }
 
 void SetField(Profile& profile, const ProfileField& field, double value) {
@@ -209,6 +215,8 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     Scale(profile.host_gather_rate, factor);
   } else if (field.member == &Profile::host_gather_piece) {
     Scale(profile.host_gather_row, factor);
+  } else if (field.member == &Profile::host_launch) {
+    ScaleLaunches(profile, factor);
   } else if (field.member == &Profile::host_handoff) {
     Scale(profile.host_gather_start, factor);
   } else if (field.member == &Profile::host_slower) {

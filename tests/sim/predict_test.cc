@@ -1,6 +1,7 @@
 // Predictions from files, as the commands make them.
 #include "sim/predict.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -89,6 +90,16 @@ TEST_F(Predictions, AMachineWhoseFileChangesIsReadAgain) {
   EXPECT_GT(predictor.Predict(request).metrics.step_mean, 2 * before);
   fs::remove(file);
   EXPECT_THROW(predictor.Predict(request), Error);
+}
+
+TEST_F(Predictions, LaunchesOfTwiceTheTimeMakeAHostBoundStepLonger) {
+  Predictor predictor(path());
+  PredictRequest request;
+  request.method = "full";
+  const Picoseconds before = predictor.Predict(request).metrics.step_mean;
+  const double launch = hardware::FindProfile("h200").host_launch;
+  request.machine_overrides = {{"host.launch", fmt::format("{:.9g}s", 2 * launch)}};
+  EXPECT_GT(predictor.Predict(request).metrics.step_mean, 1.5 * before);
 }
 
 TEST_F(Predictions, FullCacheKeepsAllAttention) {

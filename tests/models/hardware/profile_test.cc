@@ -353,6 +353,16 @@ TEST(ProfileSetTest, ASlowerHostIsSlowerInAllItsCalls) {
   EXPECT_DOUBLE_EQ(after.host_launch, before.host_launch);
 }
 
+TEST(ProfileSetTest, ASlowerLaunchIsSlowerForEveryKernel) {
+  const Profile before = FindProfile("h200");
+  Profile after = before;
+  Set(after, "host.launch", fmt::format("{:.9g}s", 2 * before.host_launch));
+  for (const auto& [kind, fit] : before.kernels) {
+    EXPECT_NEAR(after.kernels.at(kind).host_s, 2 * fit.host_s, 1e-12) << kind;
+  }
+  EXPECT_EQ(after.host_copy_call, before.host_copy_call);
+}
+
 TEST(ProfileSetTest, MistakesAreUsageErrorsAndChangeNothing) {
   const auto complaint = [](std::string_view path, std::string_view value) -> std::string {
     Profile profile = FindProfile("h200");
