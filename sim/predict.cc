@@ -281,6 +281,11 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
     out.notes.push_back(
         fmt::format("context {} is beyond {}'s {}", longest, out.whole.title, model.max_context));
   }
+  if (run.tensor_parallel > 1) {
+    out.notes.push_back(fmt::format(
+        "not counted: what the {} GPUs exchange, two all-reduces a layer of {} bytes a step each",
+        run.tensor_parallel, run.batch * out.whole.hidden * out.whole.element_bytes));
+  }
   out.input = {model, run.batch, run.context, run.steps, run.graph, out.log.get()};
   return out;
 }

@@ -55,7 +55,8 @@ void RunOptions::AddTo(CLI::App& command) {
       ->type_name("NAME")
       ->group(kModel);
   command
-      .add_option("--tp", request_.tensor_parallel, "GPUs that share the model; one is predicted")
+      .add_option("--tp", request_.tensor_parallel,
+                  "GPUs that share the model; one is predicted, without what they exchange")
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->group(kModel);

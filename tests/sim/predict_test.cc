@@ -236,6 +236,20 @@ TEST_F(Predictions, SaysWhatQualifiesThem) {
   EXPECT_TRUE(mentions("overridden"));
 }
 
+TEST_F(Predictions, OneGpuOfSeveralSaysWhatIsNotCounted) {
+  Predictor predictor(path());
+  PredictRequest request;
+  request.method = "full";
+  const auto exchange = [&] {
+    const std::vector<std::string> notes = predictor.Predict(request).notes;
+    return std::ranges::count_if(
+        notes, [](const std::string& note) { return note.starts_with("not counted: what the 2"); });
+  };
+  EXPECT_EQ(exchange(), 0);
+  request.tensor_parallel = 2;
+  EXPECT_EQ(exchange(), 1);
+}
+
 TEST_F(Predictions, WhatDoesNotFitIsSaid) {
   PredictRequest request;
   request.method = "full";
