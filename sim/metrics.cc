@@ -278,13 +278,10 @@ namespace {
 // Mean of what is known.
 class Mean {
  public:
-  template <class Values>
-  void Add(const Values& values) {
-    for (const auto value : values) {
-      if (std::isnan(static_cast<double>(value))) continue;
-      sum_ += static_cast<double>(value);
-      ++count_;
-    }
+  void Add(double value, int64_t times) {
+    if (std::isnan(value)) return;
+    sum_ += value * static_cast<double>(times);
+    count_ += times;
   }
   double value() const {
     return count_ > 0 ? sum_ / static_cast<double>(count_)
@@ -298,28 +295,40 @@ class Mean {
 
 }  // namespace
 
-SelectionMetrics Summarize(const traces::AccessLog& log) {
+SelectionMetrics Summarize(const traces::AccessLog& log, std::span<const int64_t> uses) {
   SelectionMetrics metrics;
   int64_t selected = 0, recalled = 0, corrected = 0, cells = 0, keeping = 0, evicted = 0;
   double kept = 0;
   Mean mass, error, similarity, evictions;
+  const auto times = [&](size_t step) { return uses.empty() ? 1 : uses[step]; };
+  // `heads` values a step.
+  const auto add = [&](const auto& values, size_t heads, Mean& to) {
+    for (size_t i = 0; i < values.size(); ++i) to.Add(values[i], times(i / heads));
+  };
   for (const traces::LayerAccess& layer : log.layers) {
-    mass.Add(layer.attention_mass);
-    error.Add(layer.output_error);
+    add(layer.attention_mass, 1, mass);
+    add(layer.output_error, 1, error);
     if (layer.dense) continue;
-    selected += layer.selected.total();
-    recalled += layer.recalled_now.total() + layer.recalled_ahead.total();
-    similarity.Add(layer.similarity);
-    evictions.Add(layer.evicted);
-    for (auto cell = layer.flags.begin(); cell != layer.flags.end(); cell += layer.heads) {
-      corrected += std::any_of(cell, cell + layer.heads,
-                               [](uint8_t flags) { return (flags & traces::kSelectedNow) != 0; });
-      evicted += (*cell & traces::kEvicted) != 0 ? 1 : 0;  // all heads of a layer at once
-      ++cells;
-    }
-    for (size_t cell = 0; cell < layer.cached_tokens.size(); ++cell, ++keeping) {
-      const int64_t step = static_cast<int64_t>(cell) / layer.heads;
-      kept += layer.cached_tokens[cell] / static_cast<double>(log.prompt_tokens + step + 1);
+    const auto heads = static_cast<size_t>(layer.heads);
+    add(layer.similarity, heads, similarity);
+    add(layer.evicted, heads, evictions);
+    for (size_t step = 0; step * heads < layer.flags.size(); ++step) {
+      bool selects = false;
+      for (size_t cell = step * heads; cell < (step + 1) * heads; ++cell) {
+        const auto id = static_cast<int64_t>(cell);
+        const auto count = [id](const traces::IdLists& lists) { return std::ssize(lists[id]); };
+        selected += times(step) * count(layer.selected);
+        recalled += times(step) * (count(layer.recalled_now) + count(layer.recalled_ahead));
+        selects |= (layer.flags[cell] & traces::kSelectedNow) != 0;
+        if (layer.cached_tokens.empty()) continue;
+        keeping += times(step);
+        kept += static_cast<double>(times(step)) * layer.cached_tokens[cell] /
+                static_cast<double>(log.prompt_tokens + static_cast<int64_t>(step) + 1);
+      }
+      corrected += selects ? times(step) : 0;
+      // All heads of a layer at once.
+      evicted += (layer.flags[step * heads] & traces::kEvicted) != 0 ? times(step) : 0;
+      cells += times(step);
     }
   }
   const auto share = [](double part, int64_t whole) {

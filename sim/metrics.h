@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <vector>
 
 #include "models/methods/method.h"
@@ -55,7 +56,7 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
 /// another at full speed, or any shared resource or copy engine at full rate, whichever is longest.
 Picoseconds Ceiling(const Simulation& simulation);
 
-/// What the access log says, over all steps and layers that select.
+/// What the access log says, over the predicted steps and all layers that select.
 struct SelectionMetrics {
   double hit_rate = 0;         ///< selected units already on the GPU; NaN where nothing is selected
   double correction_rate = 0;  ///< (step, layer) with selection on the critical path; NaN likewise
@@ -71,6 +72,8 @@ struct SelectionMetrics {
       0;  ///< mean share of the context that the cache holds; NaN where nothing is dropped
   double eviction_rate = 0;  ///< (step, layer) with an eviction; NaN likewise
 };
-SelectionMetrics Summarize(const traces::AccessLog& log);
+/// `uses`: how often each step of the log was predicted, as ProjectedLog::Uses() counts them; empty:
+/// each once.
+SelectionMetrics Summarize(const traces::AccessLog& log, std::span<const int64_t> uses = {});
 
 }  // namespace stallcast::sim

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "models/methods/decoder_plan.h"
+#include "models/methods/projected_log.h"
 #include "sim/log_cache.h"
 #include "traces/common/error.h"
 
@@ -336,7 +337,8 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     out.prefill = Simulation(plan, costs).Run().end_of_all;
   }
   if (log) {
-    out.selection = Summarize(*log);
+    out.selection =
+        Summarize(*log, methods::ProjectedLog(log.get(), model, run.batch).Uses(run.steps));
     std::vector<int> with_values;
     for (const traces::LayerAccess& layer : log->layers) {
       if (!layer.output_error.empty()) with_values.push_back(layer.layer);
@@ -348,7 +350,8 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     }
     if (log->prompt_tokens != run.context) {
       out.notes.push_back(
-          fmt::format("projected: context {} from a trace of {}: recalls and hits are the trace's",
+          fmt::format("projected: context {} from a trace of {}: what is selected, hits and mass are "
+                      "those of the trace's context",
                       run.context, log->prompt_tokens));
     }
   } else {

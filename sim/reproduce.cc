@@ -236,12 +236,13 @@ class Runs {
     const Prediction last = predict(run.prompt + run.generated - 1, 1, /*prefill=*/false);
     result.fits = last.fits;
     result.gpu_memory = last.gpu_memory;
-    result.hit_rate = last.selection.hit_rate;
-    result.correction_rate = last.selection.correction_rate;
     const int64_t parts = run.generated > run.prompt ? kLongGenerationParts : 1;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t context = run.prompt + run.generated * (2 * part + 1) / (2 * parts);
-      const Metrics metrics = predict(context, options_.steps, /*prefill=*/false).metrics;
+      const Prediction during = predict(context, options_.steps, /*prefill=*/false);
+      const Metrics& metrics = during.metrics;
+      result.hit_rate = during.selection.hit_rate;
+      result.correction_rate = during.selection.correction_rate;
       result.step += metrics.step_mean / parts;
       for (size_t role = 0; role < traces::kRoles; ++role) {
         result.busy[role] += metrics.roles[role].busy / parts;

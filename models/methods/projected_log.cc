@@ -45,6 +45,14 @@ int ProjectedLog::LogStep(int step, int sequence) const {
   return (step + sequence * stagger()) % log_->steps;
 }
 
+std::vector<int64_t> ProjectedLog::Uses(int steps) const {
+  std::vector<int64_t> uses(static_cast<size_t>(log_->steps));
+  for (int sequence = 0; sequence < batch_; ++sequence) {
+    for (int step = 0; step < steps; ++step) ++uses[static_cast<size_t>(LogStep(step, sequence))];
+  }
+  return uses;
+}
+
 int64_t ProjectedLog::CellOf(int step, int layer, int sequence, int head) const {
   const int heads = log_->layers[layer_of_[layer]].heads;
   return int64_t{LogStep(step, sequence)} * heads + head % heads;

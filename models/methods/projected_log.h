@@ -42,6 +42,8 @@ class ProjectedLog {
   int32_t stagger() const { return log_ == nullptr ? 0 : log_->steps / batch_; }
   /// The step of the log that a sequence replays in `step`.
   int LogStep(int step, int sequence) const;
+  /// How often `steps` steps of all sequences replay each step of the log.
+  std::vector<int64_t> Uses(int steps) const;
   /// Selection heads of a model layer: 1, its KV heads or its query heads, as the method selects.
   int heads() const { return heads_; }
   /// What was projected, a line each; empty if the log fits the model as it is.

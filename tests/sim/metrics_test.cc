@@ -20,6 +20,19 @@ TEST(Summarize, CountsWhatTheLogSays) {
   EXPECT_DOUBLE_EQ(metrics.evictions, (0 + 1 + 2 + 0 + 1 + 2) / 6.0);
 }
 
+TEST(Summarize, CountsTheStepsThatWerePredicted) {
+  const std::vector<int64_t> first = {1, 0, 0}, evenly = {2, 2, 2}, last_twice = {0, 1, 2};
+  const SelectionMetrics all = Summarize(traces::SampleLog());
+  const SelectionMetrics same = Summarize(traces::SampleLog(), evenly);
+  EXPECT_DOUBLE_EQ(same.attention_mass, all.attention_mass);
+  EXPECT_DOUBLE_EQ(same.hit_rate, all.hit_rate);
+  EXPECT_DOUBLE_EQ(same.evictions, all.evictions);
+  EXPECT_DOUBLE_EQ(Summarize(traces::SampleLog(), first).attention_mass, (1 + 0.5) / 2);
+  const SelectionMetrics late = Summarize(traces::SampleLog(), last_twice);
+  EXPECT_DOUBLE_EQ(late.attention_mass, (1 + 2 * 1 + 0.75 + 2 * 0.875) / 6);
+  EXPECT_DOUBLE_EQ(late.evictions, (2 + 0 + 2 * (1 + 2)) / 6.0);
+}
+
 TEST(Summarize, WhatTheLogDoesNotHoldIsNotKnown) {
   traces::AccessLog log = traces::SampleLog();
   for (traces::LayerAccess& layer : log.layers) {

@@ -236,6 +236,23 @@ TEST_F(Predictions, SaysWhatQualifiesThem) {
   EXPECT_TRUE(mentions("overridden"));
 }
 
+TEST_F(Predictions, SelectionIsThatOfThePredictedSteps) {
+  Predictor predictor(path());
+  PredictRequest request = FreeKv();
+  const SelectionMetrics all = predictor.Predict(request).selection;
+  request.steps = 1;
+  const Prediction first = predictor.Predict(request);
+  const std::shared_ptr<const traces::AccessLog> log = predictor.Log(request);
+  double mass = 0;
+  for (const traces::LayerAccess& layer : log->layers) mass += layer.attention_mass.front();
+  EXPECT_NEAR(first.selection.attention_mass, mass / std::ssize(log->layers), 1e-9);
+  EXPECT_NE(first.selection.attention_mass, all.attention_mass);
+  // Repeated, or by sequences that begin elsewhere, all steps are as often there as once.
+  request.steps = 140;
+  request.batch = 2;
+  EXPECT_NEAR(predictor.Predict(request).selection.attention_mass, all.attention_mass, 1e-9);
+}
+
 TEST_F(Predictions, OneGpuOfSeveralSaysWhatIsNotCounted) {
   Predictor predictor(path());
   PredictRequest request;
