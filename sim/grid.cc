@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "models/llm/config_json.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
 
@@ -176,6 +177,18 @@ void Apply(PredictRequest& request, const Axis& axis, Target target, const std::
   }
 }
 
+// A name, with what stands in the file where it is one.
+std::string ModelKey(const std::string& name) {
+  if (name.empty()) return "trace";
+  if (!llm::IsConfigJson(name)) return name;
+  const llm::Model m = llm::ReadConfigJson(name);
+  return fmt::format(
+      "{}#{:016x}", name,
+      Fnv(fmt::format("{},{},{},{},{},{},{},{},{},{},{}", m.name, m.layers, m.query_heads,
+                      m.kv_heads, m.head_dim, m.hidden, m.intermediate, m.vocabulary, m.qkv_bias,
+                      m.tied_embeddings, m.max_context)));
+}
+
 std::string KeyOf(const PredictRequest& r) {
   hardware::Profile profile = hardware::FindProfile(r.machine);
   for (const auto& [path, value] : r.machine_overrides) hardware::Set(profile, path, value);
@@ -183,8 +196,8 @@ std::string KeyOf(const PredictRequest& r) {
       "method={} machine={}#{:016x} model={} tp={} context={} batch={} steps={} samples={} "
       "graph={} "
       "prefill={}",
-      r.method, r.machine, Fingerprint(profile), r.model.empty() ? "trace" : r.model,
-      r.tensor_parallel, r.context, r.batch, r.steps, r.samples, r.graph, r.prefill);
+      r.method, r.machine, Fingerprint(profile), ModelKey(r.model), r.tensor_parallel, r.context,
+      r.batch, r.steps, r.samples, r.graph, r.prefill);
   std::map<std::string, std::string> params(r.params.begin(), r.params.end());
   try {
     params = methods::MakeMethod(r.method, r.params).method->Params(/*only_selection=*/false);
@@ -257,7 +270,7 @@ std::vector<GridPoint> ExpandGrid(const PredictRequest& base, const std::vector<
     targets.push_back(TargetOf(axis, methods));
     for (const std::string& value : axis.values) {
       if (targets.back() == Target::kModel) {
-        CheckName("model", value, llm::ModelNames(), "--grid model");
+        CheckModel(value, "--grid model");
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "models/hardware/nearest.h"
+#include "models/llm/config_json.h"
 #include "models/methods/method.h"
 #include "traces/common/error.h"
 
@@ -60,6 +61,14 @@ void CheckName(std::string_view what, std::string_view name, const std::vector<s
   const std::vector<std::string_view> views(known.begin(), known.end());
   throw UsageError(fmt::format("there is no {} '{}'", what, name), std::string(where),
                    hardware::Suggestion(name, views));
+}
+
+void CheckModel(std::string_view name, std::string_view where) {
+  if (llm::IsConfigJson(name)) {
+    llm::ReadConfigJson(name);
+  } else {
+    CheckName("model", name, llm::ModelNames(), where);
+  }
 }
 
 }  // namespace stallcast::sim

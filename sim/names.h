@@ -22,4 +22,7 @@ void CheckParameter(std::string_view method, std::string_view parameter, std::st
 void CheckName(std::string_view what, std::string_view name, const std::vector<std::string>& known,
                std::string_view where);
 
+/// Throws an Error unless `name` is that of a known model or the path of a readable config.json.
+void CheckModel(std::string_view name, std::string_view where);
+
 }  // namespace stallcast::sim

@@ -17,7 +17,7 @@ struct BenchCommand {
   Format format = Format::kTable;
 
   void Run() const {
-    sim::CheckName("model", model, llm::ModelNames(), "--model");
+    sim::CheckModel(model, "--model");
     Progress progress;
     capture::BenchOptions options;
     options.model = llm::FindModel(model);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "models/llm/config_json.h"
+#include "models/llm/model_check.h"
 #include "traces/common/error.h"
 
 namespace stallcast::llm {
@@ -111,16 +113,6 @@ const std::array kModels = {
           .source = "config.json of the model that the shipped traces were captured from"},
 };
 
-template <typename T>
-T InRange(T value, T most, std::string_view field) {
-  if (value < 1 || value > most) {
-    throw Error(fmt::format("the trace gives its model {} {}", value, field), "trace info",
-                fmt::format("a model has 1 to {} {}; name one of {} instead", most, field,
-                            fmt::join(ModelNames(), ", ")));
-  }
-  return value;
-}
-
 }  // namespace
 
 Bytes Model::WeightBytes() const {
@@ -141,12 +133,34 @@ std::vector<std::string> ModelNames() {
 }
 
 Model FindModel(std::string_view name) {
+  if (IsConfigJson(name)) return ReadConfigJson(name);
   const auto found = std::ranges::find(kModels, name, &Model::name);
   if (found == kModels.end()) {
-    throw UsageError(fmt::format("there is no model '{}'", name), "",
-                     fmt::format("known: {}", fmt::join(ModelNames(), ", ")));
+    throw UsageError(
+        fmt::format("there is no model '{}'", name), "",
+        fmt::format("known: {}; or give a model's config.json", fmt::join(ModelNames(), ", ")));
   }
   return *found;
+}
+
+void CheckShape(const Model& model, const std::string& where, const std::string& remedy) {
+  const auto check = [&](int64_t value, int64_t most, std::string_view field) {
+    if (value < 1 || value > most) {
+      throw Error(fmt::format("{} {}: a model has 1 to {}", value, field, most), where, remedy);
+    }
+  };
+  check(model.layers, kMostLayers, "layers");
+  check(model.query_heads, kMostHeads, "query heads");
+  check(model.kv_heads, kMostHeads, "KV heads");
+  check(model.head_dim, kMostHeadDim, "elements a head");
+  check(model.hidden, kMostWidth, "hidden elements");
+  check(model.intermediate, kMostWidth, "MLP elements");
+  check(model.vocabulary, kMostWidth, "vocabulary entries");
+  if (model.query_heads % model.kv_heads != 0) {
+    throw Error(fmt::format("{} query heads are not a multiple of {} KV heads", model.query_heads,
+                            model.kv_heads),
+                where, remedy);
+  }
 }
 
 Model FromTrace(const traces::proto::Model& model) {
@@ -156,19 +170,15 @@ Model FromTrace(const traces::proto::Model& model) {
     made = *known;  // what a trace does not say: bias, tied embeddings, longest context
   }
   made.name = made.title = model.name().empty() ? "traced model" : model.name();
-  made.layers = InRange(model.layers(), kMostLayers, "layers");
-  made.query_heads = InRange(model.query_heads(), kMostHeads, "query heads");
-  made.kv_heads = InRange(model.kv_heads(), kMostHeads, "KV heads");
-  made.head_dim = InRange(model.head_dim(), kMostHeadDim, "elements a head");
-  made.hidden = InRange<int64_t>(model.hidden(), kMostWidth, "hidden elements");
-  made.intermediate = InRange<int64_t>(model.intermediate(), kMostWidth, "MLP elements");
-  made.vocabulary = InRange<int64_t>(model.vocabulary(), kMostWidth, "vocabulary entries");
+  made.layers = model.layers();
+  made.query_heads = model.query_heads();
+  made.kv_heads = model.kv_heads();
+  made.head_dim = model.head_dim();
+  made.hidden = model.hidden();
+  made.intermediate = model.intermediate();
+  made.vocabulary = model.vocabulary();
   made.source = "trace";
-  if (made.query_heads % made.kv_heads != 0) {
-    throw Error(fmt::format("{} query heads are not a multiple of {} KV heads", made.query_heads,
-                            made.kv_heads),
-                "trace info", "the trace's model description is wrong: capture it again");
-  }
+  CheckShape(made, "model of the trace", "name one with --model, or capture the trace again");
   return made;
 }
 

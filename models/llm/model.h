@@ -33,7 +33,7 @@ struct Model {
 };
 
 std::vector<std::string> ModelNames();
-/// A known model by name. Unknown: usage Error listing all.
+/// A known model by name, or the one of a config.json. Unknown: usage Error listing all.
 Model FindModel(std::string_view name);
 /// The model that a trace was captured from. Missing or senseless fields: Error.
 Model FromTrace(const traces::proto::Model& model);

@@ -37,7 +37,7 @@ sim::SynthSpec SynthCommand::Spec() const {
     s.model.head_dim = 128;
     s.model.vocabulary = 32000;
   } else {
-    sim::CheckName("model", model, llm::ModelNames(), "--model");
+    sim::CheckModel(model, "--model");
     s.model = llm::FindModel(model);
   }
   if (model_layers > 0) s.model.layers = model_layers;
@@ -55,6 +55,7 @@ sim::SynthSpec SynthCommand::Spec() const {
 void SynthCommand::Run() const {
   const sim::SynthSpec s = Spec();
   sim::CheckSynth(s);
+  RefuseToReplace(out, {model});
   Progress progress;
   WriteWhole(out, [&](const std::filesystem::path& part) {
     traces::TraceWriter writer(part, sim::SynthInfo(s));
@@ -85,7 +86,8 @@ Everything predicted from it is marked synthetic.)");
   sub->add_option("out", command->out, "File to write (.kvt)")->required()->type_name("OUT");
 
   constexpr const char* kShape = "Shape";
-  sub->add_option("--model", command->model, "Heads, dimensions and depth of a known model")
+  sub->add_option("--model", command->model,
+                  "Heads, dimensions and depth of a known model, or of a config.json")
       ->type_name("NAME")
       ->group(kShape);
   sub->add_option("--layers", s.layers, "Layers that get tensors, spread over the depth")
