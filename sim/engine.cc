@@ -159,7 +159,10 @@ class EventLoop {
         event_(plan.lanes.size(), kNever) {
     for (const auto direction : {plan::Direction::kHostToDevice, plan::Direction::kDeviceToHost}) {
       const auto background = model.BackgroundOf(direction);
-      if (background.period.count() > 0) AddBackground(background);
+      const bool h2d = direction == plan::Direction::kHostToDevice;
+      if (background.period.count() > 0) {
+        AddBackground(background, h2d ? &out_.background_h2d : &out_.background_d2h);
+      }
     }
     const size_t ops = plan.ops.size();
     out_.start.resize(ops);
@@ -227,6 +230,7 @@ class EventLoop {
   struct Background {
     OpCost copy;
     int64_t period = 0;
+    Bytes* copied = nullptr;
     size_t timer = 0;
     int pending = 0;
     int in_a_row = 0;  // copies since its stream got the engine
@@ -244,8 +248,9 @@ class EventLoop {
   }
   bool IsBackground(size_t lane) const { return lane >= plan_.lanes.size(); }
 
-  void AddBackground(const hardware::CostModel::Background& of) {
-    background_.push_back({.copy = of.copy, .period = of.period.count(), .timer = lanes_.size()});
+  void AddBackground(const hardware::CostModel::Background& of, Bytes* copied) {
+    background_.push_back(
+        {.copy = of.copy, .period = of.period.count(), .copied = copied, .timer = lanes_.size()});
     lanes_.resize(lanes_.size() + 2);
     event_.resize(lanes_.size(), kNever);
     event_[background_.back().timer] = background_.back().period;
@@ -664,6 +669,7 @@ class EventLoop {
   /// Its stream keeps the engine too, but not for ever: more of its copies come all the time.
   void FinishBackground(size_t index) {
     Background& of = BackgroundAt(index);
+    *of.copied += static_cast<Bytes>(of.copy.amount);
     const bool more = --of.pending > 0;
     const bool keeps = ++of.in_a_row < hardware::kBackgroundCopies;
     if (more && keeps) return Start(index, EngineTime(index));

@@ -31,6 +31,7 @@ struct Execution {
   std::vector<Picoseconds> call_end;    ///< of the host call; equal to end for host work
   std::vector<Cause> cause;
   Picoseconds end_of_all{0};
+  Bytes background_h2d = 0, background_d2h = 0;  ///< that others have copied
 };
 
 /// A plan with its costs, ready to be run any number of times.

@@ -192,6 +192,10 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
   metrics.tokens_per_second = batch / Seconds(metrics.step_mean);
   metrics.ceiling = Ceiling(simulation);
 
+  const double run = Seconds(execution.end_of_all);
+  metrics.background_h2d = static_cast<double>(execution.background_h2d) / run;
+  metrics.background_d2h = static_cast<double>(execution.background_d2h) / run;
+
   // The compute lane: when it computes, and whom its other time is charged to.
   const auto computes = [&](const Op& op) {
     return plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute;

@@ -43,6 +43,7 @@ struct Metrics {
   Picoseconds ceiling{0};    ///< a step: no schedule of the same work is faster
   std::array<Picoseconds, traces::kRoles> critical{};  ///< a step: the critical path by role
   double extrapolated = 0;  ///< share of ops outside the profile's calibrated range
+  double background_h2d = 0, background_d2h = 0;  ///< bytes/s that others copied meanwhile
 };
 /// `batch`: sequences decoded together. A plan without steps gives zeros.
 ///
@@ -72,8 +73,8 @@ struct SelectionMetrics {
       0;  ///< mean share of the context that the cache holds; NaN where nothing is dropped
   double eviction_rate = 0;  ///< (step, layer) with an eviction; NaN likewise
 };
-/// `uses`: how often each step of the log was predicted, as ProjectedLog::Uses() counts them; empty:
-/// each once.
+/// `uses`: how often each step of the log was predicted, as ProjectedLog::Uses() counts them;
+/// empty: each once.
 SelectionMetrics Summarize(const traces::AccessLog& log, std::span<const int64_t> uses = {});
 
 }  // namespace stallcast::sim

@@ -22,9 +22,6 @@
 namespace stallcast::sim {
 namespace {
 
-// Left free on the GPU for the CUDA context, workspaces and activations of a decode step.
-constexpr Bytes kGpuReserve = Bytes{1} << 30;
-
 struct Limits {
   Bytes gpu, host;
 };
@@ -235,6 +232,7 @@ Predictor::Predictor(std::filesystem::path trace, Options options)
 
 Predictor::~Predictor() = default;
 
+const std::filesystem::path& Predictor::path() const { return impl_->path; }
 const traces::proto::TraceInfo& Predictor::info() const { return impl_->info; }
 const traces::ReadReport& Predictor::report() const { return impl_->report; }
 
@@ -349,10 +347,10 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
           fmt::join(with_values, ", ")));
     }
     if (log->prompt_tokens != run.context) {
-      out.notes.push_back(
-          fmt::format("projected: context {} from a trace of {}: what is selected, hits and mass are "
-                      "those of the trace's context",
-                      run.context, log->prompt_tokens));
+      out.notes.push_back(fmt::format(
+          "projected: context {} from a trace of {}: what is selected, hits and mass are "
+          "those of the trace's context",
+          run.context, log->prompt_tokens));
     }
   } else {
     out.selection = {.hit_rate = std::numeric_limits<double>::quiet_NaN(),
@@ -369,11 +367,14 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   out.footprint = method.Bytes(model, longest, run.batch);
   out.gpu_memory = out.weights + out.footprint.gpu();
   const hardware::Profile& machine = costs.profile();
+  out.machine_status = machine.status;
   const Limits limits{static_cast<Bytes>(machine.memory_bytes) - kGpuReserve,
                       static_cast<Bytes>(machine.host_bytes)};
+  out.gpu_limit = limits.gpu;
+  out.host_limit = limits.host;
   out.fits = Fits(method, model, limits, longest, run.batch);
   out.largest_context = Largest(int64_t{1} << 30, [&](int64_t context) {
-    return Fits(method, model, limits, context, run.batch);
+    return Fits(method, model, limits, context + run.steps, run.batch);
   });
   out.largest_batch = static_cast<int32_t>(Largest(1 << 20, [&](int64_t batch) {
     return Fits(method, model, limits, longest, static_cast<int32_t>(batch));
@@ -392,6 +393,14 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
         "extrapolated: {} % of ops lie outside the range that {}'s profile was calibrated for",
         percent < 0.1 ? "under 0.1" : fmt::format("{:.1f}", percent), machine.name));
   }
+  const auto background = [&](std::string_view path, double asked, double copied) {
+    if (asked > 0) {
+      out.notes.push_back(
+          fmt::format("{}: {:.1f} of {:.1f} GB/s copied", path, copied / 1e9, asked / 1e9));
+    }
+  };
+  background("background.h2d", machine.background_h2d, out.metrics.background_h2d);
+  background("background.d2h", machine.background_d2h, out.metrics.background_d2h);
   for (const std::string& changed : machine.overrides) {
     out.notes.push_back("overridden: " + changed);
   }

@@ -16,6 +16,9 @@
 
 namespace stallcast::sim {
 
+/// Left free on the GPU for the CUDA context, workspaces and activations of a decode step.
+inline constexpr Bytes kGpuReserve = Bytes{1} << 30;
+
 struct PredictRequest {
   std::string method = "freekv";
   methods::ParamValues params;
@@ -44,6 +47,7 @@ struct PreparedRun {
 struct Prediction {
   PredictRequest request;                     ///< with context and steps filled in
   llm::Model model;                           ///< the model predicted, whole
+  std::string machine_status;                 ///< of its profile: "measured" or "derived"
   std::map<std::string, std::string> params;  ///< all, canonical
   Metrics metrics;
   SelectionMetrics selection;
@@ -53,7 +57,9 @@ struct Prediction {
   methods::Footprint footprint;
   Bytes weights = 0;
   Bytes gpu_memory = 0;         ///< weights + footprint
-  int64_t largest_context = 0;  ///< that fits the GPU and the host at this batch; 0: none
+  Bytes gpu_limit = 0;          ///< what there is for that: kGpuReserve is left free
+  Bytes host_limit = 0;         ///< what there is for footprint.host
+  int64_t largest_context = 0;  ///< that with these steps fits both at this batch; 0: none
   int32_t largest_batch = 0;    ///< that fits at this context; 0: none
   bool fits = true;
   /// Everything that qualifies the figures: projected, synthetic, derived, extrapolated,
@@ -91,6 +97,7 @@ class Predictor {
   std::shared_ptr<const traces::AccessLog> Log(const PredictRequest& request,
                                                const std::stop_token& stop = {});
 
+  const std::filesystem::path& path() const;
   const traces::proto::TraceInfo& info() const;
   const traces::ReadReport& report() const;
 

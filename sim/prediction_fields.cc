@@ -14,9 +14,10 @@ double Milliseconds(Picoseconds t) { return Seconds(t) * 1e3; }
 
 std::vector<PredictionField> MakeFields() {
   using P = const Prediction&;
+  using enum FieldKind;
   std::vector<PredictionField> fields = {
       {"fits", "1 if weights and cache fit the GPU and the host, else 0",
-       [](P p, int) { return p.fits ? 1.0 : 0.0; }},
+       [](P p, int) { return p.fits ? 1.0 : 0.0; }, kFlag},
       {"step_p50_ms", "time of a decode step, median over the steps",
        [](P p, int) { return Milliseconds(p.metrics.step_p50); }},
       {"step_p95_ms", "time of a decode step, 95th percentile over the steps",
@@ -40,7 +41,7 @@ std::vector<PredictionField> MakeFields() {
       {"exposed_ms", "compute lane idle, a step",
        [](P p, int) { return Milliseconds(p.metrics.exposed); }},
       {"recall_bytes", "KV moved from host to GPU, a step",
-       [](P p, int) { return static_cast<double>(p.metrics.recall_bytes); }},
+       [](P p, int) { return static_cast<double>(p.metrics.recall_bytes); }, kCount},
       {"recall_pieces", "contiguous pieces of it, a step",
        [](P p, int) { return p.metrics.recall_pieces; }},
       {"recall_bytes_per_second", "rate while recall transfers run",
@@ -62,21 +63,25 @@ std::vector<PredictionField> MakeFields() {
       {"eviction_rate", "layers of a step that evict",
        [](P p, int) { return p.selection.eviction_rate; }},
       {"gpu_bytes", "GPU memory: weights, cache, index and buffers",
-       [](P p, int) { return static_cast<double>(p.gpu_memory); }},
+       [](P p, int) { return static_cast<double>(p.gpu_memory); }, kCount},
       {"gpu_weights_bytes", "weights on the GPU",
-       [](P p, int) { return static_cast<double>(p.weights); }},
+       [](P p, int) { return static_cast<double>(p.weights); }, kCount},
       {"gpu_kv_bytes", "keys and values on the GPU",
-       [](P p, int) { return static_cast<double>(p.footprint.gpu_kv); }},
+       [](P p, int) { return static_cast<double>(p.footprint.gpu_kv); }, kCount},
       {"gpu_index_bytes", "summaries, codes and maps on the GPU",
-       [](P p, int) { return static_cast<double>(p.footprint.gpu_index); }},
+       [](P p, int) { return static_cast<double>(p.footprint.gpu_index); }, kCount},
       {"gpu_buffer_bytes", "staging and double buffers on the GPU",
-       [](P p, int) { return static_cast<double>(p.footprint.gpu_buffers); }},
+       [](P p, int) { return static_cast<double>(p.footprint.gpu_buffers); }, kCount},
       {"host_bytes", "host memory: pinned pool and host index",
-       [](P p, int) { return static_cast<double>(p.footprint.host); }},
+       [](P p, int) { return static_cast<double>(p.footprint.host); }, kCount},
+      {"gpu_limit_bytes", "GPU memory that there is for that; 1 GiB is left free",
+       [](P p, int) { return static_cast<double>(p.gpu_limit); }, kCount},
+      {"host_limit_bytes", "host memory that there is for that",
+       [](P p, int) { return static_cast<double>(p.host_limit); }, kCount},
       {"largest_context_tokens", "longest context that fits at this batch; 0: none",
-       [](P p, int) { return static_cast<double>(p.largest_context); }},
+       [](P p, int) { return static_cast<double>(p.largest_context); }, kCount},
       {"largest_batch", "largest batch that fits at this context; 0: none",
-       [](P p, int) { return static_cast<double>(p.largest_batch); }},
+       [](P p, int) { return static_cast<double>(p.largest_batch); }, kCount},
       {"prefill_s", "time to the first decode step",
        [](P p, int) { return p.prefill ? Seconds(*p.prefill) : kUnknown; }},
       {"extrapolated_share", "ops outside the range that the profile was calibrated for",
@@ -86,6 +91,7 @@ std::vector<PredictionField> MakeFields() {
     const char* suffix;
     const char* help;
     double (*value)(P, int);
+    FieldKind kind = kReal;
   };
   const ByRole by_role[] = {
       {"_busy_ms", "ops of this role running, a step",
@@ -98,13 +104,15 @@ std::vector<PredictionField> MakeFields() {
          return role.busy.count() ? role.overlap() : kUnknown;
        }},
       {"_bytes", "moved by ops of this role, a step",
-       [](P p, int r) { return static_cast<double>(p.metrics.roles[r].bytes); }},
+       [](P p, int r) { return static_cast<double>(p.metrics.roles[r].bytes); }, kCount},
       {"_critical_ms", "on the critical path, a step",
        [](P p, int r) { return Milliseconds(p.metrics.critical[r]); }},
   };
   for (int role = 0; role < traces::kRoles; ++role) {
     const std::string prefix = "role_" + std::string(Name(static_cast<traces::Role>(role)));
-    for (const ByRole& f : by_role) fields.push_back({prefix + f.suffix, f.help, f.value, role});
+    for (const ByRole& f : by_role) {
+      fields.push_back({prefix + f.suffix, f.help, f.value, f.kind, role});
+    }
   }
   return fields;
 }

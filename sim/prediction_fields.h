@@ -8,12 +8,15 @@
 
 namespace stallcast::sim {
 
+enum class FieldKind { kReal, kCount, kFlag };
+
 /// One number of a prediction.
 struct PredictionField {
   std::string name;  ///< as in JSON, CSV and SQLite, with its unit: "step_p50_ms"
   std::string help;  ///< one line
   /// NaN: not known, or does not apply.
   double (*value)(const Prediction&, int role);
+  FieldKind kind = FieldKind::kReal;
   int role = 0;  ///< passed to `value`; an index of traces::Role for the fields by role
 
   double Of(const Prediction& prediction) const { return value(prediction, role); }

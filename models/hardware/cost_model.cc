@@ -26,8 +26,10 @@ void Add(OpCost& cost, Resource resource, double per_unit) {
 
 Picoseconds Time(double seconds) {
   if (!(seconds <= kLongest)) {
-    throw Error("an op takes more than a day", "cost model",
-                "check the sizes of the plan and the values of the hardware profile");
+    throw Error(
+        "an op takes more than a day", "cost model",
+        "use a shorter context or a smaller batch, leave out the prefill (--no-prefill), or "
+        "check the values that the machine was given");
   }
   return FromSeconds(seconds);
 }

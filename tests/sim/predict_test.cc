@@ -253,6 +253,34 @@ TEST_F(Predictions, SelectionIsThatOfThePredictedSteps) {
   EXPECT_NEAR(predictor.Predict(request).selection.attention_mass, all.attention_mass, 1e-9);
 }
 
+TEST_F(Predictions, TheLargestContextFitsAndAPageMoreDoesNot) {
+  Predictor predictor(path());
+  for (const char* method : {"full", "freekv", "quest"}) {
+    PredictRequest request;
+    request.model = "llama-3.1-8b";
+    request.method = method;
+    request.prefill = false;
+    request.steps = 8;
+    request.context = predictor.Predict(request).largest_context;
+    EXPECT_TRUE(predictor.Predict(request).fits) << method;
+    request.context += 64;
+    EXPECT_FALSE(predictor.Predict(request).fits) << method;
+  }
+}
+
+TEST_F(Predictions, SayWhatOthersCouldCopyMeanwhile) {
+  Predictor predictor(path());
+  PredictRequest request;
+  request.method = "full";
+  request.machine_overrides = {{"background.h2d", "500GB/s"}};
+  const Prediction p = predictor.Predict(request);
+  EXPECT_LT(p.metrics.background_h2d, hardware::FindProfile("h200").link_h2d);
+  EXPECT_GT(p.metrics.background_h2d, 1e9);
+  EXPECT_TRUE(std::ranges::any_of(p.notes, [](const std::string& note) {
+    return note.starts_with("background.h2d: ") && note.ends_with(" of 500.0 GB/s copied");
+  }));
+}
+
 TEST_F(Predictions, OneGpuOfSeveralSaysWhatIsNotCounted) {
   Predictor predictor(path());
   PredictRequest request;
