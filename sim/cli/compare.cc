@@ -209,7 +209,7 @@ void CompareCommand::Run() const {
   std::vector<Timeline> timelines;
   for (const std::string& path : {a, b}) {
     if (path.empty()) continue;
-    traces::Trace file = ImportFile(path, flags, /*tensors=*/false).trace;
+    traces::Trace file = ImportTimelines(path, flags);
     std::move(file.timelines.begin(), file.timelines.end(), std::back_inserter(timelines));
   }
   const std::string where = b.empty() ? a : a + " and " + b;
@@ -292,7 +292,8 @@ The timelines may be in two files, in either order, or both in one.
 Exposed is the time of a step in which the compute lane computes nothing while an op of a role runs
 on another lane, on a host thread (calls do not count), or moves bytes on the compute lane itself.
 Each of several roles at once counts it. `predict` charges the same time by cause instead.)");
-  sub->add_option("a", command->a, "File with a timeline: .kvt, or one that `export` wrote")
+  sub->add_option("a", command->a,
+                  "File with a timeline: .kvt, or what `export` wrote of one (not .csv)")
       ->required()
       ->type_name("A");
   sub->add_option("b", command->b, "File with the other one, unless A holds both")->type_name("B");

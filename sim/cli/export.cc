@@ -20,7 +20,7 @@ struct ExportCommand {
 void ExportCommand::Run() const {
   const TimelineFormat out_format = TimelineFormatOf(out, format);
   RefuseToReplace(out, {trace});
-  traces::Trace file = ImportFile(trace, flags, /*tensors=*/false).trace;
+  traces::Trace file = ImportTimelines(trace, flags);
   if (file.timelines.empty()) {
     throw Error("holds no timeline", trace, "make one with `stallcast predict --timeline run.kvt`");
   }

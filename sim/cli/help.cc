@@ -2,10 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 namespace stallcast::cli {
 namespace {
+
+// Up to the first full stop, on one line; ".kvt" does not end it.
+std::string FirstSentence(const std::string& text) {
+  std::string sentence = text.substr(0, text.find("\n\n"));
+  std::replace(sentence.begin(), sentence.end(), '\n', ' ');
+  return sentence.substr(
+      0, sentence.find(". ") == std::string::npos ? sentence.size() : sentence.find(". ") + 1);
+}
 
 // Types without their ranges, and one line a command: its examples are in its own help.
 class Layout : public CLI::Formatter {
@@ -36,7 +45,8 @@ class Layout : public CLI::Formatter {
   }
 
   std::string make_subcommand(const CLI::App* command) const override {
-    return fmt::format("  {:<10}{}\n", command->get_name(), FirstLine(command->get_description()));
+    return fmt::format("  {:<10}{}\n", command->get_name(),
+                       FirstSentence(command->get_description()));
   }
 
  private:

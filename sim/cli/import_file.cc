@@ -1,6 +1,11 @@
 #include "sim/cli/import_file.h"
 
+#include <fmt/core.h>
+
+#include <utility>
+
 #include "sim/cli/progress.h"
+#include "traces/common/error.h"
 
 namespace stallcast::cli {
 
@@ -21,6 +26,17 @@ traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& fla
   options.step_range = flags.step_range;
   options.progress = [&](double share) { progress.Update("reading " + path, share); };
   return traces::Import(path, options);
+}
+
+traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags) {
+  traces::ImportedTrace imported = ImportFile(path, flags, /*tensors=*/false);
+  const std::vector<std::string>& problems = imported.report.problems;
+  if (imported.trace.timelines.empty() && !problems.empty()) {
+    throw Error(fmt::format("holds no intact timeline ({})", problems.front()), path,
+                "give a whole file, or one with a timeline that is not damaged");
+  }
+  for (const std::string& problem : problems) fmt::print(stderr, "{}: {}\n", path, problem);
+  return std::move(imported.trace);
 }
 
 }  // namespace stallcast::cli

@@ -18,5 +18,7 @@ void AddImportFlags(CLI::App& command, ImportFlags& flags);
 
 /// Reads a file, with a progress bar on a terminal. Without `tensors` their elements are left out.
 traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& flags, bool tensors);
+/// The same for what is made of its timelines: says on standard error what is damaged or lost.
+traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags);
 
 }  // namespace stallcast::cli

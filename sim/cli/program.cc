@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <new>
+#include <string_view>
 
 #include "sim/cli/help.h"
 #include "sim/cli/output.h"
@@ -18,6 +19,22 @@ int Fail(const Program& program, const std::string& message, int status) {
   return status;
 }
 
+// An empty argument mostly is a variable of the shell that is not set, and would count as not
+// given. What follows `--` is another program's.
+void RefuseEmpty(int argc, char** argv) {
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    const std::string_view text = argv[i];
+    const bool option = text.starts_with("--") && text.ends_with("=");
+    if (!text.empty() && !option) continue;
+    const std::string_view before = argv[i - 1];
+    throw UsageError("an empty value",
+                     option                             ? std::string(text)
+                     : i > 1 && before.starts_with('-') ? std::string(before)
+                                                        : fmt::format("argument {}", i),
+                     "give one, or leave it out");
+  }
+}
+
 int ParseAndRun(const Program& program, int argc, char** argv) {
   CLI::App app(program.overview, program.name);
   app.set_version_flag("--version", program.name + " " STALLCAST_VERSION, "Print the version");
@@ -27,6 +44,7 @@ int ParseAndRun(const Program& program, int argc, char** argv) {
   for (const auto add : program.commands) add(app);
   app.footer(fmt::format("`{} COMMAND --help` tells more about a command.", program.name));
   try {
+    RefuseEmpty(argc, argv);
     if (argc > 1 && argv[1][0] != '-') {
       std::vector<std::string> commands;
       for (const CLI::App* command : app.get_subcommands({}))

@@ -9,6 +9,7 @@
 #include "traces/common/error.h"
 #include "traces/convert/importers.h"
 #include "traces/convert/input.h"
+#include "traces/format/chunk.h"
 #include "traces/format/source.h"
 
 namespace stallcast::traces {
@@ -61,7 +62,14 @@ ImportedTrace Import(const format::Source& source, const std::string& name,
   imported.format = Recognise(source, name);
   switch (imported.format) {
     case FileFormat::kTrace:
-      imported.trace = read_trace(&imported.report);
+      try {
+        imported.trace = read_trace(&imported.report);
+      } catch (const Error& error) {
+        // What does not begin as a .kvt may be meant as a file of another program.
+        std::vector<std::byte> scratch;
+        if (format::HasFileMagic(source.Read(0, kPeek, &scratch))) throw;
+        throw Error(error.problem(), error.where(), convert::kFormatsRead);
+      }
       return imported;
     case FileFormat::kChromeJson:
       convert::ImportChromeJson(convert::OpenInput(source).get(), name, options, &imported.trace,

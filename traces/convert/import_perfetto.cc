@@ -217,9 +217,7 @@ class PerfettoImport {
       if (options_.progress && packets_ % kPackets == 0) options_.progress(input->share());
     }
     if (packets_ == 0 && damaged_ <= 1) {
-      throw Error("is of no format that stallcast knows", name,
-                  "give a .kvt, a Perfetto trace, Chrome or Kineto JSON, or an SQLite export of "
-                  "Nsight Systems");
+      throw Error("is of no format that stallcast knows", name, kFormatsRead);
     }
     Report(packets.fault().empty() ? input->fault() : packets.fault(), report);
     JoinGpu();

@@ -12,6 +12,10 @@
 
 namespace stallcast::traces::convert {
 
+/// The remedy for a file of no format that is read.
+inline constexpr const char* kFormatsRead =
+    "give a .kvt, a Perfetto trace, Chrome or Kineto JSON, or an SQLite export of Nsight Systems";
+
 void ImportChromeJson(Input* input, const std::string& name, const ImportOptions& options,
                       Trace* trace, ReadReport* report);
 void ImportPerfetto(Input* input, const std::string& name, const ImportOptions& options,
