@@ -9,6 +9,8 @@
 #include <array>
 #include <chrono>
 #include <ctime>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "sim/prediction_fields.h"
@@ -17,26 +19,21 @@
 namespace stallcast::sim {
 namespace {
 
-constexpr int kFormat = 1;  // PRAGMA user_version
+constexpr int kFormat = 2;  // PRAGMA user_version
 constexpr std::chrono::milliseconds kBusyTime{60'000};
 
 // What comes between the primary key and the prediction's fields.
-constexpr std::array kColumns = {"status TEXT",
-                                 "message TEXT",
-                                 "finished TEXT",
-                                 "method TEXT",
-                                 "params TEXT",
-                                 "model TEXT",
-                                 "tensor_parallel REAL",
-                                 "machine TEXT",
-                                 "overrides TEXT",
-                                 "context REAL",
-                                 "batch REAL",
-                                 "steps REAL",
-                                 "samples REAL",
-                                 "graph REAL",
-                                 "most_exposed_role TEXT",
-                                 "notes TEXT"};
+constexpr std::array kColumns = {
+    "status TEXT",         "message TEXT",   "finished TEXT",        "method TEXT",
+    "params TEXT",         "model TEXT",     "tensor_parallel REAL", "machine TEXT",
+    "machine_status TEXT", "overrides TEXT", "context REAL",         "batch REAL",
+    "steps REAL",          "samples REAL",   "graph REAL",           "most_exposed_role TEXT",
+    "notes TEXT",          "trace_file TEXT"};
+
+// Paths may hold bytes that are no UTF-8: these are replaced.
+std::string TextOf(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
 
 [[noreturn]] void Fail(sqlite3* database, const std::string& name) {
   const std::string problem = database ? sqlite3_errmsg(database) : "out of memory";
@@ -124,10 +121,12 @@ ResultStore::ResultStore(const std::filesystem::path& path, bool create) : name_
     Execute("BEGIN IMMEDIATE");
     Execute("CREATE TABLE IF NOT EXISTS points (point TEXT, trace TEXT, " + columns +
             ", PRIMARY KEY (point, trace)) WITHOUT ROWID");
-    // A file of an earlier version lacks the fields that came later.
-    for (const PredictionField& field : PredictionFields()) {
-      if (!HasColumn(field.name)) Execute("ALTER TABLE points ADD COLUMN " + field.name + " REAL");
-    }
+    // A file of an earlier version lacks the columns that came later.
+    const auto add = [&](const std::string& name, const std::string& column) {
+      if (!HasColumn(name)) Execute("ALTER TABLE points ADD COLUMN " + column);
+    };
+    for (const std::string column : kColumns) add(column.substr(0, column.find(' ')), column);
+    for (const PredictionField& field : PredictionFields()) add(field.name, field.name + " REAL");
     Execute(fmt::format("PRAGMA user_version = {}", kFormat));
     Execute("COMMIT");
   } catch (...) {
@@ -150,36 +149,39 @@ void ResultStore::Execute(const std::string& sql) {
   }
 }
 
-bool ResultStore::Has(const std::string& key, const std::string& trace_hash) {
+std::optional<std::string> ResultStore::Problem(const std::string& key,
+                                                const std::string& trace_hash) {
   const std::lock_guard lock(mutex_);
-  Statement find(*this, "SELECT 1 FROM points WHERE point = ? AND trace = ?");
+  Statement find(*this, "SELECT message FROM points WHERE point = ? AND trace = ?");
   find.Bind(key);
   find.Bind(trace_hash);
-  return find.Step();
+  if (!find.Step()) return std::nullopt;
+  const Value message = find.At(0);
+  const auto* text = std::get_if<std::string>(&message);
+  return text ? *text : "";
 }
 
-void ResultStore::Put(const GridPoint& point, const std::string& trace_hash,
-                      const Prediction& prediction) {
-  Write(point, trace_hash, &prediction, "");
+void ResultStore::Put(const GridPoint& point, const Trace& trace, const Prediction& prediction) {
+  Write(point, trace, &prediction, "");
 }
 
-void ResultStore::PutFailure(const GridPoint& point, const std::string& trace_hash,
+void ResultStore::PutFailure(const GridPoint& point, const Trace& trace,
                              const std::string& message) {
-  Write(point, trace_hash, nullptr, message);
+  Write(point, trace, nullptr, message);
 }
 
-void ResultStore::Write(const GridPoint& point, const std::string& trace_hash,
-                        const Prediction* prediction, const std::string& message) {
+void ResultStore::Write(const GridPoint& point, const Trace& trace, const Prediction* prediction,
+                        const std::string& message) {
   const PredictRequest& r = prediction ? prediction->request : point.request;
-  std::vector<std::string> params, overrides;
+  using Json = nlohmann::ordered_json;
+  Json params = Json::object(), overrides = Json::object(), notes = Json::array();
   if (prediction) {
-    for (const auto& [name, value] : prediction->params)
-      params.push_back(fmt::format("{}={}", name, value));
+    for (const auto& [name, value] : prediction->params) params[name] = value;
+    for (const std::string& note : prediction->notes) notes.push_back(note);
   } else {
-    for (const auto& [name, value] : r.params) params.push_back(fmt::format("{}={}", name, value));
+    for (const auto& [name, value] : r.params) params[name] = value;
   }
-  for (const auto& [path, value] : r.machine_overrides)
-    overrides.push_back(fmt::format("{}={}", path, value));
+  for (const auto& [path, value] : r.machine_overrides) overrides[path] = value;
   const std::string finished =
       fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   std::string columns = "point, trace", values = "?, ?";
@@ -194,23 +196,25 @@ void ResultStore::Write(const GridPoint& point, const std::string& trace_hash,
   Statement insert(*this,
                    "INSERT OR REPLACE INTO points (" + columns + ") VALUES (" + values + ")");
   insert.Bind(point.key);
-  insert.Bind(trace_hash);
+  insert.Bind(trace.hash);
   insert.Bind(std::string(prediction ? "ok" : "failed"));
   insert.Bind(message);
   insert.Bind(finished);
   insert.Bind(r.method);
-  insert.Bind(fmt::format("{}", fmt::join(params, " ")));
+  insert.Bind(TextOf(params));
   insert.Bind(prediction ? prediction->model.name : r.model);
   insert.Bind(static_cast<double>(r.tensor_parallel));
   insert.Bind(r.machine);
-  insert.Bind(fmt::format("{}", fmt::join(overrides, " ")));
+  insert.Bind(prediction ? prediction->machine_status : "");
+  insert.Bind(TextOf(overrides));
   insert.Bind(static_cast<double>(r.context));
   insert.Bind(static_cast<double>(r.batch));
   insert.Bind(static_cast<double>(r.steps));
   insert.Bind(static_cast<double>(r.samples));
   insert.Bind(r.graph ? 1.0 : 0.0);
   insert.Bind(prediction ? MostExposedRole(prediction->metrics) : "");
-  insert.Bind(prediction ? fmt::format("{}", fmt::join(prediction->notes, "; ")) : "");
+  insert.Bind(TextOf(notes));
+  insert.Bind(trace.file);
   for (const PredictionField& field : PredictionFields()) {
     if (prediction) {
       insert.Bind(field.Of(*prediction));
@@ -230,6 +234,12 @@ size_t ResultStore::Rows::Column(std::string_view name) const {
   return static_cast<size_t>(at - columns.begin());
 }
 
+const ResultStore::Value& ResultStore::Rows::At(size_t row, std::string_view name) const {
+  static const Value none;
+  const auto at = std::find(columns.begin(), columns.end(), name);
+  return at == columns.end() ? none : rows[row][static_cast<size_t>(at - columns.begin())];
+}
+
 ResultStore::Rows ResultStore::Read() {
   const std::lock_guard lock(mutex_);
   Statement select(*this, "SELECT * FROM points ORDER BY point, trace");
@@ -240,6 +250,38 @@ ResultStore::Rows ResultStore::Read() {
     for (int i = 0; i < select.columns(); ++i) row.push_back(select.At(i));
   }
   return result;
+}
+
+std::vector<std::pair<std::string, std::string>> StoredPairs(const ResultStore::Value& column) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  const auto* text = std::get_if<std::string>(&column);
+  if (!text) return pairs;
+  const auto json = nlohmann::ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object()) {
+    for (const auto& [name, value] : json.items()) {
+      if (value.is_string()) pairs.emplace_back(name, value.get<std::string>());
+    }
+    return pairs;
+  }
+  std::istringstream words(*text);
+  for (std::string word; words >> word;) {
+    const size_t equals = word.find('=');
+    if (equals != std::string::npos)
+      pairs.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+  }
+  return pairs;
+}
+
+std::vector<std::string> StoredTexts(const ResultStore::Value& column) {
+  std::vector<std::string> texts;
+  const auto* text = std::get_if<std::string>(&column);
+  if (!text || text->empty()) return texts;
+  const auto json = nlohmann::ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_array()) return {*text};
+  for (const auto& item : json) {
+    if (item.is_string()) texts.push_back(item.get<std::string>());
+  }
+  return texts;
 }
 
 }  // namespace stallcast::sim

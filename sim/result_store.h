@@ -3,8 +3,10 @@
 
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -16,9 +18,10 @@ namespace stallcast::sim {
 
 /// The table `points`: point (its key) and trace (content hash) are the primary key; then status
 /// ("ok" or "failed"), message, what was asked for, and every PredictionField by name (NULL where
-/// not known). Each Put is a transaction in write-ahead mode: what returned is there after a crash,
-/// and any number of threads and processes may write one file. A file of an earlier version gets
-/// the fields that it lacks. Errors name the file.
+/// not known). `params` and `overrides` are JSON objects of texts, `notes` is an array of them.
+/// Each Put is a transaction in write-ahead mode: what returned is there after a crash, and any
+/// number of threads and processes may write one file. A file of an earlier version gets the
+/// columns that it lacks. Errors name the file.
 class ResultStore {
  public:
   /// Opens the file, or makes it where `create`.
@@ -27,11 +30,16 @@ class ResultStore {
   ResultStore(const ResultStore&) = delete;
   ResultStore& operator=(const ResultStore&) = delete;
 
-  bool Has(const std::string& key, const std::string& trace_hash);
-  void Put(const GridPoint& point, const std::string& trace_hash, const Prediction& prediction);
+  struct Trace {
+    std::string hash;  ///< of its content
+    std::string file;
+  };
+
+  /// Why a point has no result, empty where it has one; none where the file does not hold it.
+  std::optional<std::string> Problem(const std::string& key, const std::string& trace_hash);
+  void Put(const GridPoint& point, const Trace& trace, const Prediction& prediction);
   /// A point that has no result, and why.
-  void PutFailure(const GridPoint& point, const std::string& trace_hash,
-                  const std::string& message);
+  void PutFailure(const GridPoint& point, const Trace& trace, const std::string& message);
 
   using Value = std::variant<std::monostate, double, std::string>;
   struct Rows {
@@ -39,6 +47,8 @@ class ResultStore {
     std::vector<std::vector<Value>> rows;
     /// Index of a column; Error where there is none.
     size_t Column(std::string_view name) const;
+    /// Nothing where there is no such column: the file is of an earlier version.
+    const Value& At(size_t row, std::string_view name) const;
   };
   /// All points, by key.
   Rows Read();
@@ -47,12 +57,17 @@ class ResultStore {
   class Statement;
   bool HasColumn(const std::string& name);
   void Execute(const std::string& sql);
-  void Write(const GridPoint& point, const std::string& trace_hash, const Prediction* prediction,
+  void Write(const GridPoint& point, const Trace& trace, const Prediction* prediction,
              const std::string& message);
 
   std::string name_;
   std::mutex mutex_;
   sqlite3* database_ = nullptr;
 };
+
+/// The names and values, or the texts, that a column of Rows holds; also as an earlier version
+/// wrote them: "a=1 b=2", and notes as one.
+std::vector<std::pair<std::string, std::string>> StoredPairs(const ResultStore::Value& column);
+std::vector<std::string> StoredTexts(const ResultStore::Value& column);
 
 }  // namespace stallcast::sim

@@ -61,8 +61,8 @@ void PredictAll(Predictor& predictor, std::span<const GridPoint> points,
 
 SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, ResultStore& store,
                   bool again, const std::function<void(int64_t)>& progress) {
-  const std::string trace = predictor.report().content_hash;
-  const auto missing = [&](size_t i) { return again || !store.Has(points[i].key, trace); };
+  const ResultStore::Trace trace{predictor.report().content_hash, predictor.path().string()};
+  const auto missing = [&](size_t i) { return again || !store.Problem(points[i].key, trace.hash); };
   SweepCounts counts;
   for (size_t i = 0; i < points.size(); ++i) counts.present += missing(i) ? 0 : 1;
   PredictAll(
@@ -80,6 +80,10 @@ SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, Resul
       missing);
   // Another process may have been faster with some.
   counts.present = std::ssize(points) - counts.done - counts.failed;
+  for (const GridPoint& point : points) {
+    const std::optional<std::string> problem = store.Problem(point.key, trace.hash);
+    if (problem && !problem->empty()) ++counts.problems[*problem];
+  }
   return counts;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -34,6 +35,8 @@ struct SweepCounts {
   int64_t done = 0;     ///< predicted now
   int64_t failed = 0;   ///< tried now, without a result
   int64_t present = 0;  ///< were there already
+  /// Why points have no result, present ones included, and how many for each reason.
+  std::map<std::string, int64_t> problems;
 };
 
 /// Predicts every point that `store` does not hold yet (every point where `again`) and stores each

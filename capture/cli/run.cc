@@ -84,7 +84,7 @@ std::vector<Case> Grid(const RunCommand& command, const std::vector<std::string>
             sim::PredictRequest request =
                 command.run.RequestFor(method, command.run.Machines().front());
             request.model = model;
-            if (!model.empty()) sim::CheckName("model", model, llm::ModelNames(), "--model");
+            if (!model.empty()) sim::CheckModel(model, "--model");
             request.batch = batch;
             request.prefill = command.prefill;
             if (has && !budget.empty()) request.params["budget"] = budget;
@@ -161,7 +161,7 @@ void PredictForHostNow(Case& of, sim::Predictor& predictor) {
 std::string BasePath(const std::string& folder, const Case& of) {
   std::string name = fmt::format("{}-{}-b{}", of.request.method,
                                  std::filesystem::path(of.trace).stem().string(), of.request.batch);
-  if (!of.request.model.empty()) name += "-" + of.request.model;
+  if (of.prediction && !of.request.model.empty()) name += "-" + of.prediction->model.name;
   for (const auto& [param, value] : of.request.params) name += fmt::format("-{}-{}", param, value);
   return std::filesystem::path(folder) / name;
 }
@@ -282,7 +282,7 @@ Json Record(const Case& of, bool timelines) {
 }
 
 void RunCommand::Run() const {
-  const std::vector<std::string> methods = run.Methods("full");
+  const std::vector<std::string> methods = run.Methods();
   run.CheckParams(methods);
   std::vector<Case> cases = Grid(*this, methods);
   if (!timelines.empty()) std::filesystem::create_directories(timelines);
@@ -375,7 +375,7 @@ Examples:
   sub->add_option("traces", command->traces, "Traces to run (.kvt), each at its own context")
       ->required()
       ->type_name("TRACE");
-  command->run.AddTo(*sub);
+  command->run.AddTo(*sub, "full");
   const std::string group = "Grid";
   sub->add_option("--models", command->models, "Several models, by commas")
       ->type_name("NAME")

@@ -43,7 +43,7 @@ MachinePredictions PredictMachine(sim::Predictor& predictor, const RunOptions& r
       if (!all) throw;
       if (!first_error) first_error = error;
       result.left_out.push_back(
-          fmt::format("left out: {}: {}; {}", methods[i], error.problem(), error.remedy()));
+          {methods[i], fmt::format("{}; {}", error.problem(), error.remedy())});
     }
     progress.Update("predicting on " + machine,
                     static_cast<double>(i + 1) / static_cast<double>(methods.size()));
@@ -53,8 +53,31 @@ MachinePredictions PredictMachine(sim::Predictor& predictor, const RunOptions& r
   return result;
 }
 
+// Of the file with a predicted timeline.
+traces::proto::TraceInfo InfoOf(const sim::Prediction& prediction, const std::string& machine,
+                                const traces::proto::TraceInfo& traced, const std::string& trace) {
+  traces::proto::TraceInfo info;
+  const llm::Model& model = prediction.model;
+  info.mutable_model()->set_name(model.name);
+  info.mutable_model()->set_layers(model.layers);
+  info.mutable_model()->set_query_heads(model.query_heads);
+  info.mutable_model()->set_kv_heads(model.kv_heads);
+  info.mutable_model()->set_head_dim(model.head_dim);
+  info.mutable_model()->set_hidden(static_cast<int32_t>(model.hidden));
+  info.mutable_model()->set_intermediate(static_cast<int32_t>(model.intermediate));
+  info.mutable_model()->set_vocabulary(static_cast<int32_t>(model.vocabulary));
+  info.set_machine(machine);
+  info.set_provenance(fmt::format("predicted from {}: {}, {}; {}", trace, traced.model().name(),
+                                  traced.machine().empty() ? "no machine" : traced.machine(),
+                                  traced.provenance()));
+  info.set_synthetic(traced.synthetic());
+  info.set_prompt_tokens(prediction.request.context);
+  info.set_decode_steps(prediction.request.steps);
+  return info;
+}
+
 void PredictCommand::Run() const {
-  const std::vector<std::string> methods = run.Methods("all");
+  const std::vector<std::string> methods = run.Methods();
   const std::vector<std::string> machines = run.Machines();
   run.CheckParams(methods);
   // Everything that was typed is checked before the first replay.
@@ -83,17 +106,28 @@ void PredictCommand::Run() const {
   if (!timeline.empty()) {
     const std::string& best = predictions.front().rows.front().request.method;
     std::vector<traces::Timeline> timelines(1);
-    predictor.Predict(run.RequestFor(best, machines.front()), timelines.data());
-    WriteTimelines(timelines, timeline_format, predictor.info(), timeline);
+    const sim::Prediction of =
+        predictor.Predict(run.RequestFor(best, machines.front()), timelines.data());
+    WriteTimelines(timelines, timeline_format,
+                   InfoOf(of, predictions.front().profile.title, predictor.info(), trace),
+                   timeline);
     written = "timeline of " + best + " written to " + timeline + "\n";
   }
   progress.Clear();
 
+  const sim::ResultStore::Trace traced{predictor.report().content_hash, trace};
   switch (format) {
     case Format::kJson:
-      return Print(ToJsonText({{"trace", trace}, {"predictions", Records(predictions)}}) + "\n");
+      return Print(ToJsonText({{"trace", trace},
+                               {"predictions", Records(predictions, traced)},
+                               {"left_out", LeftOutRecords(predictions)}}) +
+                   "\n");
     case Format::kCsv:
-      return Print(ToCsv(Records(predictions)));
+      for (const Json& each : LeftOutRecords(predictions)) {
+        fmt::print(stderr, "left out on {}: {}: {}\n", each["machine"].get<std::string>(),
+                   each["method"].get<std::string>(), each["reason"].get<std::string>());
+      }
+      return Print(ToCsv(Records(predictions, traced)));
     case Format::kTable:
       break;
   }
@@ -123,7 +157,7 @@ Several methods give a table, one method a report. The timeline opens in ui.perf
   sub->add_option("trace", command->trace, "Trace to replay (.kvt)")
       ->required()
       ->type_name("TRACE");
-  command->run.AddTo(*sub);
+  command->run.AddTo(*sub, "all");
   AddFormat(*sub, command->format);
   sub->add_flag("--wide", command->wide, "All columns, however wide the table gets")
       ->group("Output");

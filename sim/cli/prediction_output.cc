@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/cli/prediction_record.h"
 #include "sim/prediction_fields.h"
 
 namespace stallcast::cli {
@@ -16,6 +17,12 @@ using sim::Prediction;
 constexpr size_t kTableWidth = 140;
 constexpr double kMega = 1e6;
 constexpr double kGibi = 1024.0 * 1024 * 1024;
+
+// Milliseconds to about four digits.
+std::string TimeCell(Picoseconds time) {
+  const double value = Milliseconds(time);
+  return Fixed(value, value < 100 ? 2 : 1);
+}
 
 std::string Gibibytes(Bytes bytes) { return Fixed(static_cast<double>(bytes) / kGibi, 1); }
 
@@ -52,7 +59,9 @@ std::string Notes(const MachinePredictions& machine) {
       text += fmt::format(" ({})", fmt::join(methods, ", "));
     text += '\n';
   }
-  for (const std::string& note : machine.left_out) text += "- " + note + '\n';
+  for (const LeftOut& each : machine.left_out) {
+    text += fmt::format("- left out: {}: {}\n", each.method, each.reason);
+  }
   return text;
 }
 
@@ -100,21 +109,23 @@ std::string ComparisonTable(const MachinePredictions& machine, const std::string
                                  {"above", "%", false, 1},
                                  {"prefill", "s", false, 5}});
   TextTable table(columns);
+  const bool fits = std::all_of(machine.rows.begin(), machine.rows.end(),
+                                [](const Prediction& p) { return p.fits; });
   for (const Prediction& p : machine.rows) {
     const sim::Metrics& m = p.metrics;
     const bool best = p.fits && &p == &machine.rows.front();
     std::vector<std::string> cells = {best ? "*" : "", p.request.method};
     const auto time = [&](const std::string& text) { cells.push_back(p.fits ? text : ""); };
-    cells.push_back(p.fits ? Fixed(Milliseconds(m.step_mean), 2) : "does not fit");
-    time(Fixed(Milliseconds(m.step_p50), 2));
-    time(Fixed(Milliseconds(m.step_p95), 2));
+    cells.push_back(p.fits ? TimeCell(m.step_mean) : "does not fit");
+    time(TimeCell(m.step_p50));
+    time(TimeCell(m.step_p95));
     time(Short(m.tokens_per_second));
     if (sampled) {
-      time(Fixed(Milliseconds(p.sampled->p10), 2));
-      time(Fixed(Milliseconds(p.sampled->p50), 2));
-      time(Fixed(Milliseconds(p.sampled->p90), 2));
+      time(TimeCell(p.sampled->p10));
+      time(TimeCell(p.sampled->p50));
+      time(TimeCell(p.sampled->p90));
     }
-    time(Fixed(Milliseconds(m.exposed), 2));
+    time(TimeCell(m.exposed));
     time(sim::MostExposedRole(m));
     cells.push_back(Short(static_cast<double>(m.recall_bytes) / kMega));
     cells.push_back(Percent(p.selection.hit_rate, 0));
@@ -122,11 +133,11 @@ std::string ComparisonTable(const MachinePredictions& machine, const std::string
     cells.push_back(Fixed(p.selection.attention_mass, 3));
     if (error) cells.push_back(Percent(p.selection.output_error));
     cells.push_back(Short(p.selection.evictions));
-    cells.push_back(Gibibytes(p.gpu_memory));
-    cells.push_back(Gibibytes(p.footprint.host));
+    cells.push_back(Gibibytes(p.gpu_memory) + (p.gpu_memory > p.gpu_limit ? "!" : ""));
+    cells.push_back(Gibibytes(p.footprint.host) + (p.footprint.host > p.host_limit ? "!" : ""));
     cells.push_back(Largest(p.largest_context, kAnyContext));
     cells.push_back(Largest(p.largest_batch, kAnyBatch));
-    time(Fixed(Milliseconds(m.ceiling), 2));
+    time(TimeCell(m.ceiling));
     time(Percent(sim::AboveCeiling(m), 0));
     time(p.prefill ? Short(Seconds(*p.prefill)) : "-");
     table.Add(std::move(cells));
@@ -136,12 +147,12 @@ std::string ComparisonTable(const MachinePredictions& machine, const std::string
          "mostly\n"
          "  waiting for the role beside it; recall: moved a step; select now: layers that select "
          "before their\n"
-         "  attention (FreeKV: corrections); mass: share of attention kept; " +
-         (error ? "error: of the attention output\n  against full attention; " : "") +
+         "  attention (FreeKV: corrections); mass: share of attention kept;\n  " +
+         (error ? "error: of the attention output against full attention;\n  " : "") +
          "above: mean step over the ceiling, the least time for the same work" +
          (wide ? "; evicted: units that\n  leave the GPU, a layer and selection head"
                : "; --wide shows all columns") +
-         "\n" + Notes(machine);
+         (fits ? "" : ";\n  !: more memory than there is") + "\n" + Notes(machine);
 }
 
 std::string Report(const MachinePredictions& machine, const std::string& trace) {
@@ -209,12 +220,14 @@ std::string Report(const MachinePredictions& machine, const std::string& trace) 
                      FormatQuantity(m.recall_rate, Dimension::kRate)));
   }
   const auto& f = p.footprint;
-  line("GPU memory", fmt::format("{} GiB of {}: weights {}, KV {}, index {}, buffers {}{}",
-                                 Gibibytes(p.gpu_memory),
-                                 Gibibytes(static_cast<Bytes>(machine.profile.memory_bytes)),
-                                 Gibibytes(p.weights), Gibibytes(f.gpu_kv), Gibibytes(f.gpu_index),
-                                 Gibibytes(f.gpu_buffers), p.fits ? "" : ": DOES NOT FIT"));
-  line("host memory", Gibibytes(f.host) + " GiB");
+  const auto fits = [](Bytes need, Bytes limit) { return need > limit ? ": DOES NOT FIT" : ""; };
+  line("GPU memory",
+       fmt::format("{} GiB of {} ({} left free): weights {}, KV {}, index {}, buffers {}{}",
+                   Gibibytes(p.gpu_memory), Gibibytes(p.gpu_limit), Gibibytes(sim::kGpuReserve),
+                   Gibibytes(p.weights), Gibibytes(f.gpu_kv), Gibibytes(f.gpu_index),
+                   Gibibytes(f.gpu_buffers), fits(p.gpu_memory, p.gpu_limit)));
+  line("host memory", fmt::format("{} GiB of {}{}", Gibibytes(f.host), Gibibytes(p.host_limit),
+                                  fits(f.host, p.host_limit)));
   line("largest",
        fmt::format("context {} at this batch, batch {} at this context",
                    Largest(p.largest_context, kAnyContext), Largest(p.largest_batch, kAnyBatch)));
@@ -223,32 +236,25 @@ std::string Report(const MachinePredictions& machine, const std::string& trace) 
   return notes.empty() ? text : text + "\n" + notes;
 }
 
-Json Records(const std::vector<MachinePredictions>& machines) {
+Json Records(const std::vector<MachinePredictions>& machines,
+             const sim::ResultStore::Trace& trace) {
   Json records = Json::array();
   for (const MachinePredictions& machine : machines) {
     for (const Prediction& p : machine.rows) {
-      const sim::PredictRequest& r = p.request;
-      Json record;
-      record["method"] = r.method;
+      Json record = RecordOf(p, trace);
       record["best"] = p.fits && &p == &machine.rows.front();
-      record["machine"] = r.machine;
-      record["machine_status"] = machine.profile.status;
-      record["model"] = p.model.name;
-      record["tensor_parallel"] = r.tensor_parallel;
-      record["context_tokens"] = r.context;
-      record["batch"] = r.batch;
-      record["steps"] = r.steps;
-      record["samples"] = r.samples;
-      record["graph"] = r.graph;
-      record["params"] = p.params;
-      record["overrides"] = Json::object();
-      for (const auto& [path, value] : r.machine_overrides) record["overrides"][path] = value;
-      record["most_exposed_role"] = sim::MostExposedRole(p.metrics);
-      for (const sim::PredictionField& field : sim::PredictionFields()) {
-        record[field.name] = field.Of(p);
-      }
-      record["notes"] = p.notes;
       records.push_back(std::move(record));
+    }
+  }
+  return records;
+}
+
+Json LeftOutRecords(const std::vector<MachinePredictions>& machines) {
+  Json records = Json::array();
+  for (const MachinePredictions& machine : machines) {
+    for (const LeftOut& each : machine.left_out) {
+      records.push_back(
+          {{"machine", machine.profile.name}, {"method", each.method}, {"reason", each.reason}});
     }
   }
   return records;

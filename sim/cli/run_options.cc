@@ -1,5 +1,8 @@
 #include "sim/cli/run_options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "sim/grid.h"
@@ -19,13 +22,28 @@ std::pair<std::string, std::string> SplitAssignment(const std::string& text,
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+// Which of two values is meant cannot be known.
+void RefuseTwice(const std::vector<std::pair<std::string, std::string>>& given,
+                 const std::string& option) {
+  for (auto later = given.begin(); later != given.end(); ++later) {
+    const auto earlier = std::find_if(given.begin(), later,
+                                      [&](const auto& each) { return each.first == later->first; });
+    if (earlier == later) continue;
+    throw UsageError(
+        fmt::format("{} is given twice: {} and {}", later->first, earlier->second, later->second),
+        option, "leave one out");
+  }
+}
+
 }  // namespace
 
-void RunOptions::AddTo(CLI::App& command) {
+void RunOptions::AddTo(CLI::App& command, const std::string& method) {
+  method_ = method;
   constexpr const char* kMethod = "What to predict";
   command
-      .add_option("-m,--method", methods_,
-                  "Method or variant, several by commas, or all (info --methods)")
+      .add_option(
+          "-m,--method", methods_,
+          "Method or variant, several by commas, or all (info --methods; default: " + method + ")")
       ->type_name("NAME")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -51,7 +69,9 @@ void RunOptions::AddTo(CLI::App& command) {
   command.add_flag("--no-prefill", no_prefill_, "Leave out the prefill")->group(kMethod);
 
   constexpr const char* kModel = "Model";
-  command.add_option("--model", request_.model, "Model (info --models; default: the trace's own)")
+  command
+      .add_option("--model", request_.model,
+                  "Model (info --models), or the config.json of one (default: the trace's own)")
       ->type_name("NAME")
       ->group(kModel);
   command
@@ -91,9 +111,9 @@ void RunOptions::AddTo(CLI::App& command) {
   command.add_flag("--no-cache", no_cache_, "Replay afresh and store no access log")->group(kTrace);
 }
 
-std::vector<std::string> RunOptions::Methods(const std::string& fallback) const {
+std::vector<std::string> RunOptions::Methods() const {
   std::vector<std::string> asked = methods_;
-  if (asked.empty()) asked.push_back(fallback);
+  if (asked.empty()) asked.push_back(method_);
   std::vector<std::string> known = sim::MethodNames();
   if (std::find(asked.begin(), asked.end(), "all") != asked.end()) return known;
   known.emplace_back("all");
@@ -121,6 +141,7 @@ std::vector<std::pair<std::string, std::string>> RunOptions::Params() const {
     params.push_back(SplitAssignment(text, "--param", "-p budget=2048"));
   }
   if (!budget_.empty()) params.emplace_back("budget", budget_);
+  RefuseTwice(params, "--param");
   return params;
 }
 
@@ -133,6 +154,11 @@ void RunOptions::CheckParams(const std::vector<std::string>& methods) const {
     }
   }
   for (const auto& [name, value] : Params()) {
+    if (known.empty()) {
+      throw UsageError(fmt::format("there are no parameters of {}", fmt::join(methods, ", ")),
+                       "--param",
+                       fmt::format("leave out {}={}, or name another --method", name, value));
+    }
     sim::CheckName("parameter", name, known, "--param");
     for (const std::string& method : methods) {
       if (sim::HasParameter(method, name)) sim::CheckParameter(method, name, value);
@@ -146,9 +172,7 @@ sim::PredictRequest RunOptions::RequestFor(const std::string& method,
   request.method = method;
   request.machine = machine;
   request.prefill = !no_prefill_;
-  if (!request.model.empty()) {
-    sim::CheckName("model", request.model, llm::ModelNames(), "--model");
-  }
+  if (!request.model.empty()) sim::CheckModel(request.model, "--model");
   if (!context_.empty()) request.context = sim::ParseTokens(context_, "--context");
   for (const auto& [name, value] : Params()) {
     if (sim::HasParameter(method, name)) request.params[name] = value;
@@ -159,11 +183,13 @@ sim::PredictRequest RunOptions::RequestFor(const std::string& method,
     const auto& [path, value] = request.machine_overrides.back();
     hardware::Set(profile, path, value);
   }
+  RefuseTwice(request.machine_overrides, "--set");
   return request;
 }
 
 std::vector<std::string> RunOptions::Inputs() const {
   std::vector<std::string> names = machines_;
+  names.push_back(request_.model);
   for (const auto& [param, value] : Params()) names.push_back(value);
   return names;
 }

@@ -13,22 +13,23 @@ namespace stallcast::cli {
 
 class RunOptions {
  public:
-  /// Adds the options to a command, in groups.
-  void AddTo(CLI::App& command);
+  /// Adds the options to a command, in groups. `method`: a name or `all`, where none is asked for.
+  void AddTo(CLI::App& command, const std::string& method);
 
-  /// Names of the methods asked for, `all` spelled out; `fallback` where none is.
-  std::vector<std::string> Methods(const std::string& fallback) const;
+  /// Names of the methods asked for, `all` spelled out.
+  std::vector<std::string> Methods() const;
   /// Names of the machines asked for, or the H200.
   std::vector<std::string> Machines() const;
 
   /// The request for one of Methods() on one of Machines(). Wrong names and values: usage Errors.
   sim::PredictRequest RequestFor(const std::string& method, const std::string& machine) const;
-  /// Parameters given, as name and value.
+  /// Parameters given, as name and value. One given twice: usage Error.
   std::vector<std::pair<std::string, std::string>> Params() const;
   /// That each parameter given is one of at least one of `methods`, and its value one of its own.
   void CheckParams(const std::vector<std::string>& methods) const;
 
-  /// Names among the options that may be files to read: machines and values of parameters.
+  /// Names among the options that may be files to read: the model, machines and values of
+  /// parameters.
   std::vector<std::string> Inputs() const;
 
   /// How to open the trace.
@@ -36,6 +37,7 @@ class RunOptions {
 
  private:
   sim::PredictRequest request_;
+  std::string method_;
   std::vector<std::string> methods_, machines_, params_, overrides_;
   std::string context_, budget_;
   bool no_prefill_ = false, strict_ = false, no_cache_ = false;

@@ -4,18 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <limits>
-#include <map>
 #include <memory>
-#include <numeric>
-#include <set>
 
 #include "sim/cli/commands.h"
 #include "sim/cli/output.h"
 #include "sim/cli/output_file.h"
 #include "sim/cli/run_options.h"
+#include "sim/cli/sweep_output.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
 
@@ -31,184 +26,8 @@ struct SweepCommand {
 
   void Run() const;
   void Sweep() const;
+  void Report(int64_t total, const sim::SweepCounts& counts) const;
 };
-
-using Value = sim::ResultStore::Value;
-
-double NumberOf(const Value& value) {
-  const double* number = std::get_if<double>(&value);
-  return number ? *number : std::numeric_limits<double>::quiet_NaN();
-}
-
-std::string TextOf(const Value& value) {
-  const std::string* text = std::get_if<std::string>(&value);
-  return text ? *text : std::string();
-}
-
-Json JsonOf(const Value& value) {
-  if (const auto* number = std::get_if<double>(&value)) {
-    // Counts are stored as numbers too: show 8192, not 8192.0.
-    if (*number == std::floor(*number) && std::abs(*number) < 1e15) {
-      return static_cast<int64_t>(*number);
-    }
-    return *number;
-  }
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  return nullptr;
-}
-
-// Rows of step time, GPU memory and lost attention mass, of points that fit.
-std::vector<bool> Front(const sim::ResultStore::Rows& points) {
-  const size_t step = points.Column("step_mean_ms"), gpu = points.Column("gpu_bytes"),
-               mass = points.Column("attention_mass"), fits = points.Column("fits");
-  std::vector<std::vector<double>> coordinates;
-  for (const auto& row : points.rows) {
-    const double kept = NumberOf(row[fits]) > 0 ? NumberOf(row[mass]) : std::nan("");
-    coordinates.push_back({NumberOf(row[step]), NumberOf(row[gpu]), -kept});
-  }
-  return sim::ParetoFront(coordinates);
-}
-
-// "a=1 b=2" as pairs.
-std::vector<std::pair<std::string, std::string>> Assignments(const std::string& text) {
-  std::vector<std::pair<std::string, std::string>> pairs;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(' ', at), text.size());
-    const std::string item = text.substr(at, end - at);
-    const size_t equals = item.find('=');
-    if (equals != std::string::npos)
-      pairs.emplace_back(item.substr(0, equals), item.substr(equals + 1));
-    at = end + 1;
-  }
-  return pairs;
-}
-
-struct Column {
-  std::string name;
-  std::vector<std::string> values;  // a point each; empty where its method has no such parameter
-};
-
-// What was asked for of each point, by name, as far as it differs between points: in any way, or
-// for a parameter between points of one method.
-std::vector<Column> Varying(const sim::ResultStore::Rows& points) {
-  std::vector<Column> columns;
-  const auto cell = [&](const std::string& name, size_t row) -> std::string& {
-    auto at = std::find_if(columns.begin(), columns.end(),
-                           [&](const Column& c) { return c.name == name; });
-    if (at == columns.end()) {
-      at = columns.insert(at, {name, std::vector<std::string>(points.rows.size())});
-    }
-    return at->values[row];
-  };
-  const std::vector<std::string> fixed = {"method",  "model", "tensor_parallel", "machine",
-                                          "context", "batch", "steps",           "graph"};
-  for (size_t i = 0; i < points.rows.size(); ++i) {
-    for (const std::string& name : fixed) {
-      const Value& value = points.rows[i][points.Column(name)];
-      cell(name, i) = std::holds_alternative<double>(value) ? fmt::format("{:.0f}", NumberOf(value))
-                                                            : TextOf(value);
-    }
-    for (const char* column : {"params", "overrides"}) {
-      for (const auto& [name, value] : Assignments(TextOf(points.rows[i][points.Column(column)]))) {
-        cell(name, i) = value;
-      }
-    }
-  }
-  const std::vector<std::string> methods = columns.front().values;
-  std::vector<Column> varying = {columns.front()};
-  for (size_t c = 1; c < columns.size(); ++c) {
-    std::map<std::string, std::set<std::string>> values;
-    for (size_t i = 0; i < methods.size(); ++i) {
-      values[c < fixed.size() ? "" : methods[i]].insert(columns[c].values[i]);
-    }
-    if (std::any_of(values.begin(), values.end(),
-                    [](const auto& v) { return v.second.size() > 1; })) {
-      varying.push_back(std::move(columns[c]));
-    }
-  }
-  return varying;
-}
-
-// 2 before 10, "25GB/s" before "100GB/s", and text by letters.
-bool Before(const std::string& a, const std::string& b) {
-  double x = 0, y = 0;
-  const auto of_a = std::from_chars(a.data(), a.data() + a.size(), x);
-  const auto of_b = std::from_chars(b.data(), b.data() + b.size(), y);
-  if (of_a.ec == std::errc() && of_b.ec == std::errc() && x != y) return x < y;
-  return a < b;
-}
-
-// Row numbers, ordered by the columns from left to right.
-std::vector<size_t> Order(const std::vector<Column>& columns) {
-  std::vector<size_t> order(columns.front().values.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    for (const Column& column : columns) {
-      if (column.values[a] != column.values[b]) return Before(column.values[a], column.values[b]);
-    }
-    return false;
-  });
-  return order;
-}
-
-std::string ShowTable(const sim::ResultStore::Rows& points, const std::vector<bool>& front) {
-  const std::vector<Column> varying = Varying(points);
-  std::vector<TextTable::Column> columns;
-  if (!front.empty()) columns.push_back({"", "", true});
-  for (const Column& column : varying) columns.push_back({column.name, "", true});
-  columns.insert(columns.end(), {{"step P50", "ms"},
-                                 {"tokens", "/s"},
-                                 {"exposed", "ms"},
-                                 {"recall", "MB/step"},
-                                 {"hits", "%"},
-                                 {"mass", ""},
-                                 {"GPU", "GiB"},
-                                 {"above", "%"},
-                                 {"", "", true}});
-  TextTable table(columns);
-  for (const size_t i : Order(varying)) {
-    const auto& row = points.rows[i];
-    const auto number = [&](const char* name) { return NumberOf(row[points.Column(name)]); };
-    std::vector<std::string> cells;
-    if (!front.empty()) cells.emplace_back(front[i] ? "*" : "");
-    for (const Column& column : varying) cells.push_back(column.values[i]);
-    cells.push_back(Fixed(number("step_p50_ms"), 2));
-    cells.push_back(Short(number("tokens_per_second")));
-    cells.push_back(Fixed(number("exposed_ms"), 2));
-    cells.push_back(Short(number("recall_bytes") / 1e6));
-    cells.push_back(Percent(number("hit_rate"), 0));
-    cells.push_back(Fixed(number("attention_mass"), 3));
-    cells.push_back(Fixed(number("gpu_bytes") / (1024.0 * 1024 * 1024), 1));
-    cells.push_back(Percent(number("above_ceiling"), 0));
-    const bool failed = TextOf(row[points.Column("status")]) == "failed";
-    cells.push_back(failed                ? "failed: " + TextOf(row[points.Column("message")])
-                    : number("fits") == 0 ? "does not fit"
-                                          : "");
-    table.Add(std::move(cells));
-  }
-  return table.Render() +
-         (front.empty() ? ""
-                        : "\n* no other point has less step time, less GPU memory and more mass\n");
-}
-
-void Show(const std::string& path, bool pareto, Format format) {
-  sim::ResultStore store(path, /*create=*/false);
-  const sim::ResultStore::Rows points = store.Read();
-  const std::vector<bool> front = pareto ? Front(points) : std::vector<bool>{};
-  if (format == Format::kTable) {
-    return Print(points.rows.empty() ? "no points\n" : ShowTable(points, front));
-  }
-  Json rows = Json::array();
-  for (size_t i = 0; i < points.rows.size(); ++i) {
-    Json row;
-    if (pareto) row["pareto"] = static_cast<bool>(front[i]);
-    for (size_t c = 0; c < points.columns.size(); ++c) {
-      row[points.columns[c]] = JsonOf(points.rows[i][c]);
-    }
-    rows.push_back(std::move(row));
-  }
-  PrintRecords(rows, format);
-}
 
 void SweepCommand::Sweep() const {
   std::vector<sim::Axis> axes;
@@ -218,7 +37,7 @@ void SweepCommand::Sweep() const {
                        [&](const sim::Axis& a) { return a.name == name; });
   };
   // Several methods or machines named by option are an axis too.
-  const std::vector<std::string> methods = run.Methods("freekv"), machines = run.Machines();
+  const std::vector<std::string> methods = run.Methods(), machines = run.Machines();
   if (methods.size() > 1 && !has_axis("method")) axes.push_back({"method", methods});
   if (machines.size() > 1 && !has_axis("machine")) axes.push_back({"machine", machines});
   // So are parameters: each point takes those that its method has.
@@ -252,10 +71,30 @@ void SweepCommand::Sweep() const {
                         static_cast<double>(finished) / static_cast<double>(total));
       });
   progress.Clear();
-  Print(
-      fmt::format("{} points: {} predicted, {} failed, {} there already; "
-                  "`stallcast sweep --show {}` prints them\n",
-                  total, counts.done, counts.failed, counts.present, out));
+  Report(total, counts);
+}
+
+// Results in another format than a table stand on standard output alone.
+void SweepCommand::Report(int64_t total, const sim::SweepCounts& counts) const {
+  int64_t without = 0;
+  for (const auto& [problem, number] : counts.problems) without += number;
+  if (total > 0 && without == total) {
+    throw Error(fmt::format("none of {} points can be predicted: {}", total,
+                            counts.problems.begin()->first),
+                out, "`stallcast sweep --show` prints all reasons");
+  }
+  const std::string summary = fmt::format(
+      "{} points: {} predicted, {} failed, {} there already; "
+      "`stallcast sweep --show {}` prints them\n",
+      total, counts.done, counts.failed, counts.present, out);
+  if (format == Format::kTable) {
+    Print(summary);
+  } else {
+    fmt::print(stderr, "{}", summary);
+  }
+  for (const auto& [problem, number] : counts.problems) {
+    fmt::print(stderr, "failed ({}): {}\n", number, problem);
+  }
 }
 
 void SweepCommand::Run() const {
@@ -263,14 +102,14 @@ void SweepCommand::Run() const {
     if (!trace.empty() || !out.empty() || !grid.empty()) {
       throw UsageError("--show only shows", "stallcast sweep", "run the sweep first, then show it");
     }
-    return Show(show, pareto, format);
+    return ShowSweep(show, pareto, format);
   }
   if (trace.empty() || out.empty()) {
     throw UsageError("a sweep needs a TRACE and --out FILE", "stallcast sweep",
                      "or give --show FILE; `stallcast sweep --help` has examples");
   }
   Sweep();
-  if (pareto) Show(out, true, format);
+  if (pareto || format != Format::kTable) ShowSweep(out, pareto, format);
 }
 
 }  // namespace
@@ -300,7 +139,7 @@ Stopped, it goes on where it was when called again. Points that fail are kept wi
       ->group(kGrid);
   sub->add_flag("--again", command->again, "Predict points anew that the file holds already")
       ->group(kGrid);
-  command->run.AddTo(*sub);
+  command->run.AddTo(*sub, "freekv");
   AddFormat(*sub, command->format);
   sub->add_option("--show", command->show, "Print the results of an earlier sweep")
       ->type_name("FILE")

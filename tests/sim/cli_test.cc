@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -167,6 +168,20 @@ TEST_F(Cli, WrongUsageIsOneLineAndStatus2) {
   EXPECT_FALSE(fs::exists(folder() / "r.sqlite"));
 }
 
+TEST_F(Cli, WhatIsGivenTwiceOrEmptyIsRefused) {
+  ExpectFails("predict t.kvt -m freekv -p budget=2048 -p budget=4096", 2,
+              "budget is given twice: 2048 and 4096");
+  ExpectFails("predict t.kvt -m freekv --budget 2048 -p budget=4096", 2,
+              "budget is given twice: 4096 and 2048");
+  ExpectFails("predict t.kvt --set link.h2d=9GB/s --set link.h2d=8GB/s", 2,
+              "link.h2d is given twice: 9GB/s and 8GB/s");
+  ExpectFails("predict t.kvt --model ''", 2, "--model: an empty value");
+  ExpectFails("predict t.kvt --timeline=", 2, "--timeline=: an empty value");
+  ExpectFails("predict ''", 2, "argument 2: an empty value");
+  ExpectFails("predict t.kvt -m full -p budget=4096", 2,
+              "there are no parameters of full; leave out budget=4096");
+}
+
 TEST_F(Cli, BadFilesAreOneLineAndStatus1) {
   std::ofstream(folder() / "text.kvt") << "not a trace at all, just text\n";
   std::ofstream(folder() / "empty.kvt").close();
@@ -177,6 +192,8 @@ TEST_F(Cli, BadFilesAreOneLineAndStatus1) {
     ExpectFails(c + "empty.kvt", 1, "empty.kvt");
     ExpectFails(c + ".", 1, ".");
   }
+  std::ofstream(folder() / "text.pftrace") << "not a trace at all, just text\n";
+  ExpectFails("info text.pftrace", 1, "Chrome or Kineto JSON, or an SQLite export");
   ExpectFails("export t.kvt -o x.json", 1, "no timeline");
   ExpectFails("compare t.kvt", 1, "no predicted timeline");
   ExpectFails("sweep --show missing.sqlite", 1, "missing.sqlite");
@@ -291,6 +308,31 @@ TEST_F(Cli, WhatDoesNotFitIsSaidAndComesLast) {
   EXPECT_NE(freekv, std::string::npos) << outcome.out;
   EXPECT_NE(full, std::string::npos) << outcome.out;
   EXPECT_LT(freekv, full);
+  EXPECT_THAT(outcome.out, HasSubstr("!: more memory than there is"));
+}
+
+TEST_F(Cli, WhichMemoryIsTooSmallIsSaid) {
+  const std::string run =
+      "predict t.kvt --model llama-3.1-8b --method offload --steps 2 --no-prefill ";
+  const auto line = [](const std::string& text, const std::string& begin) {
+    const size_t at = text.find("\n" + begin) + 1;
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  const std::string host = Run(run + "--set host.bytes=100MB").out;
+  EXPECT_THAT(line(host, "host memory"), HasSubstr("DOES NOT FIT"));
+  EXPECT_THAT(line(host, "GPU memory"), testing::Not(HasSubstr("DOES NOT FIT")));
+  const std::string gpu = Run(run + "--set memory.bytes=8GB").out;
+  EXPECT_THAT(line(gpu, "GPU memory"), HasSubstr("DOES NOT FIT"));
+  EXPECT_THAT(line(gpu, "host memory"), testing::Not(HasSubstr("DOES NOT FIT")));
+}
+
+TEST_F(Cli, MethodsLeftOutAreToldInEveryFormat) {
+  const std::string run = "predict t.kvt --method all --graph --no-prefill --budget 1280 --format ";
+  const Outcome json = Run(run + "json"), csv = Run(run + "csv");
+  EXPECT_THAT(json.out, HasSubstr("\"left_out\": ["));
+  EXPECT_THAT(json.out, HasSubstr("\"reason\": "));
+  EXPECT_THAT(csv.err, HasSubstr("left out on h200: "));
+  EXPECT_EQ(Run("predict t.kvt --method full --no-prefill --format csv").err, "");
 }
 
 TEST_F(Cli, JsonAndCsvHaveEveryFieldWithItsUnit) {
@@ -328,7 +370,16 @@ TEST_F(Cli, TimelinesAreWrittenAndConverted) {
     EXPECT_GT(fs::file_size(folder() / name), 100u);
   }
   ExpectFails("export run.kvt -o run.json --timeline 2", 2, "timeline 2");
-  EXPECT_THAT(Run("info run.kvt").out, HasSubstr("predicted"));
+  const std::string info = Run("info run.kvt").out;
+  EXPECT_THAT(info, HasSubstr("predicted from t.kvt: "));
+  EXPECT_THAT(info, HasSubstr("NVIDIA H200"));
+  ASSERT_EQ(Run("predict t.kvt --method full --model llama-3.1-8b --machine a100-40gb --steps 1 "
+                "--no-prefill --timeline a100.kvt")
+                .status,
+            0);
+  const std::string other = Run("info a100.kvt").out;
+  EXPECT_THAT(other, HasSubstr("llama-3.1-8b: 32 layers"));
+  EXPECT_THAT(other, testing::ContainsRegex("machine +NVIDIA A100"));
 }
 
 TEST_F(Cli, FilesOfOtherProgramsAreShownAndConverted) {
@@ -348,6 +399,9 @@ TEST_F(Cli, FilesOfOtherProgramsAreShownAndConverted) {
   fs::resize_file(folder() / "cut.json", 1000);
   EXPECT_THAT(Run("info cut.json").out, HasSubstr("truncated after"));
   ExpectFails("info cut.json --strict", 1, "truncated after");
+  const Outcome cut = Run("export cut.json -o cut_out.kvt");
+  EXPECT_EQ(cut.status, 0);
+  EXPECT_THAT(cut.err, HasSubstr("cut.json: truncated after"));
   ExpectFails("compare " + kineto + " " + kineto, 1, "no predicted timeline");
   ExpectFails("predict " + kineto, 1, "not a .kvt trace");
 }
@@ -433,9 +487,34 @@ TEST_F(Cli, SweepResumesAndShows) {
   EXPECT_THAT(more.out, HasSubstr("9 points: 0 predicted, 3 failed, 6 there already"));
   const Outcome table = Run("sweep --show s.sqlite --pareto");
   EXPECT_EQ(table.status, 0) << table.err;
-  EXPECT_THAT(table.out, HasSubstr("failed: "));
+  EXPECT_THAT(table.out, HasSubstr("- failed (3): "));
   EXPECT_THAT(table.out, HasSubstr("\n*  "));
-  EXPECT_THAT(Run("sweep --show s.sqlite --format json").out, HasSubstr("\"step_p50_ms\": "));
+  EXPECT_THAT(table.out, HasSubstr("machine h200"));
+  EXPECT_THAT(table.out, HasSubstr("- synthetic"));
+  // The failed points' few parameters do not make columns of all the others'.
+  EXPECT_EQ(table.out.find("correction"), std::string::npos) << table.out;
+  EXPECT_THAT(more.err, HasSubstr("failed (3): "));
+}
+
+TEST_F(Cli, ASweepAndAPredictionHaveTheSameFields) {
+  const std::string what = " --method freekv --budget 1280 --no-prefill --set link.h2d=40GB/s ";
+  const Outcome predicted = Run("predict t.kvt" + what + "--format json");
+  const Outcome swept = Run("sweep t.kvt --out same.sqlite" + what + "--format json");
+  ASSERT_EQ(swept.status, 0) << swept.err;
+  const auto records = nlohmann::json::parse(predicted.out)["predictions"];
+  nlohmann::json one = records[0], other = nlohmann::json::parse(swept.out)[0];
+  one.erase("best");
+  for (const char* name : {"point", "status", "message", "finished"}) other.erase(name);
+  EXPECT_EQ(one, other);
+  EXPECT_TRUE(one["fits"].is_boolean());
+  EXPECT_TRUE(one["largest_context_tokens"].is_number_integer());
+}
+
+TEST_F(Cli, ASweepOfWhichAllPointsFailFails) {
+  ExpectFails("sweep t.kvt --out f.sqlite -m freekv --no-prefill -g budget=64,128", 1,
+              "none of 2 points can be predicted");
+  ExpectFails("sweep t.kvt --out f.sqlite -m freekv --no-prefill -g budget=64,128", 1,
+              "none of 2 points can be predicted");
 }
 
 TEST_F(Cli, SynthIsDeterministic) {

@@ -281,7 +281,7 @@ TEST_F(SweepTest, TwoProcessesShareOneFile) {
         ResultStore store(results(), true);
         Prediction prediction;
         for (int round = 0; round < 20; ++round) {
-          for (const GridPoint& point : points) store.Put(point, "trace", prediction);
+          for (const GridPoint& point : points) store.Put(point, {"trace", "t.kvt"}, prediction);
         }
         ::_exit(0);
       } catch (...) {

@@ -1,0 +1,126 @@
+#include "sim/cli/prediction_record.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "sim/prediction_fields.h"
+
+namespace stallcast::cli {
+namespace {
+
+using sim::FieldKind;
+
+Json NumberJson(double value, FieldKind kind) {
+  if (std::isnan(value)) return nullptr;
+  switch (kind) {
+    case FieldKind::kFlag:
+      return value != 0;
+    case FieldKind::kCount:
+      return static_cast<int64_t>(value);
+    case FieldKind::kReal:
+      return value;
+  }
+  return nullptr;
+}
+
+Json ObjectOf(const auto& pairs) {
+  Json object = Json::object();
+  for (const auto& [name, value] : pairs) object[name] = value;
+  return object;
+}
+
+// What comes before and behind the numbers of PredictionFields().
+struct Asked {
+  sim::ResultStore::Trace trace;
+  std::string method, machine, machine_status, model;
+  double tensor_parallel = 0, context = 0, batch = 0, steps = 0, samples = 0, graph = 0;
+  Json params, overrides;
+  std::string most_exposed_role;
+  Json notes;
+};
+
+Json Record(const Asked& asked, const std::function<double(const sim::PredictionField&)>& value) {
+  const auto count = [](double number) { return NumberJson(number, FieldKind::kCount); };
+  Json record;
+  record["trace"] = asked.trace.file;
+  record["trace_hash"] = asked.trace.hash;
+  record["method"] = asked.method;
+  record["machine"] = asked.machine;
+  record["machine_status"] = asked.machine_status;
+  record["model"] = asked.model;
+  record["tensor_parallel"] = count(asked.tensor_parallel);
+  record["context_tokens"] = count(asked.context);
+  record["batch"] = count(asked.batch);
+  record["steps"] = count(asked.steps);
+  record["samples"] = count(asked.samples);
+  record["graph"] = NumberJson(asked.graph, FieldKind::kFlag);
+  record["params"] = asked.params;
+  record["overrides"] = asked.overrides;
+  record["most_exposed_role"] = asked.most_exposed_role;
+  for (const sim::PredictionField& field : sim::PredictionFields()) {
+    record[field.name] = NumberJson(value(field), field.kind);
+  }
+  record["notes"] = asked.notes;
+  return record;
+}
+
+}  // namespace
+
+double NumberOf(const sim::ResultStore::Value& value) {
+  const double* number = std::get_if<double>(&value);
+  return number ? *number : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::string TextOf(const sim::ResultStore::Value& value) {
+  const std::string* text = std::get_if<std::string>(&value);
+  return text ? *text : std::string();
+}
+
+Json RecordOf(const sim::Prediction& p, const sim::ResultStore::Trace& trace) {
+  const sim::PredictRequest& r = p.request;
+  return Record({.trace = trace,
+                 .method = r.method,
+                 .machine = r.machine,
+                 .machine_status = p.machine_status,
+                 .model = p.model.name,
+                 .tensor_parallel = static_cast<double>(r.tensor_parallel),
+                 .context = static_cast<double>(r.context),
+                 .batch = static_cast<double>(r.batch),
+                 .steps = static_cast<double>(r.steps),
+                 .samples = static_cast<double>(r.samples),
+                 .graph = r.graph ? 1.0 : 0.0,
+                 .params = ObjectOf(p.params),
+                 .overrides = ObjectOf(r.machine_overrides),
+                 .most_exposed_role = sim::MostExposedRole(p.metrics),
+                 .notes = p.notes},
+                [&](const sim::PredictionField& field) { return field.Of(p); });
+}
+
+Json RecordOf(const sim::ResultStore::Rows& points, size_t row) {
+  const auto number = [&](std::string_view name) { return NumberOf(points.At(row, name)); };
+  const auto text = [&](std::string_view name) { return TextOf(points.At(row, name)); };
+  // A failed point stands for what was asked for, where 0 is the trace's own.
+  const auto known = [&](std::string_view name) {
+    const double value = number(name);
+    return value > 0 ? value : std::nan("");
+  };
+  return Record({.trace = {text("trace"), text("trace_file")},
+                 .method = text("method"),
+                 .machine = text("machine"),
+                 .machine_status = text("machine_status"),
+                 .model = text("model"),
+                 .tensor_parallel = number("tensor_parallel"),
+                 .context = known("context"),
+                 .batch = number("batch"),
+                 .steps = known("steps"),
+                 .samples = number("samples"),
+                 .graph = number("graph"),
+                 .params = ObjectOf(sim::StoredPairs(points.At(row, "params"))),
+                 .overrides = ObjectOf(sim::StoredPairs(points.At(row, "overrides"))),
+                 .most_exposed_role = text("most_exposed_role"),
+                 .notes = sim::StoredTexts(points.At(row, "notes"))},
+                [&](const sim::PredictionField& field) { return number(field.name); });
+}
+
+}  // namespace stallcast::cli
