@@ -308,7 +308,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, Plans, testing::ValuesIn(Variants()), VariantN
 // FreeKV's pieces do what they are for, on a link slow enough to matter.
 class FreeKvPieces : public testing::Test {
  protected:
-  Picoseconds Time(ParamValues params, const char* link = "2GB/s") {
+  static plan::Plan Decode(ParamValues params) {
     for (const auto& [name, value] :
          ParamValues{{"budget", "128"}, {"page", "16"}, {"sink", "16"}, {"window", "32"}}) {
       params.try_emplace(name, value);
@@ -321,14 +321,29 @@ class FreeKvPieces : public testing::Test {
     const traces::Trace trace = methods::RandomTrace(options);
     const auto method = MakeMethod("freekv", params).method;
     const traces::AccessLog log = methods::Replay(trace, "", "freekv", *method);
-    const plan::Plan plan = methods::WriteDecode(
-        *method, {SmallModel(), 1, options.prompt, options.steps, false, &log});
+    return methods::WriteDecode(*method,
+                                {SmallModel(), 1, options.prompt, options.steps, false, &log});
+  }
+  static Picoseconds Time(const ParamValues& params, const char* link = "2GB/s") {
     hardware::Profile machine = hardware::FindProfile("h200");
     hardware::Set(machine, "link.h2d", link);
-    const Simulation simulation(plan, hardware::CostModel(machine));
-    return simulation.Run().end_of_all;
+    const plan::Plan plan = Decode(params);
+    return Simulation(plan, hardware::CostModel(machine)).Run().end_of_all;
   }
 };
+
+TEST_F(FreeKvPieces, AttentionWaitsOnlyForWhatItsOwnLayerRecalled) {
+  const plan::Plan plan = Decode({{"recall", "zero-copy"}, {"tau", "0.9"}});
+  int waits = 0;
+  for (const plan::Op& op : plan.ops) {
+    if (!std::holds_alternative<plan::DecodeAttention>(op.work)) continue;
+    for (const OpId wait : plan.Waits(op)) {
+      EXPECT_EQ(plan[wait].layer, op.layer) << "step " << op.step;
+      ++waits;
+    }
+  }
+  EXPECT_GT(waits, 0);
+}
 
 TEST_F(FreeKvPieces, SpeculationTakesRecallOffTheCriticalPath) {
   EXPECT_LT(Time({{"correction", "off"}}), Time({{"speculation", "off"}}));

@@ -59,8 +59,8 @@ class FreeKvPlan : public PlanWriter {
                        std::any_of(access.cells.begin(), access.cells.end(),
                                    [](const AccessCell& cell) { return cell.recalled_ahead > 0; });
     if ((now || ahead) && params_.checks()) CheckSimilarity(layer);
-    if (now) RecallNow(step, layer, access);
-    const OpId attended = AttendRecalled(layer, access);
+    const OpId recalled = now ? RecallNow(step, layer, access) : OpId::kNone;
+    const OpId attended = AttendRecalled(layer, access, recalled);
     if (ahead) RecallAhead(step, layer, access, /*select=*/!now, query_ready, attended);
   }
 
@@ -132,23 +132,24 @@ class FreeKvPlan : public PlanWriter {
     builder_.SyncStream(issuer, stream);
   }
 
-  void RecallNow(int step, int layer, const DecoderPlan::LayerAccess& access) {
+  /// What the attention must wait for: nothing, where the host has or where nothing was missed.
+  OpId RecallNow(int step, int layer, const DecoderPlan::LayerAccess& access) {
     builder_.At(layer, Role::kSelection);
     // What the layer recalled ahead must be in its slots before others are chosen for them.
     SelectForStep(step, plan_.compute, plan_.host, ahead_[static_cast<size_t>(layer)]);
     std::vector<int64_t> missed;
     for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_now);
-    Recall(missed, plan_.host, builder_.Last(plan_.compute), OpId::kNone);
-    if (!NeedsMissList()) return;
+    const bool moved = Recall(missed, plan_.host, builder_.Last(plan_.compute), OpId::kNone);
+    if (!NeedsMissList()) return moved ? builder_.Last(recall_[0]) : OpId::kNone;
     builder_.SetRole(Role::kSync);
     for (LaneId stream : recall_) builder_.SyncStream(plan_.host, stream);
+    return OpId::kNone;
   }
 
-  OpId AttendRecalled(int layer, const DecoderPlan::LayerAccess& access) {
+  OpId AttendRecalled(int layer, const DecoderPlan::LayerAccess& access, OpId recalled_now) {
     const auto& waits = ahead_[static_cast<size_t>(layer)];
-    const OpId now = NeedsMissList() ? OpId::kNone : builder_.Last(recall_[0]);
     return plan_.Attend(layer, access.attended_tokens, access.attended_tokens_max,
-                        {waits[0], waits[1], now});
+                        {waits[0], waits[1], recalled_now});
   }
 
   void RecallAhead(int step, int layer, const DecoderPlan::LayerAccess& access, bool select,
@@ -171,12 +172,12 @@ class FreeKvPlan : public PlanWriter {
     for (size_t i = 0; i < recall_.size(); ++i) waits[i] = builder_.Last(recall_[i]);
   }
 
-  // Moves the missed pages of each (sequence, KV head). `ready`: what the first transfer waits for;
-  // `free`: what must be done before pages in the cache are overwritten.
-  void Recall(const std::vector<int64_t>& missed, LaneId issuer, OpId ready, OpId free) {
+  // Moves the missed pages of each (sequence, KV head), if any. `ready`: what the first transfer
+  // waits for; `free`: what must be done before pages in the cache are overwritten.
+  bool Recall(const std::vector<int64_t>& missed, LaneId issuer, OpId ready, OpId free) {
     int64_t total = 0;
     for (int64_t pages : missed) total += pages;
-    if (total == 0) return;
+    if (total == 0) return false;
     switch (params_.recall) {
       case FreeKvParams::Recall::kPerPage:
         // A buffer holds one head's pages: with two, a head is copied while the one before is put
@@ -186,15 +187,15 @@ class FreeKvPlan : public PlanWriter {
           const LaneId stream = recall_[params_.double_buffer ? row % 2 : 0];
           Transfer(stream, issuer, missed[row], CopyPath::kPerPiece, ready, free);
         }
-        return;
+        break;
       case FreeKvParams::Recall::kBatched:
         Transfer(recall_[0], issuer, total, CopyPath::kBatched, ready, free);
-        return;
+        break;
       case FreeKvParams::Recall::kStaged:
         builder_.SetRole(Role::kRecall);
         builder_.Run(issuer, plan::HostGather{Pieces(total), PieceBytes(), 1});
         Transfer(recall_[0], issuer, total, CopyPath::kBulk, ready, free);
-        return;
+        break;
       case FreeKvParams::Recall::kZeroCopy: {
         builder_.SetRole(Role::kRecall);
         const std::array<OpId, 2> waits{ready, free};
@@ -202,9 +203,10 @@ class FreeKvPlan : public PlanWriter {
                      plan::ZeroCopyGather{Pieces(total), PieceBytes(),
                                           static_cast<int32_t>(params_.zero_copy_blocks)},
                      waits, issuer);
-        return;
+        break;
       }
     }
+    return true;
   }
 
   // Pages to a buffer and from there into the cache; NHD rows go straight into the cache, unless
