@@ -244,7 +244,11 @@ struct Shaper {
   KernelShape operator()(const Summarize& w) const { return Of(w.units, w.unit_tokens, w.vectors); }
   KernelShape operator()(const QuerySimilarity& w) const { return Of(w.rows, w.head_dim); }
   KernelShape operator()(const Score& w) const {
-    return Of(w.units * w.vectors, w.kv_rows, w.group, 1 << static_cast<int>(w.pool));
+    // Where nothing is pooled, calibrations have one vector a unit. With two it is the kernel that
+    // pools over the group, which takes as long when it does not.
+    const bool two_apart = w.pool == Score::Pool::kNone && w.vectors == 2;
+    const Score::Pool pool = two_apart ? Score::Pool::kGroup : w.pool;
+    return Of(w.units * w.vectors, w.kv_rows, w.group, 1 << static_cast<int>(pool));
   }
   KernelShape operator()(const TopK& w) const { return Of(w.rows, w.candidates, w.k); }
   KernelShape operator()(const Sort& w) const { return Of(w.rows, w.candidates); }

@@ -381,6 +381,28 @@ TEST_F(FreeKvPieces, AStepWithoutHostDecisionsCanBeAGraph) {
   }
 }
 
+// However short the context is against the budget, a page is read from memory once.
+TEST(QuestPlan, HeadsOfAGroupReadNoMoreThanIsThereAndNoLessThanOneOfThem) {
+  methods::RandomTraceOptions options;
+  options.layers = 4;
+  const auto method = MakeMethod("quest", {{"budget", "64"}}).method;
+  const traces::AccessLog log =
+      methods::Replay(methods::RandomTrace(options), "", "quest", *method);
+  for (const int batch : {1, 3}) {
+    for (int64_t context = 30; context < 110; context += 7) {
+      const plan::Plan plan =
+          methods::WriteDecode(*method, {SmallModel(), batch, context, options.steps, false, &log});
+      for (const plan::Op& op : plan.ops) {
+        const auto* work = std::get_if<plan::DecodeAttention>(&op.work);
+        if (work == nullptr || work->kv_heads == 2) continue;  // dense
+        const int64_t there = 2 * batch * (context + op.step + 1);
+        EXPECT_LE(work->distinct_tokens, std::min(there, work->kv_tokens)) << context;
+        EXPECT_GE(work->distinct_tokens, work->kv_tokens / 3) << context;
+      }
+    }
+  }
+}
+
 // LouisKV's pieces do what they are for.
 class LouisKvPieces : public testing::Test {
  protected:

@@ -25,8 +25,11 @@ class QuestPlan : public PlanWriter {
     const int64_t pages = (plan_.Context(step) + params_.page - 1) / params_.page;
     const int heads = plan_.log.heads();
     plan_.builder.At(layer, Role::kSelection);
-    plan_.builder.Run(plan_.compute,
-                      plan::Score{pages, plan_.kv_rows(), m.group(), /*vectors=*/2, m.head_dim});
+    plan_.builder.Run(
+        plan_.compute,
+        plan::Score{pages, plan_.kv_rows(), m.group(), /*vectors=*/2, m.head_dim,
+                    params_.group == QuestParams::Group::kQueryHead ? plan::Score::Pool::kNone
+                                                                    : plan::Score::Pool::kGroup});
     plan_.builder.Run(plan_.compute, plan::TopK{int64_t{plan_.input.batch} * heads, pages,
                                                 std::min(pages, params_.budget_pages())});
     plan_.builder.SetRole(Role::kAttention);
@@ -34,8 +37,7 @@ class QuestPlan : public PlanWriter {
         plan_.compute,
         plan::DecodeAttention{access.attended_tokens, access.attended_tokens_max, plan_.input.batch,
                               heads, m.query_heads / heads, m.head_dim,
-                              DistinctTokens(step, layer, access.attended_tokens),
-                              plan_.Context(step)});
+                              DistinctTokens(step, layer, access), plan_.Context(step)});
   }
 
   bool KeepsBounds(int layer) const override { return layer >= params_.dense_layers; }
@@ -51,20 +53,26 @@ class QuestPlan : public PlanWriter {
 
  private:
   // Query heads of a group choose pages of one KV head: what several choose is read once.
-  int64_t DistinctTokens(int step, int layer, int64_t attended) {
+  int64_t DistinctTokens(int step, int layer, const DecoderPlan::LayerAccess& access) {
     const int heads = plan_.log.heads();
     const int sharing = heads / plan_.input.model.kv_heads;
-    if (sharing <= 1) return attended;
-    int64_t shared = 0;
-    for (int sequence = 0; sequence < plan_.input.batch; ++sequence) {
-      for (int head = 0; head < heads; head += sharing) {
-        shared += SharedPages(step, layer, sequence, head, sharing);
+    if (sharing <= 1) return access.attended_tokens;
+    int64_t distinct = 0;
+    for (int cell = 0; cell < static_cast<int>(access.cells.size()); cell += sharing) {
+      const AccessCell& first = access.cells[static_cast<size_t>(cell)];
+      if (first.attended_tokens == plan_.Context(step)) {
+        distinct += first.attended_tokens;  // each attends everything
+        continue;
       }
+      // Beside the pages that are chosen, all have the newest in common, which may be partial.
+      const int64_t newest = (first.context - 1) % params_.page + 1;
+      const int64_t shared = SharedPages(step, layer, cell / heads, cell % heads, sharing);
+      const int64_t of_group =
+          sharing * first.attended_tokens - shared * params_.page - (sharing - 1) * newest;
+      // The log's context may be longer, with more to choose from.
+      distinct += std::min(of_group, plan_.Context(step));
     }
-    // Beside the pages that are chosen, all have the newest in common, which may be partial.
-    const int64_t newest = (plan_.Context(step) - 1) % params_.page + 1;
-    const int64_t groups = int64_t{plan_.input.batch} * plan_.input.model.kv_heads;
-    return attended - shared * params_.page - groups * (sharing - 1) * newest;
+    return distinct;
   }
 
   // Choices of the group's heads that another of them has made too.

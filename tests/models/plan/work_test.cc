@@ -89,6 +89,38 @@ std::vector<Case> Cases() {
       {Score{.units = 1'024, .kv_rows = 8, .group = 4, .vectors = 2, .head_dim = 128},
        {.device_read = 4'194'304 + 8'192, .device_written = 32'768, .flops = 16'777'216},
        4'235'264},
+      // The same, and a score of each of the four query heads of a group.
+      {Score{.units = 1'024,
+             .kv_rows = 8,
+             .group = 4,
+             .vectors = 2,
+             .head_dim = 128,
+             .pool = Score::Pool::kNone},
+       {.device_read = 4'194'304 + 8'192, .device_written = 131'072, .flops = 16'777'216},
+       4'333'568},
+      // Pooled by a second kernel, after a softmax, or over a sequence's heads.
+      {Score{.units = 1'024,
+             .kv_rows = 8,
+             .group = 4,
+             .vectors = 2,
+             .head_dim = 128,
+             .pool = Score::Pool::kSoftmax},
+       {.device_read = 4'194'304 + 8'192,
+        .device_written = 32'768,
+        .flops = 16'777'216,
+        .launches = 2},
+       4'235'264},
+      {Score{.units = 1'024,
+             .kv_rows = 8,
+             .group = 4,
+             .vectors = 1,
+             .head_dim = 128,
+             .pool = Score::Pool::kSequence},
+       {.device_read = 2'097'152 + 8'192,
+        .device_written = 32'768,
+        .flops = 8'388'608,
+        .launches = 2},
+       2'138'112},
       {TopK{.rows = 8, .candidates = 1'024, .k = 32},
        {.device_read = 32'768, .device_written = 1'024, .flops = 8'192, .serial_items = 1'024},
        33'792},
@@ -173,6 +205,16 @@ TEST(KernelShape, PagesPickedFromALongerCacheLieFartherApart) {
   EXPECT_EQ(ShapeOf(work), (KernelShape{2'048, 8, 4, 1}));
 }
 
+// The kernel that pools over the group in passing takes as long when it does not.
+TEST(KernelShape, TwoVectorScoresThatAreNotPooledAreMadeByTheKernelThatPools) {
+  Score work{.units = 512, .kv_rows = 8, .group = 4, .vectors = 2, .head_dim = 128};
+  const KernelShape pooled = ShapeOf(work);
+  work.pool = Score::Pool::kNone;
+  EXPECT_EQ(ShapeOf(work), pooled);
+  work.vectors = 1;
+  EXPECT_EQ(ShapeOf(work), (KernelShape{512, 8, 4, 8}));  // calibrated by itself
+}
+
 TEST(WorkTest, CountsMatchHandCalculations) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(std::string(KindName(c.work)));
@@ -184,6 +226,7 @@ TEST(WorkTest, CountsMatchHandCalculations) {
     EXPECT_EQ(counts.host_memory, c.expected.host_memory);
     EXPECT_DOUBLE_EQ(counts.flops, c.expected.flops);
     EXPECT_DOUBLE_EQ(counts.serial_items, c.expected.serial_items);
+    EXPECT_EQ(counts.launches, c.expected.launches);
     EXPECT_EQ(MovedBytes(c.work), c.moved);
   }
 }
