@@ -5,6 +5,7 @@
 #include <numeric>
 #include <variant>
 
+#include "models/plan/graph.h"
 #include "sim/quantile.h"
 
 namespace stallcast::sim {
@@ -148,12 +149,16 @@ int64_t Inside(const std::vector<OpId>& ops, const Execution& execution, int64_t
 
 Picoseconds Ceiling(const Simulation& simulation) {
   const plan::Plan& plan = simulation.plan();
+  if (plan.step_ends.empty()) return Picoseconds{0};
   int64_t compute = 0;
   std::array<double, hardware::kResources> used{};
   std::array<int64_t, 3> engines{};  // by hardware::Engine
-  for (size_t i = 0; i < plan.ops.size(); ++i) {
-    const Op& op = plan.ops[i];
-    const OpCost& cost = simulation.LeastCost(OpId{static_cast<int32_t>(i)});
+  const OpId last = plan.step_ends.back();
+  const std::vector<OpId> needed = plan::NeededUntil(plan, last);
+  for (OpId id{0}; id <= last; id = OpId{plan::Index(id) + 1}) {
+    const Op& op = plan[id];
+    if (id > needed[static_cast<size_t>(plan::Index(op.lane))]) continue;
+    const OpCost& cost = simulation.LeastCost(id);
     if (plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute && !IsTransfer(op.work)) {
       compute += cost.Alone().count();
     }
@@ -170,7 +175,7 @@ Picoseconds Ceiling(const Simulation& simulation) {
     if (capacity <= 0) continue;
     longest = std::max(longest, FromSeconds(used[r] / capacity).count());
   }
-  return Picoseconds(longest / std::max<int64_t>(1, static_cast<int64_t>(plan.step_ends.size())));
+  return Picoseconds(longest / std::ssize(plan.step_ends));
 }
 
 Metrics Measure(const Simulation& simulation, const Execution& execution, int32_t batch) {

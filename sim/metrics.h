@@ -53,8 +53,9 @@ struct Metrics {
 /// op's end and the host's going on to `sync`.
 Metrics Measure(const Simulation& simulation, const Execution& execution, int32_t batch);
 
-/// Least time that any schedule of the plan's work could take: the compute lane's ops one after
-/// another at full speed, or any shared resource or copy engine at full rate, whichever is longest.
+/// Least time a step that any schedule could take of the work that the last step's end depends on
+/// (recalls for steps that never come do not count): the compute lane's ops one after another at
+/// full speed, or any shared resource or copy engine at full rate, whichever is longest.
 Picoseconds Ceiling(const Simulation& simulation);
 
 /// What the access log says, over the predicted steps and all layers that select.

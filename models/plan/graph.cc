@@ -42,6 +42,22 @@ Graph MakeGraph(const Plan& plan) {
           static_cast<uint32_t>(plan.ops.size())};
 }
 
+std::vector<OpId> NeededUntil(const Plan& plan, OpId op) {
+  std::vector<OpId> until(plan.lanes.size(), OpId::kNone);
+  const auto need = [&](LaneId lane, OpId last) {
+    OpId& of_lane = until[static_cast<size_t>(Index(lane))];
+    of_lane = std::max(of_lane, last);
+  };
+  need(plan[op].lane, op);
+  for (OpId id = op; id != OpId::kNone; id = OpId{Index(id) - 1}) {
+    const Op& needed = plan[id];
+    if (id > until[static_cast<size_t>(Index(needed.lane))]) continue;
+    need(needed.issuer, id);
+    for (const OpId wait : plan.Waits(needed)) need(plan[wait].lane, wait);
+  }
+  return until;
+}
+
 std::vector<OpId> TopologicalOrder(const Graph& graph) {
   std::vector<uint32_t> order;
   order.reserve(num_vertices(graph));

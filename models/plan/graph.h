@@ -20,6 +20,10 @@ using Graph =
 
 Graph MakeGraph(const Plan& plan);
 
+/// What must end before `op` does, itself included: by lane, all ops up to the returned one (which
+/// may be another lane's), or none. One sweep back over the plan, which stores no edges.
+std::vector<OpId> NeededUntil(const Plan& plan, OpId op);
+
 /// The ops, each after all that it follows. A cycle is a std::logic_error.
 std::vector<OpId> TopologicalOrder(const Graph& graph);
 

@@ -79,6 +79,7 @@ std::vector<Variant> Variants() {
           {"freekv", with({{"layout", "nhd"}})},
           {"freekv", with({{"double_buffer", "off"}})},
           {"freekv", with({{"recall", "batched"}})},
+          {"freekv", with({{"recall", "batched"}, {"correction", "off"}})},
           {"freekv", with({{"recall", "staged"}})},
           {"freekv", with({{"recall", "zero-copy"}})},
           {"freekv", with({{"overwrite", "as-coded"}, {"correction", "off"}})},
@@ -216,6 +217,21 @@ TEST_P(Plans, StepsEndInOrderAndNeverBeatTheCeiling) {
   EXPECT_GE(m.step_mean, m.ceiling);
   // Each is a mean cut to whole picoseconds.
   EXPECT_NEAR((m.compute_busy + m.exposed).count(), m.step_mean.count(), 2);
+}
+
+TEST_P(Plans, NoRunIsFasterThanItsCeiling) {
+  const hardware::CostModel machine(hardware::FindProfile("h200"));
+  for (const int batch : {1, 16}) {
+    for (const int steps : {1, 16}) {
+      PlanInput input = input_;
+      input.batch = batch;
+      input.steps = steps;
+      const plan::Plan plan = methods::WriteDecode(*method_, input);
+      const Simulation simulation(plan, machine);
+      const Metrics m = Measure(simulation, simulation.Run(), batch);
+      EXPECT_GE(m.step_mean, m.ceiling) << "batch " << batch << ", " << steps << " steps";
+    }
+  }
 }
 
 TEST_P(Plans, AFasterLinkIsNeverSlower) {

@@ -64,6 +64,22 @@ TEST(PlanGraphTest, EdgesAreLaneOrderIssueOrderAndWaits) {
   EXPECT_EQ(edges, (std::set<std::pair<int, int>>{{0, 1}, {1, 2}, {0, 3}, {1, 3}, {2, 3}}));
 }
 
+TEST(PlanGraphTest, WhatAnOpNeedsIsWhatReachesIt) {
+  for (uint32_t seed = 1; seed < 6; ++seed) {
+    const Plan plan = RandomPlan(seed, 120);
+    const auto reach = Reach(MakeGraph(plan));
+    for (int op = 0; op < 120; ++op) {
+      const std::vector<OpId> until = NeededUntil(plan, OpId{op});
+      for (int other = 0; other < 120; ++other) {
+        const LaneId lane = plan[OpId{other}].lane;
+        const bool needed = OpId{other} <= until[static_cast<size_t>(Index(lane))];
+        EXPECT_EQ(needed, other == op || reach[static_cast<size_t>(other)][static_cast<size_t>(op)])
+            << seed << ": " << other << " before " << op;
+      }
+    }
+  }
+}
+
 TEST(PlanGraphTest, TopologicalOrderRespectsEveryEdge) {
   const Graph graph = MakeGraph(RandomPlan(1, 300));
   const std::vector<OpId> order = TopologicalOrder(graph);
