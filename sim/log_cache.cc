@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Raised when a change of the policies makes older logs wrong.
-constexpr int kLogVersion = 3;
+constexpr int kLogVersion = 4;
 
 }  // namespace
 

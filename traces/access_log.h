@@ -64,12 +64,16 @@ struct LayerAccess {
   bool operator==(const LayerAccess&) const = default;
 };
 
+/// Whose own each selection is.
+enum class SetsOf : uint8_t { kLayer, kKvHead, kQueryHead };
+
 struct AccessLog {
   std::string method;                         ///< e.g. "freekv"
   std::map<std::string, std::string> params;  ///< the parameters that shape the log
   std::string trace_hash;                     ///< content hash of the tensors replayed
   std::string unit;                           ///< "page", "token", ...
   int32_t unit_tokens = 1;                    ///< tokens of a unit where all are alike; else 0
+  SetsOf sets_of = SetsOf::kKvHead;           ///< layers that select have as many heads
   int64_t prompt_tokens = 0;                  ///< context before step 0
   int32_t steps = 0;
   int32_t kv_heads = 0;

@@ -28,6 +28,7 @@ class Policy {
     int32_t tokens = 1;
   };
   virtual Unit unit() const = 0;
+  virtual traces::SetsOf sets_of() const { return traces::SetsOf::kKvHead; }
   /// How many of the prompt's last queries Replay() wants to see; a trace may have fewer.
   virtual int64_t prompt_queries() const { return 1; }
   /// Fills `access` (all but layer, attention_mass and output_error) and `attended`, a cell a step

@@ -18,11 +18,9 @@ ProjectedLog::ProjectedLog(const traces::AccessLog* log, const llm::Model& model
     throw Error("every layer of the access log is dense", log->method,
                 "use a trace with more layers or lower dense_layers");
   }
-  // A log of one selection a layer, of one a KV head or of one a query head keeps that rule.
-  const int logged = log->layers[selecting.front()].heads;
-  heads_ = logged == 1                                             ? 1
-           : logged == log->query_heads && logged != log->kv_heads ? model.query_heads
-                                                                   : model.kv_heads;
+  heads_ = log->sets_of == traces::SetsOf::kLayer    ? 1
+           : log->sets_of == traces::SetsOf::kKvHead ? model.kv_heads
+                                                     : model.query_heads;
 
   std::vector<int> traced;
   for (const int i : selecting) traced.push_back(log->layers[static_cast<size_t>(i)].layer);

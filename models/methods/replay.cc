@@ -26,6 +26,7 @@ AccessLog Replay(const Trace& trace, const std::string& trace_hash, const std::s
     Policy::Unit unit = policy->unit();
     log.unit = std::move(unit.name);
     log.unit_tokens = unit.tokens;
+    log.sets_of = policy->sets_of();
   }
   for (int layer : trace.Layers()) {
     LayerAccess access;

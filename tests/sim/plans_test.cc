@@ -175,7 +175,7 @@ TEST_P(Plans, RecallWhatTheLogSays) {
   for (const traces::LayerAccess& layer : log_->layers) {
     if (layer.dense) continue;
     // A page set for the whole layer moves every head's share of the page.
-    const int64_t heads = layer.heads == 1 ? 2 : 1;
+    const int64_t heads = log_->sets_of == traces::SetsOf::kLayer ? 2 : 1;
     units += heads * (layer.recalled_now.total() + layer.recalled_ahead.total());
   }
   const int64_t unit_head_bytes = 2 * log_->unit_tokens * 24 * 2;  // K and V, d 24, bf16
@@ -201,7 +201,7 @@ TEST_P(Plans, AttendWhatTheLogSays) {
         for (int head = 0; head < layer.heads; ++head) {
           expected += layer.attended_tokens[static_cast<size_t>(step * layer.heads + head)];
         }
-        if (layer.heads == 1) expected *= 2;
+        if (log_->sets_of == traces::SetsOf::kLayer) expected *= 2;
       }
       EXPECT_EQ((attended[{step, layer.layer}]), expected) << step << ", layer " << layer.layer;
     }
@@ -416,6 +416,34 @@ TEST(QuestPlan, HeadsOfAGroupReadNoMoreThanIsThereAndNoLessThanOneOfThem) {
         EXPECT_GE(work->distinct_tokens, work->kv_tokens / 3) << context;
       }
     }
+  }
+}
+
+// A trace of one KV head stands for each of a model's, in every method that selects by KV head.
+TEST(Projection, EveryHeadOfTheModelRecallsAsTheTracesOneDoes) {
+  methods::RandomTraceOptions options;
+  options.layers = 4;
+  options.kv_heads = 1;
+  const traces::Trace trace = methods::RandomTrace(options);
+  const std::vector<Variant> variants = Variants();
+  for (const char* name : {"freekv", "prkv", "louiskv"}) {
+    const auto variant = std::ranges::find(variants, name, &Variant::method);
+    const auto method = MakeMethod(name, variant->params).method;
+    const traces::AccessLog log = methods::Replay(trace, "", name, *method);
+    const auto recalled = [&](int32_t kv_heads) {
+      llm::Model model = SmallModel();
+      model.kv_heads = kv_heads;
+      model.query_heads = 3 * kv_heads;
+      int64_t bytes = 0;
+      const plan::Plan plan =
+          methods::WriteDecode(*method, {model, 1, options.prompt, options.steps, false, &log});
+      for (const plan::Op& op : plan.ops) {
+        if (op.role == plan::Role::kRecall) bytes += plan::Count(op.work).link_h2d;
+      }
+      return bytes;
+    };
+    EXPECT_GT(recalled(1), 0) << name;
+    EXPECT_EQ(recalled(8), 8 * recalled(1)) << name;
   }
 }
 

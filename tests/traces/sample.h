@@ -95,6 +95,7 @@ inline AccessLog SampleLog() {
   log.trace_hash = "00112233";
   log.unit = "page";
   log.unit_tokens = 16;
+  log.sets_of = SetsOf::kQueryHead;
   log.prompt_tokens = 7;
   log.steps = 3;
   log.kv_heads = 2;

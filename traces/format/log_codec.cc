@@ -10,6 +10,29 @@ namespace {
 // Messages are closed at about this size, well below what a reader accepts.
 constexpr int64_t kTargetBytes = int64_t{4} << 20;
 
+proto::AccessLog::SetsOf ToProto(SetsOf sets_of) {
+  switch (sets_of) {
+    case SetsOf::kLayer:
+      return proto::AccessLog::LAYER;
+    case SetsOf::kKvHead:
+      return proto::AccessLog::KV_HEAD;
+    case SetsOf::kQueryHead:
+      return proto::AccessLog::QUERY_HEAD;
+  }
+  return proto::AccessLog::UNSAID;
+}
+
+// Of a log that does not say, as far as its heads tell.
+SetsOf Guess(const AccessLog& log) {
+  for (const LayerAccess& layer : log.layers) {
+    if (layer.dense) continue;
+    if (layer.heads == 1) return SetsOf::kLayer;
+    if (layer.heads == log.query_heads && layer.heads != log.kv_heads) return SetsOf::kQueryHead;
+    break;
+  }
+  return SetsOf::kKvHead;
+}
+
 proto::AccessLog Header(const AccessLog& log, uint32_t id) {
   proto::AccessLog message;
   message.set_id(id);
@@ -23,6 +46,7 @@ proto::AccessLog Header(const AccessLog& log, uint32_t id) {
   message.set_kv_heads(log.kv_heads);
   message.set_query_heads(log.query_heads);
   message.set_model_layers(log.model_layers);
+  message.set_sets_of(ToProto(log.sets_of));
   message.set_layer_count(static_cast<int32_t>(log.layers.size()));
   return message;
 }
@@ -193,6 +217,19 @@ AccessLogBuilder::AccessLogBuilder(const proto::AccessLog& first)
   log_.model_layers = first.model_layers();
   log_.kv_heads = first.kv_heads();
   log_.query_heads = first.query_heads();
+  switch (first.sets_of()) {
+    case proto::AccessLog::LAYER:
+      log_.sets_of = SetsOf::kLayer;
+      break;
+    case proto::AccessLog::KV_HEAD:
+      log_.sets_of = SetsOf::kKvHead;
+      break;
+    case proto::AccessLog::QUERY_HEAD:
+      log_.sets_of = SetsOf::kQueryHead;
+      break;
+    default:
+      says_sets_of_ = false;
+  }
 }
 
 std::string AccessLogBuilder::Add(const proto::AccessLog& message) {
@@ -234,6 +271,7 @@ AccessLog AccessLogBuilder::Finish(std::vector<std::string>* problems) {
         fmt::format("access log '{}': {}; its layers are left out", log_.method, fault));
     log_.layers.clear();
   }
+  if (!says_sets_of_) log_.sets_of = Guess(log_);
   return std::move(log_);
 }
 

@@ -32,6 +32,7 @@ class AccessLogBuilder {
   AccessLog log_;
   int64_t layer_count_;
   std::vector<int64_t> steps_;  // steps held, for each layer in log_
+  bool says_sets_of_ = true;
 };
 
 }  // namespace stallcast::traces::format

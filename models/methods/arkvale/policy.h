@@ -15,6 +15,10 @@ class ArkValePolicy final : public Policy {
  public:
   explicit ArkValePolicy(const ArkValeParams& params) : params_(params) {}
   Unit unit() const override { return {"page", static_cast<int32_t>(params_.page)}; }
+  traces::SetsOf sets_of() const override {
+    return params_.variant == ArkValeParams::Variant::kPublished ? traces::SetsOf::kLayer
+                                                                 : traces::SetsOf::kKvHead;
+  }
   void Replay(const LayerTensors& tensors, traces::LayerAccess& access,
               AttendedRanges& attended) const override;
 

@@ -25,6 +25,10 @@ class LouisKvPolicy final : public Policy {
   Unit unit() const override {
     return params_.units == LouisKvParams::Units::kPages ? Unit{"page", 0} : Unit{"cluster", 0};
   }
+  traces::SetsOf sets_of() const override {
+    return params_.group == LouisKvParams::Group::kQueryHead ? traces::SetsOf::kQueryHead
+                                                             : traces::SetsOf::kKvHead;
+  }
   void Replay(const LayerTensors& tensors, traces::LayerAccess& access,
               AttendedRanges& attended) const override;
 

@@ -14,6 +14,10 @@ class ParisKvPolicy final : public Policy {
  public:
   explicit ParisKvPolicy(const ParisKvParams& params) : params_(params) {}
   Unit unit() const override { return {"token", 1}; }
+  traces::SetsOf sets_of() const override {
+    return params_.query == ParisKvParams::Query::kQueryHead ? traces::SetsOf::kQueryHead
+                                                             : traces::SetsOf::kKvHead;
+  }
   void Replay(const LayerTensors& tensors, traces::LayerAccess& access,
               AttendedRanges& attended) const override;
 

@@ -13,6 +13,10 @@ class QuestPolicy final : public Policy {
  public:
   explicit QuestPolicy(const QuestParams& params) : params_(params) {}
   Unit unit() const override { return {"page", static_cast<int32_t>(params_.page)}; }
+  traces::SetsOf sets_of() const override {
+    return params_.group == QuestParams::Group::kQueryHead ? traces::SetsOf::kQueryHead
+                                                           : traces::SetsOf::kKvHead;
+  }
   void Replay(const LayerTensors& tensors, traces::LayerAccess& access,
               AttendedRanges& attended) const override;
 

@@ -10,6 +10,7 @@ class StreamingPolicy final : public Policy {
  public:
   explicit StreamingPolicy(const StreamingParams& params) : params_(params) {}
   Unit unit() const override { return {"token", 1}; }
+  traces::SetsOf sets_of() const override { return traces::SetsOf::kLayer; }
   void Replay(const LayerTensors& tensors, traces::LayerAccess& access,
               AttendedRanges& attended) const override;
 

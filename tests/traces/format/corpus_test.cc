@@ -48,6 +48,7 @@ TEST(CorpusTest, ALogWithoutLaterColumnsIsRead) {
                                 "tests/traces/corpus/access_log_without_later_columns.kvt");
   AccessLog want = SampleLog();
   want.model_layers = 0;
+  want.sets_of = SetsOf::kKvHead;  // as many heads as the log has KV heads
   for (LayerAccess& layer : want.layers) {
     layer.evicted.clear();
     layer.cached_tokens.clear();
