@@ -98,10 +98,8 @@ class WgKvMethod final : public ConfiguredMethod<WgKvParams> {
     const WgKvParams& p = params();
     const int64_t rows = int64_t{batch} * model.layers * model.kv_heads;
     const int64_t window = std::min(p.window, context);
-    double admitted = (1 - p.sparsity) * static_cast<double>(context - window);
-    if (p.evict == WgKvParams::Evict::kSnapKv) {
-      admitted = std::min(admitted, static_cast<double>(std::max<int64_t>(0, p.capacity - window)));
-    }
+    // Eviction only begins once the whole prompt has been admitted.
+    const double admitted = (1 - p.sparsity) * static_cast<double>(context - window);
     const int64_t pages =
         Pages(static_cast<int64_t>(std::ceil(admitted)), p.page) + Pages(window, p.page);
     const int64_t token = int64_t{2} * model.head_dim * model.element_bytes;
