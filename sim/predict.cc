@@ -26,9 +26,22 @@ struct Limits {
   Bytes gpu, host;
 };
 
+// What contexts that grow from `first` to `last` tokens need: most at the end, or where they cease
+// to be kept whole.
+methods::Footprint Peak(const methods::Method& method, const llm::Model& model, int64_t first,
+                        int64_t last, int32_t batch) {
+  const methods::Footprint end = method.Bytes(model, last, batch);
+  const int64_t longest_whole = method.DenseUntil() - 1;
+  if (longest_whole < first || longest_whole >= last) return end;
+  methods::Footprint whole = method.Bytes(model, longest_whole, batch);
+  if (whole.gpu() <= end.gpu()) return end;
+  whole.host = end.host;
+  return whole;
+}
+
 bool Fits(const methods::Method& method, const llm::Model& model, const Limits& limits,
-          int64_t context, int32_t batch) {
-  const methods::Footprint need = method.Bytes(model, context, batch);
+          int64_t first, int64_t last, int32_t batch) {
+  const methods::Footprint need = Peak(method, model, first, last, batch);
   return model.WeightBytes() + need.gpu() <= limits.gpu && need.host <= limits.host;
 }
 
@@ -364,7 +377,8 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   }
 
   out.weights = model.WeightBytes();
-  out.footprint = method.Bytes(model, longest, run.batch);
+  const int64_t shortest = run.context + 1;
+  out.footprint = Peak(method, model, shortest, longest, run.batch);
   out.gpu_memory = out.weights + out.footprint.gpu();
   const hardware::Profile& machine = costs.profile();
   out.machine_status = machine.status;
@@ -372,12 +386,13 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
                       static_cast<Bytes>(machine.host_bytes)};
   out.gpu_limit = limits.gpu;
   out.host_limit = limits.host;
-  out.fits = Fits(method, model, limits, longest, run.batch);
+  out.fits = Fits(method, model, limits, shortest, longest, run.batch);
+  // One that every shorter context may grow to.
   out.largest_context = Largest(int64_t{1} << 30, [&](int64_t context) {
-    return Fits(method, model, limits, context + run.steps, run.batch);
+    return Fits(method, model, limits, 1, context + run.steps, run.batch);
   });
   out.largest_batch = static_cast<int32_t>(Largest(1 << 20, [&](int64_t batch) {
-    return Fits(method, model, limits, longest, static_cast<int32_t>(batch));
+    return Fits(method, model, limits, shortest, longest, static_cast<int32_t>(batch));
   }));
 
   if (trace.synthetic())

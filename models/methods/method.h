@@ -97,6 +97,9 @@ class Method {
   virtual Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const = 0;
   /// First layers that attend everything.
   virtual int DenseLayers() const { return 0; }
+  /// Shorter contexts are attended, and kept on the GPU, whole: the longest of them may need more
+  /// than longer ones.
+  virtual int64_t DenseUntil() const { return 0; }
   /// Canonical values; with `only_selection`, those that shape the access log.
   virtual std::map<std::string, std::string> Params(bool only_selection) const = 0;
   /// Why a run at this context cannot be (budget under sink + window, ...): usage Error.

@@ -305,6 +305,33 @@ TEST_F(Predictions, WhatDoesNotFitIsSaid) {
   EXPECT_EQ(p.largest_batch, 0);
 }
 
+TEST_F(Predictions, MemoryIsThePeakOfTheRun) {
+  Predictor predictor(path());
+  PredictRequest request;
+  request.method = "pariskv";
+  request.model = "llama-3.1-8b";
+  request.params = {{"topk", "20"}, {"dense_until", "100000"}};
+  request.prefill = false;
+  request.context = 99'990;
+  request.steps = 5;
+  const auto keys_and_values = [&] { return predictor.Predict(request).footprint.gpu_kv; };
+  const auto all = [](int64_t tokens) {
+    return tokens * llm::FindModel("llama-3.1-8b").KvBytesPerToken();
+  };
+  EXPECT_EQ(keys_and_values(), all(99'995));
+  request.steps = 20;  // the last of which retrieve
+  EXPECT_EQ(keys_and_values(), all(99'999));
+  request.context = 120'000;
+  EXPECT_EQ(keys_and_values(), all(128 + 512 + 512));
+
+  // No context is said to fit on the way to which memory runs out.
+  request.params["dense_until"] = "10000000";
+  const int64_t largest = predictor.Predict(request).largest_context;
+  request.method = "full";
+  request.params.clear();
+  EXPECT_LE(largest, predictor.Predict(request).largest_context);
+}
+
 TEST_F(Predictions, SamplesBracketTheMedian) {
   PredictRequest request = FreeKv();
   request.samples = 50;

@@ -76,12 +76,14 @@ class ParisKvMethod final : public ConfiguredMethod<ParisKvParams> {
     const int64_t selecting = int64_t{batch} * heads;
     const int64_t candidates = Candidates(p, region) * int64_t{sizeof(int32_t)};
     const int64_t counts = (int64_t{1} << (model.head_dim / p.subspaces)) * p.subspaces * 4;
-    return {.gpu_kv = rows * std::min(context, near) * token,
+    const int64_t kept = context < p.first_sparse() ? context : near;
+    return {.gpu_kv = rows * kept * token,
             .gpu_index = rows * (region * CodeBytes(model.head_dim, p.subspaces) + counts),
             .gpu_buffers =
                 selecting * (model.layers * (p.topk * token + candidates) + region + candidates),
             .host = rows * region * token};
   }
+  int64_t DenseUntil() const override { return params().first_sparse(); }
   void Check(const llm::Model& model, int64_t context) const override {
     const ParisKvParams& p = params();
     if (p.topk > context) {

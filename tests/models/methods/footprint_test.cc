@@ -121,6 +121,9 @@ TEST(Footprint, ParisKvKeepsItsRegionsAndAHundredAndTwelveBytesATokenAndHead) {
   // estimates of that tenth.
   EXPECT_EQ(bytes.gpu_buffers, 8 * (32 * (100 * 512 + 3'213 * 4) + region + 3'213 * 4));
   EXPECT_EQ(bytes.host, 32 * region * kTokenLayer);
+  // Shorter contexts are attended whole.
+  EXPECT_EQ(Of("pariskv", {}, 1999).gpu_kv, 32 * 1999 * kTokenLayer);
+  EXPECT_EQ(Of("pariskv", {{"dense_until", "1000000"}}).gpu_kv, Of("full", {}).gpu_kv);
 }
 
 TEST(Footprint, WgKvKeepsAQuarterBesideTheWindow) {
