@@ -7,6 +7,7 @@
 
 #include "models/hardware/profile.h"
 #include "models/methods/decoder_plan.h"
+#include "models/plan/graph.h"
 #include "sim/engine.h"
 #include "sim/metrics.h"
 #include "tests/models/methods/random_trace.h"
@@ -67,6 +68,7 @@ std::vector<Variant> Variants() {
           {"offload", {}},
           {"offload", {{"prefetch", "0"}}},
           {"offload", {{"prefetch", "2"}}},
+          {"offload", {{"prefetch", "16"}}},
           {"streaming", {{"budget", "128"}}},
           {"quest", {{"budget", "64"}}},
           {"quest", {{"budget", "64"}, {"group", "max"}}},
@@ -83,6 +85,7 @@ std::vector<Variant> Variants() {
           {"freekv", with({{"recall", "staged"}})},
           {"freekv", with({{"recall", "zero-copy"}})},
           {"freekv", with({{"overwrite", "as-coded"}, {"correction", "off"}})},
+          {"freekv", with({{"overwrite", "as-coded"}, {"recall", "zero-copy"}, {"tau", "0.8"}})},
           {"prkv", prkv({})},
           {"prkv", prkv({{"static_ratio", "0"}})},
           {"prkv", prkv({{"static_ratio", "1"}})},
@@ -122,6 +125,11 @@ llm::Model SmallModel() {
   model.intermediate = 512;
   model.vocabulary = 1000;
   return model;
+}
+
+// Whether `earlier` must end before `later` can.
+bool Follows(const plan::Plan& plan, OpId later, OpId earlier) {
+  return earlier <= plan::NeededUntil(plan, later)[static_cast<size_t>(Index(plan[earlier].lane))];
 }
 
 class Plans : public testing::TestWithParam<Variant> {
@@ -231,6 +239,23 @@ TEST_P(Plans, NoRunIsFasterThanItsCeiling) {
       const Metrics m = Measure(simulation, simulation.Run(), batch);
       EXPECT_GE(m.step_mean, m.ceiling) << "batch " << batch << ", " << steps << " steps";
     }
+  }
+}
+
+TEST_P(Plans, WhatIsRecalledHasBeenOffloaded) {
+  const plan::Plan plan = Decode();
+  std::map<int, std::vector<OpId>> offloaded;  // by layer: its copies to the host so far
+  for (OpId id{0}; Index(id) < std::ssize(plan.ops); id = OpId{Index(id) + 1}) {
+    const plan::Op op = plan[id];
+    std::vector<OpId>& copies = offloaded[op.layer];
+    if (op.role == plan::Role::kOffload) copies.push_back(id);
+    if (op.role != plan::Role::kRecall) continue;
+    // Full offload brings the tokens of the steps before.
+    const auto last = std::ranges::find_if(copies.rbegin(), copies.rend(), [&](OpId copy) {
+      return GetParam().method != "offload" || plan[copy].step < op.step;
+    });
+    if (last == copies.rend()) continue;
+    EXPECT_TRUE(Follows(plan, id, *last)) << "op " << Index(id) << ", step " << op.step;
   }
 }
 
@@ -359,6 +384,23 @@ TEST_F(FreeKvPieces, AttentionWaitsOnlyForWhatItsOwnLayerRecalled) {
     }
   }
   EXPECT_GT(waits, 0);
+}
+
+TEST_F(FreeKvPieces, AKernelThatRecallsFollowsTheSelectionWhoseListItReads) {
+  for (const char* overwrite : {"safe", "as-coded"}) {
+    const plan::Plan plan =
+        Decode({{"recall", "zero-copy"}, {"overwrite", overwrite}, {"tau", "0.9"}});
+    OpId selected = OpId::kNone;
+    int after_a_correction = 0;
+    for (OpId id{0}; Index(id) < std::ssize(plan.ops); id = OpId{Index(id) + 1}) {
+      const plan::Op op = plan[id];
+      if (std::holds_alternative<plan::AssignSlots>(op.work)) selected = id;
+      if (!std::holds_alternative<plan::ZeroCopyGather>(op.work)) continue;
+      EXPECT_TRUE(Follows(plan, id, selected)) << overwrite << ", step " << op.step;
+      after_a_correction += plan[selected].lane != op.lane;
+    }
+    EXPECT_GT(after_a_correction, 0);
+  }
 }
 
 TEST_F(FreeKvPieces, SpeculationTakesRecallOffTheCriticalPath) {

@@ -11,7 +11,9 @@ namespace {
 class OffloadBinder : public CacheBinder {
  public:
   OffloadBinder(const DecodeRun& run, const methods::OffloadParams& params)
-      : run_(run), buffers_(static_cast<int>(params.prefetch) + 1), attention_(run) {
+      : run_(run),
+        buffers_(static_cast<int>(params.buffers(run.input.model.layers))),
+        attention_(run) {
     pages_ = static_cast<int32_t>((run.LongestContext() + kPage - 1) / kPage);
     layer_bytes_ = int64_t{pages_} * kPage * TokenBytes();
     pool_ = run.pool->Get(layer_bytes_ * run.input.model.layers);

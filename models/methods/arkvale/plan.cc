@@ -10,6 +10,7 @@ namespace {
 using plan::Copy;
 using plan::CopyPath;
 using plan::Direction;
+using plan::OpId;
 using plan::Role;
 
 // Selection and recall before every attention, all on the compute stream.
@@ -36,9 +37,9 @@ class ArkValePlan : public PlanWriter {
     if (access.flags & traces::kSelectedNow) {
       Select(step, layer);
       if (published_) {
-        RecallPublished(access);
+        RecallPublished(access, offload_.Written(layer));
       } else {
-        RecallAsFreeKv(access);
+        RecallAsFreeKv(access, offload_.Written(layer));
       }
     }
     // One page set serves every KV head of the layer: the log's single cell counts for each.
@@ -88,22 +89,24 @@ class ArkValePlan : public PlanWriter {
   }
 
   // Three scalars a sequence (is there a miss, the list's bounds), two a page, one copy a page.
-  void RecallPublished(const DecoderPlan::LayerAccess& access) {
+  void RecallPublished(const DecoderPlan::LayerAccess& access, OpId pooled) {
     for (const AccessCell& sequence : access.cells) {
       for (int i = 0; i < (sequence.recalled_now > 0 ? 3 : 1); ++i) ReadScalar();
       for (int page = 0; page < sequence.recalled_now; ++page) {
         ReadScalar();
         ReadScalar();
         builder_.SetRole(Role::kRecall);
-        builder_.Run(plan_.compute, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 1,
-                                         PageHeadBytes() * plan_.input.model.kv_heads});
+        builder_.Run(plan_.compute,
+                     Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 1,
+                          PageHeadBytes() * plan_.input.model.kv_heads},
+                     {pooled});
       }
     }
   }
 
   // The miss list goes to the host; each page of each head is a copy and is scattered into the
   // paged cache; then the host waits for the device.
-  void RecallAsFreeKv(const DecoderPlan::LayerAccess& access) {
+  void RecallAsFreeKv(const DecoderPlan::LayerAccess& access, OpId pooled) {
     int64_t missed = 0;
     for (const AccessCell& cell : access.cells) missed += cell.recalled_now;
     builder_.SetRole(Role::kSync);
@@ -114,7 +117,8 @@ class ArkValePlan : public PlanWriter {
     if (missed > 0) {
       builder_.SetRole(Role::kRecall);
       builder_.Run(plan_.compute,
-                   Copy{Direction::kHostToDevice, CopyPath::kPerPiece, missed, PageHeadBytes()});
+                   Copy{Direction::kHostToDevice, CopyPath::kPerPiece, missed, PageHeadBytes()},
+                   {pooled});
       builder_.SetRole(Role::kLayout);
       builder_.Run(plan_.compute, plan::Layout{missed, PageHeadBytes()});
     }

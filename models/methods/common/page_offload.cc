@@ -15,15 +15,16 @@ PageOffload::PageOffload(DecoderPlan& plan, int64_t page_tokens, Pool pool, int 
       page_(page_tokens),
       pool_(pool),
       first_layer_(first_layer),
-      stream_(plan.builder.AddStream("offload", plan.host)) {}
+      stream_(plan.builder.AddStream("offload", plan.host)),
+      written_(static_cast<size_t>(plan.input.model.layers), OpId::kNone) {}
 
-void PageOffload::Transpose(int64_t pages) {
+void PageOffload::Transpose(int64_t pages, OpId ready) {
   if (pool_ != Pool::kHnd) return;
   const llm::Model& m = plan_.input.model;
   plan_.builder.SetRole(Role::kLayout);
   plan_.builder.Run(stream_,
                     plan::Layout{pages * m.kv_heads, page_ * m.KvBytesPerTokenLayer() / m.kv_heads},
-                    {plan_.builder.Last(plan_.compute)});
+                    {ready});
 }
 
 void PageOffload::BeginStep(int step) {
@@ -35,10 +36,11 @@ void PageOffload::BeginStep(int step) {
     plan_.builder.At(layer, Role::kIndex);
     plan_.builder.Run(plan_.compute,
                       plan::Summarize{plan_.kv_rows(), static_cast<int32_t>(page_), 2, m.head_dim});
-    Transpose(plan_.input.batch);
+    Transpose(plan_.input.batch, OpId::kNone);
     plan_.builder.SetRole(Role::kOffload);
-    plan_.builder.Run(stream_, Copy{Direction::kDeviceToHost, CopyPath::kPerPiece,
-                                    plan_.input.batch, page_ * m.KvBytesPerTokenLayer()});
+    written_[static_cast<size_t>(layer)] =
+        plan_.builder.Run(stream_, Copy{Direction::kDeviceToHost, CopyPath::kPerPiece,
+                                        plan_.input.batch, page_ * m.KvBytesPerTokenLayer()});
   }
 }
 
@@ -51,7 +53,7 @@ void PageOffload::Prefill(int layer, bool sync_each_page) {
   plan_.builder.At(layer, Role::kIndex);
   plan_.builder.Run(plan_.compute, plan::Summarize{pages * m.kv_heads, static_cast<int32_t>(page_),
                                                    2, m.head_dim});
-  Transpose(pages);
+  Transpose(pages, plan_.builder.Last(plan_.compute));
   const Copy one{Direction::kDeviceToHost, CopyPath::kPerPiece, 1,
                  page_ * m.KvBytesPerTokenLayer()};
   plan_.builder.At(layer, Role::kOffload);

@@ -1,6 +1,8 @@
 // Pages that fill up are summarised and written to the host pool: the same in every paged method.
 #pragma once
 
+#include <vector>
+
 #include "models/methods/common/page_cache.h"
 #include "models/methods/decoder_plan.h"
 
@@ -18,6 +20,8 @@ class PageOffload {
   /// Once every page_tokens steps: offloads and summarises the page that the step before filled, in
   /// every layer at once.
   void BeginStep(int step);
+  /// The op that put the layer's latest page into the pool, or kNone: a recall of it comes after.
+  plan::OpId Written(int layer) const { return written_[static_cast<size_t>(layer)]; }
   /// All pages of a layer, one copy a page. With `sync_each_page` the host waits for the device
   /// before each (ArkVale's loop reads a device scalar a page).
   void Prefill(int layer, bool sync_each_page);
@@ -28,13 +32,14 @@ class PageOffload {
   void EndPrefill();
 
  private:
-  void Transpose(int64_t pages);
+  void Transpose(int64_t pages, plan::OpId ready);
 
   DecoderPlan& plan_;
   int64_t page_;
   Pool pool_;
   int first_layer_;
   plan::LaneId stream_;
+  std::vector<plan::OpId> written_;  // by layer
 };
 
 }  // namespace stallcast::methods

@@ -121,8 +121,8 @@ class FreeKvPlan : public PlanWriter {
   }
   void SelectForStep(int step, LaneId stream, LaneId issuer, std::span<const OpId> ready) {
     Rank(stream, issuer, params_.regions().Selectable(plan_.Context(step)), ready);
-    builder_.Run(stream, plan::AssignSlots{plan_.kv_rows(), params_.slots(), params_.slots()}, {},
-                 issuer);
+    selected_ = builder_.Run(
+        stream, plan::AssignSlots{plan_.kv_rows(), params_.slots(), params_.slots()}, {}, issuer);
     if (!NeedsMissList()) return;
     builder_.SetRole(Role::kSync);
     builder_.Run(stream,
@@ -139,7 +139,8 @@ class FreeKvPlan : public PlanWriter {
     SelectForStep(step, plan_.compute, plan_.host, ahead_[static_cast<size_t>(layer)]);
     std::vector<int64_t> missed;
     for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_now);
-    const bool moved = Recall(missed, plan_.host, builder_.Last(plan_.compute), OpId::kNone);
+    const bool moved = Recall(missed, plan_.host,
+                              {builder_.Last(plan_.compute), offload_.Written(layer)}, OpId::kNone);
     if (!NeedsMissList()) return moved ? builder_.Last(recall_[0]) : OpId::kNone;
     builder_.SetRole(Role::kSync);
     for (LaneId stream : recall_) builder_.SyncStream(plan_.host, stream);
@@ -168,13 +169,20 @@ class FreeKvPlan : public PlanWriter {
     std::vector<int64_t> missed;
     for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_ahead);
     const bool safe = params_.overwrite == FreeKvParams::Overwrite::kSafe;
-    Recall(missed, issuer, OpId::kNone, safe ? attended : OpId::kNone);
+    // A kernel takes the list from the selection; who copies has waited for it at the host.
+    const OpId listed = NeedsMissList() ? OpId::kNone : selected_;
+    Recall(missed, issuer, {listed, offload_.Written(layer)}, safe ? attended : OpId::kNone);
     for (size_t i = 0; i < recall_.size(); ++i) waits[i] = builder_.Last(recall_[i]);
   }
 
-  // Moves the missed pages of each (sequence, KV head), if any. `ready`: what the first transfer
-  // waits for; `free`: what must be done before pages in the cache are overwritten.
-  bool Recall(const std::vector<int64_t>& missed, LaneId issuer, OpId ready, OpId free) {
+  // What must be done before missed pages are read: their list is known, the newest is in the pool.
+  struct Readable {
+    OpId listed, pooled;
+  };
+
+  // Moves the missed pages of each (sequence, KV head), if any. `free`: what must be done before
+  // pages in the cache are overwritten.
+  bool Recall(const std::vector<int64_t>& missed, LaneId issuer, Readable ready, OpId free) {
     int64_t total = 0;
     for (int64_t pages : missed) total += pages;
     if (total == 0) return false;
@@ -193,12 +201,12 @@ class FreeKvPlan : public PlanWriter {
         break;
       case FreeKvParams::Recall::kStaged:
         builder_.SetRole(Role::kRecall);
-        builder_.Run(issuer, plan::HostGather{Pieces(total), PieceBytes(), 1});
+        builder_.Run(issuer, plan::HostGather{Pieces(total), PieceBytes(), 1}, {ready.pooled});
         Transfer(recall_[0], issuer, total, CopyPath::kBulk, ready, free);
         break;
       case FreeKvParams::Recall::kZeroCopy: {
         builder_.SetRole(Role::kRecall);
-        const std::array<OpId, 2> waits{ready, free};
+        const std::array waits{free, ready.listed, ready.pooled};
         builder_.Run(recall_[0],
                      plan::ZeroCopyGather{Pieces(total), PieceBytes(),
                                           static_cast<int32_t>(params_.zero_copy_blocks)},
@@ -211,10 +219,11 @@ class FreeKvPlan : public PlanWriter {
 
   // Pages to a buffer and from there into the cache; NHD rows go straight into the cache, unless
   // one bulk copy brings them all.
-  void Transfer(LaneId stream, LaneId issuer, int64_t pages, CopyPath path, OpId ready, OpId free) {
+  void Transfer(LaneId stream, LaneId issuer, int64_t pages, CopyPath path, Readable ready,
+                OpId free) {
     const bool buffered = Hybrid() || path == CopyPath::kBulk;
     builder_.SetRole(Role::kRecall);
-    const std::array<OpId, 2> waits{ready, buffered ? OpId::kNone : free};
+    const std::array waits{ready.listed, ready.pooled, buffered ? OpId::kNone : free};
     const Copy pieces{Direction::kHostToDevice, path, Pieces(pages), PieceBytes()};
     const Copy whole{Direction::kHostToDevice, path, 1, pages * PageBytes()};
     builder_.Run(stream, path == CopyPath::kBulk ? whole : pieces, waits, issuer);
@@ -232,6 +241,7 @@ class FreeKvPlan : public PlanWriter {
   std::array<LaneId, 2> recall_{};
   std::vector<LaneId> workers_;
   std::vector<std::array<OpId, 2>> ahead_;  // by layer: last ops of its recall for the next step
+  OpId selected_ = OpId::kNone;             // last op of the latest selection on the device
 };
 
 }  // namespace

@@ -21,8 +21,7 @@ class OffloadMethod final : public ConfiguredMethod<OffloadParams> {
   }
   Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
     const int64_t tokens = batch * context;
-    const int64_t buffers = std::min<int64_t>(1 + params().prefetch, model.layers);
-    return {.gpu_buffers = buffers * tokens * model.KvBytesPerTokenLayer(),
+    return {.gpu_buffers = params().buffers(model.layers) * tokens * model.KvBytesPerTokenLayer(),
             .host = tokens * model.KvBytesPerToken()};
   }
 };

@@ -1,12 +1,16 @@
 // Full offload: the whole cache on the host, copied to the GPU layer by layer in every step.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace stallcast::methods {
 
 struct OffloadParams {
   int64_t prefetch = 1;  ///< layers copied ahead of the layer that attends; 0: copied when needed
+
+  /// Layers on the GPU: the one that attends and those ahead of it, none twice.
+  int64_t buffers(int64_t layers) const { return std::min(1 + prefetch, layers); }
 };
 
 }  // namespace stallcast::methods

@@ -147,7 +147,7 @@ class PrkvPlan : public PlanWriter {
         builder_.Run(recall_,
                      Copy{Direction::kHostToDevice, CopyPath::kBulk, 1,
                           sequences * pages * params_.page * model_.KvBytesPerTokenLayer()},
-                     {builder_.Last(plan_.compute), written_[layer]});
+                     {builder_.Last(plan_.compute), written_[layer], filled_.Written(layer)});
     Restructure(layer, sequences, context, pages, static_pages, fetched);
     WriteBack(layer, sequences, pages);
   }
@@ -177,12 +177,12 @@ class PrkvPlan : public PlanWriter {
       builder_.Run(plan_.host,
                    plan::HostGather{pieces, hnd ? PageHeadBytes() : RowBytes(),
                                     static_cast<int32_t>(params_.workers)},
-                   {written_[layer]});
+                   {written_[layer], filled_.Written(layer)});
     }
     const Copy copy =
         batched ? Copy{Direction::kHostToDevice, CopyPath::kBulk, 1, missed * PageHeadBytes()}
                 : Copy{Direction::kHostToDevice, CopyPath::kPerPiece, missed, PageHeadBytes()};
-    const OpId copied = builder_.Run(recall_, copy, {written_[layer]});
+    const OpId copied = builder_.Run(recall_, copy, {written_[layer], filled_.Written(layer)});
     // A page copied by itself to an HND cache is where it belongs.
     if (!batched && hnd) return copied;
     builder_.SetRole(Role::kLayout);
