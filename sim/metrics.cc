@@ -242,7 +242,7 @@ Metrics Measure(const Simulation& simulation, const Execution& execution, int32_
     RoleTime& role = roles[static_cast<size_t>(op.role)];
     const int64_t begin = execution.start[i].count(), end = execution.end[i].count();
     role.bytes += plan::MovedBytes(op.work);
-    if (std::holds_alternative<plan::HostSync>(op.work)) continue;  // waiting is not work
+    if (OnlyWaits(op.work) && op.waits_count > 0) continue;  // waiting is not work
     role.busy += Picoseconds(end - begin);
     if (!computes(op)) {
       role.overlapped += Picoseconds(Inside(computing, execution, begin, end));

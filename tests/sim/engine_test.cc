@@ -577,6 +577,21 @@ TEST(Metrics, ABlockedHostIsChargedToWhatItWaitedFor) {
   ExpectTime(m.roles[static_cast<size_t>(plan::Role::kHost)].exposed, 2us);
 }
 
+TEST(Metrics, AWorkerThatIsNotNeededYetDoesNothing) {
+  Streams s;
+  const LaneId compute = s.Add(true), worker = s.builder.AddHost("worker");
+  s.builder.BeginStep(0);
+  s.builder.At(0, plan::Role::kHost);
+  s.builder.Run(compute, Kernel(50us));
+  s.builder.SyncStream(s.host, compute);
+  const OpId posted = s.builder.Run(s.host, plan::HostHandoff{});
+  s.builder.EndStep(s.builder.Run(worker, plan::HostHandoff{}, {posted}));
+  const Ran ran(s, TestMachine());
+  const Metrics m = Measure(ran.simulation(), ran.execution(), 1);
+  ExpectTime(m.step_mean, 50us);
+  ExpectTime(m.roles[static_cast<size_t>(plan::Role::kHost)].busy, 50us);  // the kernel
+}
+
 // What is recalled for a step that never comes is not work of those that do.
 TEST(Metrics, TheCeilingCountsWhatTheLastStepNeeds) {
   Streams s;
