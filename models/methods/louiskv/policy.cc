@@ -207,6 +207,7 @@ void LouisKvPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& acc
   }
 
   LogCells cells(access, attended, heads);
+  std::vector<int32_t> evicted(static_cast<size_t>(heads));
   int64_t loaded_end = 0;
   for (int i = 0; i < tensors.steps(); ++i) {
     const Schedule::Step& step = schedule.steps[static_cast<size_t>(i)];
@@ -216,7 +217,9 @@ void LouisKvPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& acc
       const int kv_head = head * members / tensors.group();
       Critical& mine = critical[head];
       const auto segment = static_cast<size_t>(known(kv_head, step.segments));
+      evicted[head] = 0;
       if (step.retrieves) {
+        evicted[head] = static_cast<int32_t>(mine.ids().size());  // all make room for what comes
         std::vector<const float*> rows;
         for (int m = 0; m < members; ++m) rows.push_back(scores.Of(head * members + m, token));
         std::vector<float> pooled;
@@ -224,14 +227,22 @@ void LouisKvPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& acc
                    tensors.softmax_scale(), pooled);
         mine.Replace(BestWithin(pooled, units[kv_head].offsets, params_.capacity()));
       }
-      if (step.leaving > 0 && mine.Fits(segment)) mine.Add(segment);
+      if (step.leaving > 0) {
+        if (mine.Fits(segment)) {
+          mine.Add(segment);
+        } else {
+          ++evicted[head];
+        }
+      }
       if (step.retrieves || step.leaving > 0) mine.Sort();
     });
     for (int head = 0; head < heads; ++head) {
       attended.Add(0, std::min(params_.sink, token + 1));
       for (uint32_t t : critical[head].tokens()) attended.Add(t, int64_t{t} + 1);
       attended.Add(step.local_begin, token + 1);
-      LogCell cell{.similarity = step.similarity, .selected = critical[head].ids()};
+      LogCell cell{.similarity = step.similarity,
+                   .selected = critical[head].ids(),
+                   .evicted = evicted[head]};
       if (step.boundary) cell.flags |= traces::kTriggered;
       if (step.retrieves) {
         cell.flags |= traces::kSelectedNow;

@@ -72,6 +72,8 @@ class PagedLayer {
     return heads_[head].cache.Recall(Best(pooled, first_id(), slots()), pooled, first_id());
   }
   std::span<const uint32_t> Cached(int head) const { return heads_[head].cache.pages(); }
+  /// Pages that left the GPU since the last call.
+  int32_t TakeEvicted(int head) { return heads_[head].cache.TakeEvicted(); }
 
   /// Must precede Fill() and Recall() for `token`; tokens ascend.
   void Load(int64_t token) {
@@ -184,9 +186,11 @@ void PrkvPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& access
 
   LogCells cells(access, attended, heads);
   std::vector<std::vector<uint32_t>> recalled(static_cast<size_t>(heads));
+  std::vector<int32_t> evicted(static_cast<size_t>(heads));
   for (int step = 0; step < tensors.steps(); ++step) {
     const int64_t token = prompt + step, context = token + 1;
     for (; pages < layer.PagesAt(context); ++pages) layer.Leave(pages);
+    for (int head = 0; head < heads; ++head) evicted[head] = layer.TakeEvicted(head);
     const bool anew = restructures(step);
     if (anew) layer.Begin(context, last(step));
     const bool selects = layer.SelectsAt(context);
@@ -200,7 +204,10 @@ void PrkvPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& access
       }
     });
     for (int head = 0; head < heads; ++head) {
-      LogCell cell{.selected = layer.Cached(head), .recalled_now = recalled[head]};
+      // Like its fetch, what a restructuring replaces is neither a recall nor an eviction.
+      LogCell cell{.selected = layer.Cached(head),
+                   .recalled_now = recalled[head],
+                   .evicted = evicted[head] + layer.TakeEvicted(head)};
       if (selects) cell.flags |= traces::kSelectedNow;
       if (anew) cell.flags |= traces::kTriggered;
       layer.AddAttended(head, context, attended);

@@ -184,7 +184,9 @@ Cells LouisKv(const Layer& layer, const LouisKvParams& params) {
     for (const auto& [id, tokens] : units[0]) in_units += static_cast<int64_t>(tokens.size());
     const bool retrieves = (boundary || params.trigger == LouisKvParams::Trigger::kEveryToken) &&
                            in_units > params.capacity();
+    std::vector<int64_t> evicted(static_cast<size_t>(heads));
     for (int h = 0; retrieves && h < heads; ++h) {
+      evicted[h] = std::ssize(state[h].units);  // all are brought anew
       Retrieve(layer, params, units[h * members / layer.group], h, members, token, state[h]);
     }
     if (token >= params.sink) {
@@ -192,8 +194,10 @@ Cells LouisKv(const Layer& layer, const LouisKvParams& params) {
       for (const auto& segment : local) buffered += static_cast<int64_t>(segment.size());
       if (buffered == params.window) {
         for (int h = 0; h < layer.kv_heads; ++h) units[h][next] = local.front();
-        for (Head& head : state) {
+        for (int h = 0; h < heads; ++h) {
+          Head& head = state[h];
           if (static_cast<int64_t>(head.tokens.size() + local.front().size()) > params.capacity()) {
+            ++evicted[h];
             continue;
           }
           head.units.insert(next);
@@ -215,6 +219,7 @@ Cells LouisKv(const Layer& layer, const LouisKvParams& params) {
       brute::Cell& cell = row[h];
       cell.selected = state[h].units;
       if (retrieves) cell.recalled_now = cell.selected;
+      cell.evicted = evicted[h];
       cell.ambiguous = state[h].ambiguous;
       cell.triggered = boundary;
       cell.selected_now = retrieves;

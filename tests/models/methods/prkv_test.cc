@@ -146,10 +146,14 @@ Cells Prkv(const Layer& layer, const PrkvParams& params) {
   Cells cells;
   for (int step = 0; step < layer.steps; ++step) {
     const int64_t context = layer.prompt + step + 1, end = end_of(context);
+    std::vector<int64_t> evicted(heads.size());
     for (int64_t page = seen; page < end; ++page) {
-      for (Head& head : heads) {
+      for (int h = 0; h < layer.kv_heads; ++h) {
+        Head& head = heads[h];
         if (static_cast<int64_t>(head.gpu.size()) < budget_pages - head.static_pages) {
           head.gpu.insert(static_cast<uint32_t>(page));
+        } else {
+          ++evicted[h];
         }
       }
     }
@@ -165,13 +169,17 @@ Cells Prkv(const Layer& layer, const PrkvParams& params) {
       if (cell.selected_now) {
         const Choice top = choose(h, context - 1, end);
         // Every dynamic page is chosen anew: what was there before only says what moves.
-        if (!anew) cell.recalled_now = brute::Minus(top.ids, head.gpu);
+        if (!anew) {
+          cell.recalled_now = brute::Minus(top.ids, head.gpu);
+          evicted[h] += std::ssize(brute::Minus(head.gpu, top.ids));
+        }
         cell.ambiguous = top.ambiguous || (head.ambiguous && !anew);
         head.gpu = top.ids;
         head.ambiguous = top.ambiguous;
       }
       cell.ambiguous = cell.ambiguous || head.static_ambiguous || layer_ambiguous;
       cell.selected = head.gpu;
+      cell.evicted = evicted[h];
       cell.attended.assign(static_cast<size_t>(context), false);
       for (int64_t t = end * params.page; t < context; ++t) cell.attended[t] = true;
       const auto attend = [&](int64_t page) {

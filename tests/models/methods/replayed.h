@@ -72,6 +72,7 @@ inline void ExpectSame(const Replayed& log, const brute::Cells& want, const brut
       ASSERT_EQ(Set(log.access.selected[at]), cell.selected);
       ASSERT_EQ(Set(log.access.recalled_now[at]), cell.recalled_now);
       ASSERT_EQ(Set(log.access.recalled_ahead[at]), cell.recalled_ahead);
+      ASSERT_EQ(log.access.evicted[at], cell.evicted);
       ASSERT_EQ(Attended(log, step, head, context), cell.attended);
       ASSERT_EQ(log.access.attended_tokens[at],
                 std::count(cell.attended.begin(), cell.attended.end(), true));
