@@ -36,9 +36,6 @@ const ParamTable<FreeKvParams>& Table() {
                 "paper 3.2; off: every step recalls before attention")
           .Flag("correction", &P::correction, kSelection,
                 "recall before attention where the query has drifted", "paper 3.3")
-          .Choice("trigger", &P::trigger, {"layer-any", "head"}, kSelection,
-                  "whose selection waits when a head is corrected: the layer's, or the head's",
-                  "code and paper 3.3: selection for all heads; head: strictly head-wise")
           .Choice("layout", &P::layout, {"hybrid", "nhd"}, kPlan,
                   "host layout: a head's page in one piece, or in one piece a token",
                   "paper 4.2; nhd is its ablation")

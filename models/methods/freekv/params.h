@@ -11,8 +11,6 @@
 namespace stallcast::methods {
 
 struct FreeKvParams {
-  /// What a head under tau makes wait for selection: its whole layer (code) or itself (paper).
-  enum class Trigger : uint8_t { kLayerAny, kHead };
   /// Layout of the pool on the host: pages contiguous a head (hybrid), or a token (NHD) as on the
   /// GPU.
   enum class Layout : uint8_t { kHybrid, kNhd };
@@ -34,7 +32,6 @@ struct FreeKvParams {
   Pooling pooling = Pooling::kSoftmaxMean;
   bool speculation = true;  ///< off: every step selects and recalls before its attention
   bool correction = true;   ///< only with speculation
-  Trigger trigger = Trigger::kLayerAny;
   Layout layout = Layout::kHybrid;
   bool double_buffer = true;
   Recall recall = Recall::kPerPage;

@@ -28,10 +28,9 @@ void FreeKvPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& acce
           AdjacentSimilarity(tensors, head * tensors.group(), (head + 1) * tensors.group(),
                              tensors.prompt_tokens() + step);
     }
-    // With the code's rule one head under tau puts the whole layer's selection before attention;
-    // the other heads' recall stays behind it.
-    const bool layer_now = params_.trigger == FreeKvParams::Trigger::kLayerAny &&
-                           std::any_of(similarity.begin(), similarity.end(), triggered);
+    // One head under tau puts the whole layer's selection before attention; the other heads' recall
+    // stays behind it.
+    const bool layer_now = std::any_of(similarity.begin(), similarity.end(), triggered);
     for (int head = 0; head < heads; ++head) {
       LogCell cell;
       std::vector<uint32_t> attended_pages, now, ahead;

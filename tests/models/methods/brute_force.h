@@ -368,8 +368,7 @@ inline Cells FreeKv(const Layer& layer, const FreeKvParams& params) {
         const bool now = cell.triggered || !params.speculation;
         (now ? cell.recalled_now : cell.recalled_ahead) = Minus(gpu, before);
         cell.selected = now ? gpu : before;
-        const bool layer_wide = params.trigger == FreeKvParams::Trigger::kLayerAny && any;
-        cell.selected_now = now || layer_wide;
+        cell.selected_now = now || any;
         cell.selected_ahead = !cell.selected_now;
       } else {
         cell.selected = before;

@@ -100,13 +100,10 @@ TEST_P(PolicyOnShape, ArkVale) {
 
 TEST_P(PolicyOnShape, FreeKv) {
   for (const double tau : {0.0, 0.7, 0.85, 1.0}) {
-    for (const auto trigger : {FreeKvParams::Trigger::kLayerAny, FreeKvParams::Trigger::kHead}) {
-      FreeKvParams params{.budget = 64, .page = 8, .sink = 8, .window = 16, .tau = tau};
-      params.trigger = trigger;
-      const Replayed log(FreeKvPolicy(params), tensors);
-      ExpectSame(log, brute::FreeKv(layer, params), layer);
-      ExpectConserved(log, layer.steps, 5);
-    }
+    const FreeKvParams params{.budget = 64, .page = 8, .sink = 8, .window = 16, .tau = tau};
+    const Replayed log(FreeKvPolicy(params), tensors);
+    ExpectSame(log, brute::FreeKv(layer, params), layer);
+    ExpectConserved(log, layer.steps, 5);
   }
 }
 
