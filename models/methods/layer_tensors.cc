@@ -311,8 +311,4 @@ AttentionFidelity MeasureAttention(const LayerTensors& tensors, const AttendedRa
   return {MeanOfHeads(measured.shares, steps), MeanOfHeads(measured.errors, steps)};
 }
 
-std::vector<float> AttentionMass(const LayerTensors& tensors, const AttendedRanges& attended) {
-  return MeasureAttention(tensors, attended).mass;
-}
-
 }  // namespace stallcast::methods

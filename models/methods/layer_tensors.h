@@ -111,7 +111,4 @@ struct AttentionFidelity {
 /// everything gives exactly a mass of 1 and an error of 0.
 AttentionFidelity MeasureAttention(const LayerTensors& tensors, const AttendedRanges& attended);
 
-/// MeasureAttention().mass.
-std::vector<float> AttentionMass(const LayerTensors& tensors, const AttendedRanges& attended);
-
 }  // namespace stallcast::methods

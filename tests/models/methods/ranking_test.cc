@@ -55,7 +55,7 @@ TEST(Best, EqualPagesAreTakenFromTheFirstOn) {
                 (std::vector<uint32_t>{2, 3, 4, 5}));
     }
     // All tokens weigh the same, so the mass is their share.
-    const std::vector<float> mass = AttentionMass(tensors, attended);
+    const std::vector<float> mass = MeasureAttention(tensors, attended).mass;
     EXPECT_NEAR(mass[0], access.attended_tokens[0] / 401.0, 1e-6);
   }
 }

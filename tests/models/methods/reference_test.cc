@@ -1,5 +1,5 @@
 // What a budget can reach: no choice beats the oracle, and pages do not beat tokens.
-#include "models/methods/common/reference.h"
+#include "tests/models/methods/reference.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ std::vector<float> Mass(const Policy& policy, const LayerTensors& tensors) {
   traces::LayerAccess access;
   AttendedRanges attended;
   policy.Replay(tensors, access, attended);
-  return AttentionMass(tensors, attended);
+  return MeasureAttention(tensors, attended).mass;
 }
 
 double Mean(const std::vector<float>& values) {

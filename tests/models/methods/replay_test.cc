@@ -214,7 +214,7 @@ TEST(AttentionMass, ScaleOfTheModelIsUsed) {
     first_ten.Add(0, 10);
     first_ten.EndCell();
   }
-  const std::vector<float> mass = AttentionMass(tensors, first_ten);
+  const std::vector<float> mass = MeasureAttention(tensors, first_ten).mass;
   for (int step = 0; step < 4; ++step) {
     std::vector<bool> attended(static_cast<size_t>(51 + step));
     std::fill(attended.begin(), attended.begin() + 10, true);

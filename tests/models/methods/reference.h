@@ -1,21 +1,46 @@
-#include "models/methods/common/reference.h"
+// What any method is measured against: choices made with the true attention weights.
+#pragma once
 
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <vector>
 
 #include "models/methods/common/log_cells.h"
 #include "models/methods/common/ranking.h"
 #include "models/methods/common/vector_kernels.h"
+#include "models/methods/method.h"
 
 namespace stallcast::methods {
-namespace {
 
-constexpr int64_t kBlockSteps = 4 * kRowBlock;
+/// Chooses `budget` tokens a KV head by their true attention weight, the mean over the group's
+/// query heads. No choice of as many tokens covers more attention mass.
+class TokenReference final : public Policy {
+ public:
+  enum class Choice : uint8_t {
+    kOracle,  ///< of the step's own query
+    /// Of the query before, and the newest token: what reuse without any index could reach. A trace
+    /// without that query starts from its own.
+    kReuse,
+  };
 
-// The `budget` tokens of most weight for `steps` queries of a KV head from `first_token` on.
-std::vector<std::vector<uint32_t>> BestTokens(const LayerTensors& tensors, int kv_head,
-                                              int64_t first_token, int64_t steps, int64_t budget) {
+  TokenReference(int64_t budget, Choice choice) : budget_(budget), choice_(choice) {}
+  Unit unit() const override { return {"token", 1}; }
+  void Replay(const LayerTensors& tensors, traces::LayerAccess& access,
+              AttendedRanges& attended) const override;
+
+ private:
+  int64_t budget_;
+  Choice choice_;
+};
+
+inline constexpr int64_t kBlockSteps = 4 * kRowBlock;
+
+/// The `budget` tokens of most weight for `steps` queries of a KV head from `first_token` on.
+inline std::vector<std::vector<uint32_t>> BestTokens(const LayerTensors& tensors, int kv_head,
+                                                     int64_t first_token, int64_t steps,
+                                                     int64_t budget) {
   const int64_t dim = tensors.head_dim();
   const int64_t tokens = first_token + steps;
   const int64_t stride = (tokens + kPanel - 1) / kPanel * kPanel;
@@ -46,10 +71,8 @@ std::vector<std::vector<uint32_t>> BestTokens(const LayerTensors& tensors, int k
   return best;
 }
 
-}  // namespace
-
-void TokenReference::Replay(const LayerTensors& tensors, traces::LayerAccess& access,
-                            AttendedRanges& attended) const {
+inline void TokenReference::Replay(const LayerTensors& tensors, traces::LayerAccess& access,
+                                   AttendedRanges& attended) const {
   const int heads = tensors.kv_heads();
   const int64_t before = choice_ == Choice::kReuse ? 1 : 0;
   const int64_t end = tensors.prompt_tokens() + tensors.steps();
