@@ -34,12 +34,12 @@ struct TimePair {
   double relative() const;
 };
 
-/// One op, or the host call of one op, found on both sides. An op that a side shows as several rows
-/// (a copy a piece, say) counts from its first start to its last end.
+/// One op's run on its stream, or what a host thread does of it, found on both sides. An op that a
+/// side shows as several rows (a copy a piece, say) counts from its first start to its last end.
 struct MatchedOp {
   int32_t step = -1;
   int64_t op = -1;
-  bool call = false;  ///< its host call rather than its run
+  bool call = false;  ///< on a host thread: its call, or host work itself
   int16_t layer = -1;
   traces::Role role = traces::Role::kOther;
   std::string name;  ///< op kind, as the predicted side calls it

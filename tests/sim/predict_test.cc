@@ -365,7 +365,7 @@ TEST_F(Predictions, StopWhenAsked) {
   EXPECT_NE(predictor.Log(request), nullptr) << "a cancelled replay leaves nothing half done";
 }
 
-// The order that the papers report, on every trace that ships: what selects finer keeps more.
+// On every trace that ships.
 TEST(Samples, EveryMethodRunsOnEverySample) {
   const auto samples = methods::Samples();
   ASSERT_FALSE(samples.empty());
