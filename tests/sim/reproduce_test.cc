@@ -1,9 +1,13 @@
 // Published experiments predicted: the figures follow from the runs, and no row is left out.
 #include "sim/reproduce.h"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "traces/common/error.h"
 
@@ -167,6 +171,46 @@ TEST(Reproduce, ShippedPapersArePredictedAndExplained) {
               row.status == Status::kPredicted && row.row->metric != Metric::kFits);
     // What is off has a reason, and what is not has none left over.
     EXPECT_EQ(row.off(), !row.row->explanation.empty()) << row.ratio;
+  }
+
+  // The steps and the times of roles that explanations name are those predicted.
+  using traces::Role;
+  struct Said {
+    const char* row;
+    size_t run;                   // 1: the one against which it is held
+    std::optional<Role> exposed;  // else the step
+  };
+  for (const Said& said : {Said{"freekv-hl", 0, {}},
+                           {"freekv-sr", 0, {}},
+                           {"freekv-sr", 0, Role::kRecall},
+                           {"freekv-sr", 1, {}},
+                           {"freekv-sr", 1, Role::kRecall},
+                           {"louiskv-arkvale-llo", 0, {}},
+                           {"louiskv-arkvale-llo", 1, {}},
+                           {"louiskv-share", 0, {}},
+                           {"louiskv-arkvale-share", 0, {}},
+                           {"pariskv-128k", 0, {}},
+                           {"quest-128k", 0, {}},
+                           {"pariskv-bs1", 0, {}},
+                           {"pariskv-peak:64K", 0, {}},
+                           {"pariskv-peak:64K", 0, Role::kRecall},
+                           {"pariskv-peak:64K", 1, {}},
+                           {"pariskv-peak:128K", 0, {}},
+                           {"pariskv-peak:128K", 0, Role::kRecall},
+                           {"pariskv-peak:128K", 1, {}},
+                           {"pariskv-peak:256K", 0, {}},
+                           {"pariskv-peak:256K", 0, Role::kRecall},
+                           {"pariskv-peak:256K", 1, {}},
+                           {"prkv-bt", 0, Role::kRecall},
+                           {"prkv-bt", 1, Role::kRecall}}) {
+    SCOPED_TRACE(said.row);
+    const auto row = std::ranges::find(rows, said.row, [](const auto& r) { return r.row->id; });
+    ASSERT_NE(row, rows.end());
+    const ReproducedRun& run = row->runs.at(said.run);
+    const Picoseconds time =
+        said.exposed ? run.exposed[static_cast<size_t>(*said.exposed)] : run.step;
+    EXPECT_THAT(row->row->explanation,
+                testing::HasSubstr(fmt::format("{:.1f}", Seconds(time) * 1e3)));
   }
 }
 
