@@ -51,6 +51,7 @@ struct Alignment {
   struct Stretch {      ///< between an anchor and the next, or the end
     int32_t step = -1;  ///< number of the step, or of the occurrence of the range
     AxisRange axis;
+    bool predicted = false, measured = false;  ///< which sides have it
   };
   By by = By::kBegin;
   AxisMap predicted, measured, ghost;
@@ -62,8 +63,9 @@ struct Alignment {
 };
 
 /// Any model may be null. `range`: aligned by the rows of this name, the n-th with the n-th;
-/// without such rows on every side, by the steps that all sides have; without those, all begin
-/// together.
+/// without such rows on every side, by step; without a step that both sides have, all begin
+/// together. What one side alone has is a stretch of its own. The ghost begins with the sides where
+/// it has what they have, and adds no stretch.
 Alignment Align(const TimelineModel* predicted, const TimelineModel* measured,
                 const TimelineModel* ghost, const std::string& range = "");
 

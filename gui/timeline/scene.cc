@@ -331,13 +331,15 @@ class Drawing {
     if (level == 0) return number;
     if (level == 1) return text;
     std::array<Picoseconds, 2> time{};
-    for (Side side : kSides) {
-      if (!in_.pair->model(side)) continue;
-      time[Index(side)] = TimeOf(side, stretch);
-    }
-    if (!in_.pair->both()) {
-      return text + QStringLiteral("   ") +
-             TimeText(time[in_.pair->model(Side::kPredicted) ? 0 : 1]);
+    if (stretch.predicted) time[0] = TimeOf(Side::kPredicted, stretch);
+    if (stretch.measured) time[1] = TimeOf(Side::kMeasured, stretch);
+    if (!stretch.predicted || !stretch.measured) {
+      if (in_.pair->both()) {
+        text += stretch.predicted ? QStringLiteral(", predicted only")
+                                  : QStringLiteral(", measured only");
+        if (level == 2) return text;
+      }
+      return text + QStringLiteral("   ") + TimeText(time[stretch.predicted ? 0 : 1]);
     }
     const sim::TimePair pair{{time[0]}, {time[1]}};
     if (level == 2) return text + QStringLiteral("   ") + SignedShareText(pair.relative());

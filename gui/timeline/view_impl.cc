@@ -280,7 +280,7 @@ void TimelineView::Impl::ShowStep(int32_t step) {
     return;
   }
   Say(alignment_.stretches.empty() ? tr("This timeline has no steps")
-                                   : tr("There is no step %1 on both sides").arg(step));
+                                   : tr("There is no step %1").arg(step));
 }
 
 void TimelineView::Impl::Select(std::optional<OpRef> op, bool scroll) {

@@ -45,14 +45,64 @@ TEST(Alignment, StepsBeginTogetherWhateverTheClocks) {
   EXPECT_EQ(a.measured.FromAxis(Picoseconds{85}), m->steps()[1].begin);
 }
 
-TEST(Alignment, UsesTheStepsThatAllSidesHave) {
+TEST(Alignment, StepsOfOneSideAloneAreStretchesToo) {
   const auto p = Steps(0, {10, 10, 10, 10});
   const auto m = Steps(0, {20, 20}, 2);
   const Alignment a = Align(p.get(), m.get(), nullptr);
-  ASSERT_EQ(a.stretches.size(), 2u);
-  EXPECT_EQ(a.stretches[0].step, 2);
+  ASSERT_EQ(a.stretches.size(), 4u);
+  for (size_t s = 0; s < 4; ++s) {
+    EXPECT_EQ(a.stretches[s].step, s);
+    EXPECT_TRUE(a.stretches[s].predicted);
+    EXPECT_EQ(a.stretches[s].measured, s >= 2);
+  }
   EXPECT_EQ(a.predicted.ToAxis(Picoseconds{20}), a.measured.ToAxis(Picoseconds{0}));
   EXPECT_EQ(a.predicted.ToAxis(Picoseconds{0}), a.whole.begin);
+}
+
+TEST(Alignment, AShortRecordingLeavesTheOtherStepsTheirLength) {
+  const auto p = Steps(0, {10, 10, 10, 10, 10, 10});
+  const auto m = Steps(500, {20, 20});
+  const Alignment a = Align(p.get(), m.get(), nullptr);
+  ASSERT_EQ(a.stretches.size(), 6u);
+  EXPECT_EQ(a.stretches[1].axis, (AxisRange{Picoseconds{20}, Picoseconds{40}}));
+  EXPECT_EQ(a.stretches[2].axis, (AxisRange{Picoseconds{40}, Picoseconds{50}}));
+  EXPECT_FALSE(a.stretches[2].measured);
+  EXPECT_EQ(a.predicted.ToAxis(p->steps()[5].begin).count(), 70);
+  EXPECT_EQ(a.whole.end.count(), 80);
+}
+
+TEST(Alignment, StepsOfEitherSideAloneStandByTheirNumbers) {
+  const auto p = TimelineModel::Build([] {
+    Timeline t = EmptyTimeline();
+    for (int32_t step : {0, 1, 3, 4}) Add(t, {.step = step, .start = step * 10, .duration = 10});
+    return t;
+  }());
+  const auto m = Steps(0, {7, 7, 7}, 1);  // 1, 2, 3
+  const Alignment a = Align(p.get(), m.get(), nullptr);
+  ASSERT_EQ(a.stretches.size(), 5u);
+  for (size_t s = 0; s < 5; ++s) {
+    EXPECT_EQ(a.stretches[s].step, s);
+    EXPECT_EQ(a.stretches[s].predicted, s != 2);
+    EXPECT_EQ(a.stretches[s].measured, s >= 1 && s <= 3);
+  }
+}
+
+TEST(Alignment, AGhostLeavesTheStepsAsTheyAre) {
+  const auto p = Steps(0, {10, 10, 10});
+  const Alignment alone = Align(p.get(), nullptr, nullptr);
+  for (const auto& ghost : {Steps(0, {10}), Steps(0, {10, 10, 10, 10, 10, 10})}) {
+    const Alignment a = Align(p.get(), nullptr, ghost.get());
+    EXPECT_EQ(a.predicted.anchors(), alone.predicted.anchors());
+    EXPECT_EQ(a.stretches.size(), 3u);
+    EXPECT_EQ(a.whole, alone.whole);
+  }
+  // It begins with the steps that it has, and a slower one is seen whole.
+  const auto slower = Steps(70, {15, 25, 15, 15});
+  const Alignment a = Align(p.get(), nullptr, slower.get());
+  for (size_t s = 0; s < 3; ++s) {
+    EXPECT_EQ(a.ghost.ToAxis(slower->steps()[s].begin), a.stretches[s].axis.begin);
+  }
+  EXPECT_EQ(a.whole.end.count(), 55);
 }
 
 TEST(Alignment, ByTheRangesOfAName) {
@@ -108,6 +158,7 @@ TEST(Alignment, MapsAscendAndComeBack) {
         EXPECT_EQ(map->FromAxis(map->EndToAxis(x)), x);
         EXPECT_GE(map->ToAxis(y) - map->ToAxis(x), y - x);
         EXPECT_LE(map->EndToAxis(x), map->ToAxis(x));
+        if (map == &a.ghost) continue;  // shown as far as it stands beside the sides
         EXPECT_GE(map->ToAxis(x), a.whole.begin);
         EXPECT_LE(map->EndToAxis(y), a.whole.end);
       }

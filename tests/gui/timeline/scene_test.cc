@@ -284,6 +284,27 @@ TEST(Scene, TheRulerTellsEachStepsTimesTheLastOnesToo) {
   }
 }
 
+TEST(Scene, TheRulerSaysWhichStepsOneSideHasAlone) {
+  Drawn d;
+  Timeline p = EmptyTimeline(), m = EmptyTimeline(Timeline::Origin::kMeasured);
+  for (int32_t step = 0; step < 3; ++step) {
+    Add(p, {.lane = 1, .op = step, .step = step, .start = step * 80'000, .duration = 80'000});
+  }
+  Add(m, {.lane = 1, .op = 0, .step = 0, .start = 0, .duration = 100'000});
+  d.predicted = TimelineModel::Build(p);
+  d.measured = TimelineModel::Build(m);
+  d.pair = TimelinePair::Make({d.predicted}, {d.measured});
+  d.alignment = Align(d.predicted.get(), d.measured.get(), nullptr);
+  d.Draw(1600, 900, 1, d.alignment.whole);
+  QStringList texts;
+  for (const Label& label : d.scene.frame.labels) texts << label.text;
+  for (const char* text : {"step 0   predicted 80 ns   measured 100 ns   −20.0 %",
+                           "step 1, predicted only   80 ns", "step 2, predicted only   80 ns"}) {
+    EXPECT_TRUE(texts.contains(QString::fromUtf8(text))) << texts.join(" | ").toStdString();
+  }
+  ExpectTidy(d, 1600, 900);
+}
+
 TEST(Scene, ResidualColorsComeFromTheTwins) {
   Timeline p = EmptyTimeline(), m = EmptyTimeline(Timeline::Origin::kMeasured);
   const int64_t predicted[] = {100'000, 103'000, 130'000, 60'000};
