@@ -115,6 +115,7 @@ class TimelineView::Impl {
   std::optional<LaneKey> LaneAtHand() const;
   QStringList RangeNames() const;
   void UpdateHover(QPoint at);
+  void HoverWhatIsUnderTheCursor();
   void Match(int direction);
   void OpOnTrack(int direction);
   void ScrollTo(OpRef op);

@@ -19,8 +19,14 @@ constexpr int kDragDistance = 4, kSnapDistance = 8;
 void TimelineView::Impl::UpdateHover(QPoint at) {
   cursor_ = at;
   EnsureScene();
-  SetHover(HitAt(scene_.frame, at.x(), at.y()));
+  HoverWhatIsUnderTheCursor();
   view_->update();
+}
+
+// The view moves under a cursor that stays, too: by key, undo, or a side that is replaced.
+void TimelineView::Impl::HoverWhatIsUnderTheCursor() {
+  if (drag_ != Drag::kNone || cursor_.x() < 0) return;
+  SetHover(HitAt(scene_.frame, cursor_.x(), cursor_.y()));
 }
 
 // The axis time at a place, or that of an edge of an op near it on the same track.

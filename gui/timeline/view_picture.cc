@@ -100,6 +100,7 @@ void TimelineView::Impl::Paint(QPaintEvent*) {
   QElapsedTimer timer;
   timer.start();
   EnsureScene();
+  HoverWhatIsUnderTheCursor();
   const bool dark = view_->palette().color(QPalette::Window).lightness() < 128;
   const Theme& theme = dark ? Theme::Dark() : Theme::Light();
   QPainter painter(view_);

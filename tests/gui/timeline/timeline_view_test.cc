@@ -212,6 +212,43 @@ TEST_F(TimelineViewTest, ClickingSelectsAndTellsBothTwins) {
   EXPECT_FALSE(selected);
 }
 
+TEST_F(TimelineViewTest, TheCardIsOfTheOpUnderTheCursorAfterEveryMove) {
+  std::optional<OpDetails> hovered;
+  QObject::connect(&view_, &TimelineView::OpHovered,
+                   [&](std::optional<OpDetails> details) { hovered = details; });
+  view_.ShowStep(2);
+  QApplication::processEvents();
+  const QPoint at = Find({Side::kPredicted, predicted_->ops().RowsOf(10)[1]});
+  ASSERT_GE(at.x(), 0);
+  QTest::mouseMove(&view_, at);
+  const auto told = [&] { return hovered ? std::optional(hovered->op.ref) : std::nullopt; };
+  const auto pointed_at_again = [&] {
+    QTest::mouseMove(&view_, at + QPoint(0, 1));
+    return told();
+  };
+  std::set<std::optional<int64_t>> met;
+  const auto expect_right = [&](const char* after) {
+    QApplication::processEvents();
+    const auto before = told();
+    EXPECT_EQ(before, pointed_at_again()) << after;
+    met.insert(before ? std::optional(before->row) : std::nullopt);
+  };
+  for (const Qt::Key key : {Qt::Key_BracketRight, Qt::Key_D, Qt::Key_S, Qt::Key_A, Qt::Key_W,
+                            Qt::Key_BracketLeft, Qt::Key_C, Qt::Key_Home}) {
+    Key(key);
+    expect_right(QKeySequence(key).toString().toUtf8());
+  }
+  for (int i = 0; i < 6; ++i) {
+    Key(Qt::Key_Z, Qt::ControlModifier);
+    expect_right("undo");
+  }
+  view_.SetSides({TimelineModel::Build(Decode(Timeline::Origin::kPredicted, 3))}, {measured_});
+  expect_right("another side");
+  view_.resize(800, 500);
+  expect_right("another size");
+  EXPECT_GE(met.size(), 3u) << "the moves bring other ops under the cursor";
+}
+
 TEST_F(TimelineViewTest, NextAndPreviousOpWalkTheTrack) {
   view_.Select(OpRef{Side::kPredicted, 0});
   Key(Qt::Key_Period);
