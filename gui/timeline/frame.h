@@ -98,6 +98,7 @@ struct Outline {
   Box box;
   Ink ink;
   int thickness = 1;
+  bool halo = false;  ///< a rim in the color of the window on both sides of it: seen on any color
   bool operator==(const Outline&) const = default;
 };
 

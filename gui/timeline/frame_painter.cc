@@ -195,14 +195,20 @@ void FramePainter::PaintOver(const Frame& frame, QPainter& painter) const {
     }
     painter.setRenderHint(QPainter::Antialiasing, false);
   }
+  // A frame from `inner` to `outer` pixels around a box.
+  const auto ring = [&](const Box& b, int inner, int outer, const QColor& color) {
+    fill(b.x0 - outer, b.y0 - outer, b.x1 + outer, b.y0 - inner, color);
+    fill(b.x0 - outer, b.y1 + inner, b.x1 + outer, b.y1 + outer, color);
+    fill(b.x0 - outer, b.y0 - inner, b.x0 - inner, b.y1 + inner, color);
+    fill(b.x1 + inner, b.y0 - inner, b.x1 + outer, b.y1 + inner, color);
+  };
+  // No halo over the outline of another.
   for (const Outline& outline : frame.outlines) {
-    const QColor color = theme_.Of(outline.ink);
-    const Box& b = outline.box;
-    const int w = outline.thickness;
-    fill(b.x0 - w, b.y0 - w, b.x1 + w, b.y0, color);
-    fill(b.x0 - w, b.y1, b.x1 + w, b.y1 + w, color);
-    fill(b.x0 - w, b.y0, b.x0, b.y1, color);
-    fill(b.x1, b.y0, b.x1 + w, b.y1, color);
+    if (outline.halo) ring(outline.box, 0, outline.thickness + 2 * t, theme_.window);
+  }
+  for (const Outline& outline : frame.outlines) {
+    const int inner = outline.halo ? t : 0;
+    ring(outline.box, inner, inner + outline.thickness, theme_.Of(outline.ink));
   }
   for (const Fill& panel : frame.panels) {
     const Box& b = panel.box;

@@ -15,6 +15,8 @@ using traces::Role;
 using Kind = Ink::Kind;
 
 constexpr int kMostArrows = 400;
+// Logical pixels.
+constexpr int kCardMargin = 8, kCardGap = 14, kCardLineGap = 2;
 
 // A table of texts on a panel.
 struct Card {
@@ -44,12 +46,12 @@ class Overlay {
     Area();
     if (in_.all_waits) AllWaits();
     if (in_.selected) {
-      Highlight(*in_.selected, {Kind::kAccent}, 2);
+      Highlight(*in_.selected, {Kind::kAccent});
       MarkTwinOutside(*in_.selected);
     }
     if (in_.hover.kind == Hit::Kind::kOp) {
       const OpRef hovered{in_.hover.side, in_.hover.first};
-      if (hovered != in_.selected) Highlight(hovered, {Kind::kHover}, 1);
+      if (hovered != in_.selected) Highlight(hovered, {Kind::kHover});
     }
     if (in_.selected) {
       Waits(*in_.selected);
@@ -86,10 +88,10 @@ class Overlay {
     out_.outlines.push_back({{x0, box.y0 + inset, x1, box.y1 - inset}, {Kind::kAccent}, Px(1)});
   }
 
-  void Highlight(OpRef op, Ink ink, int thickness) {
+  void Highlight(OpRef op, Ink ink) {
     const std::optional<OpRef> twin = scene_.pair->Twin(op);
-    std::array<std::optional<Box>, 2> boxes = {Rows(op, ink, thickness),
-                                               twin ? Rows(*twin, ink, thickness) : std::nullopt};
+    std::array<std::optional<Box>, 2> boxes = {Rows(op, ink),
+                                               twin ? Rows(*twin, ink) : std::nullopt};
     if (!boxes[0] || !boxes[1]) return;
     // A line over the ruler leads from one to the other.
     const Box& a = boxes[0]->y0 < boxes[1]->y0 ? *boxes[0] : *boxes[1];
@@ -118,18 +120,18 @@ class Overlay {
   }
 
   // Outlines all rows of the op; returns the box of the first.
-  std::optional<Box> Rows(OpRef op, Ink ink, int thickness) {
+  std::optional<Box> Rows(OpRef op, Ink ink) {
     const TimelineModel& model = *scene_.pair->model(op.side);
     constexpr size_t kMost = 200;
     const std::span<const uint32_t> like = model.RowsLike(op.row);
     for (size_t i = 0; i < std::min(like.size(), kMost); ++i) {
       if (like[i] == op.row) continue;
       if (const auto box = BoxOf(scene_, {op.side, like[i]})) {
-        out_.outlines.push_back({*box, ink, Px(1)});
+        out_.outlines.push_back({*box, ink, Px(1), true});
       }
     }
     const std::optional<Box> box = BoxOf(scene_, op);
-    if (box) out_.outlines.push_back({*box, ink, Px(thickness)});
+    if (box) out_.outlines.push_back({*box, ink, Px(2), true});
     return box;
   }
 
@@ -192,7 +194,7 @@ class Overlay {
   void CauseOfExposure() {
     const Exposure exposure = scene_.pair->model(in_.hover.side)->exposure(in_.hover.first);
     if (exposure.cause < 0) return;
-    Rows({in_.hover.side, exposure.cause}, {Kind::kAccent}, 2);
+    Rows({in_.hover.side, exposure.cause}, {Kind::kAccent});
   }
 
   void Area() {
@@ -377,12 +379,20 @@ class Overlay {
   void HoverCard() {
     if (in_.cursor_x < 0) return;
     Card card;
+    std::vector<Box> seen;  // what the card is about
     switch (in_.hover.kind) {
       case Hit::Kind::kNone:
         return;
-      case Hit::Kind::kOp:
-        card = OpCard({in_.hover.side, in_.hover.first});
+      case Hit::Kind::kOp: {
+        const OpRef op{in_.hover.side, in_.hover.first};
+        card = OpCard(op);
+        const std::optional<OpRef> twin = scene_.pair->Twin(op);
+        for (const std::optional<OpRef>& lit : {std::optional(op), twin}) {
+          if (!lit) continue;
+          if (const auto box = BoxOf(scene_, *lit)) seen.push_back(*box);
+        }
         break;
+      }
       case Hit::Kind::kMerged:
         card = MergedCard();
         break;
@@ -390,15 +400,18 @@ class Overlay {
         card = ExposedCard();
         break;
     }
-    Draw(card, in_.cursor_x + Px(16), in_.cursor_y + Px(16), in_.cursor_x - Px(16));
+    DrawBeside(card, seen);
   }
 
-  // Left edge at x0, or right edge at `x1` where it would not fit; kept inside the picture.
-  void Draw(const Card& card, int x0, int y, int x1) {
-    const TextMeasure& measure = *scene_.measure;
+  // What a card takes on the picture.
+  struct CardSize {
     std::vector<int> columns;
-    int single = 0, height = 0;
-    const int gap = Px(14), margin = Px(8), line_gap = Px(2);
+    int inner = 0, width = 0, height = 0;
+  };
+  CardSize SizeOf(const Card& card) const {
+    const TextMeasure& measure = *scene_.measure;
+    CardSize size;
+    int single = 0;
     for (const auto& row : card.rows) {
       int line = 0;
       for (size_t c = 0; c < row.size(); ++c) {
@@ -408,28 +421,76 @@ class Overlay {
           single = std::max(single, width);
           continue;
         }
-        if (columns.size() <= c) columns.resize(c + 1);
-        columns[c] = std::max(columns[c], width);
+        if (size.columns.size() <= c) size.columns.resize(c + 1);
+        size.columns[c] = std::max(size.columns[c], width);
       }
-      height += line + line_gap;
+      size.height += line + Px(kCardLineGap);
     }
-    int table = columns.empty() ? 0 : gap * static_cast<int>(columns.size() - 1);
-    for (int width : columns) table += width;
-    const Box whole{0, 0, layout().legend.x1, layout().legend.y1};
-    const int inner = std::min(std::max(single, table), whole.x1 - 2 * margin - Px(4));
-    const int width = inner + 2 * margin;
-    height += 2 * margin - line_gap;
-    if (x0 + width > whole.x1 - Px(2)) x0 = std::max(Px(2), x1 - width);
-    if (x0 + width > whole.x1 - Px(2)) x0 = std::max(Px(2), whole.x1 - Px(2) - width);
-    y = std::max(Px(2), std::min(y, whole.y1 - height - Px(2)));
-    out_.panels.push_back({{x0, y, x0 + width, y + height}, {Kind::kPanel}});
-    int row_y = y + margin;
+    int table = size.columns.empty() ? 0 : Px(kCardGap) * static_cast<int>(size.columns.size() - 1);
+    for (int width : size.columns) table += width;
+    size.inner = std::min(std::max(single, table), Whole().width() - 2 * Px(kCardMargin));
+    size.width = size.inner + 2 * Px(kCardMargin);
+    size.height += 2 * Px(kCardMargin) - Px(kCardLineGap);
+    return size;
+  }
+
+  // Where cards may be.
+  Box Whole() const {
+    return {Px(2), Px(2), layout().legend.x1 - Px(2), layout().legend.y1 - Px(2)};
+  }
+
+  // Left edge at x0, or right edge at `x1` where it would not fit; kept inside the picture.
+  void Draw(const Card& card, int x0, int y, int x1) {
+    const CardSize size = SizeOf(card);
+    const Box whole = Whole();
+    if (x0 + size.width > whole.x1) x0 = std::max(whole.x0, x1 - size.width);
+    if (x0 + size.width > whole.x1) x0 = std::max(whole.x0, whole.x1 - size.width);
+    Put(card, size, x0, std::max(whole.y0, std::min(y, whole.y1 - size.height)));
+  }
+
+  // At the place nearest the cursor that leaves these and the cursor free; just beside the cursor
+  // where there is no such place.
+  void DrawBeside(const Card& card, std::vector<Box> seen) {
+    const CardSize size = SizeOf(card);
+    const int away = Px(16), rim = Px(6);  // past what outlines add
+    const int x = in_.cursor_x, y = in_.cursor_y;
+    for (Box& box : seen) box = {box.x0 - rim, box.y0 - rim, box.x1 + rim, box.y1 + rim};
+    seen.insert(seen.begin(), {x - away, y - away, x + away, y + away});
+    std::optional<Box> best;
+    const auto distance = [&](const Box& b) {
+      return std::hypot(std::max({b.x0 - x, x - b.x1, 0}), std::max({b.y0 - y, y - b.y1, 0}));
+    };
+    const auto try_at = [&](int x0, int y0) {
+      const Box place{x0, y0, x0 + size.width, y0 + size.height};
+      const bool covers = std::any_of(seen.begin(), seen.end(),
+                                      [&](const Box& box) { return box.Overlaps(place); });
+      if (covers || Intersection(place, Whole()) != place) return;
+      if (!best || distance(place) < distance(*best)) best = place;
+    };
+    for (const Box& beside : seen) {
+      for (const Box& over : seen) {
+        for (const int x0 : {beside.x1, beside.x0 - size.width}) {
+          for (const int y0 : {over.y1, over.y0 - size.height}) try_at(x0, y0);
+        }
+      }
+    }
+    if (best) {
+      Put(card, size, best->x0, best->y0);
+    } else {
+      Draw(card, x + away, y + away, x - away);
+    }
+  }
+
+  void Put(const Card& card, const CardSize& size, int x0, int y) {
+    const TextMeasure& measure = *scene_.measure;
+    out_.panels.push_back({{x0, y, x0 + size.width, y + size.height}, {Kind::kPanel}});
+    int row_y = y + Px(kCardMargin);
     for (const auto& row : card.rows) {
       int line = 0;
       for (const auto& cell : row) line = std::max(line, measure.Height(cell.style));
-      int x = x0 + margin;
+      int x = x0 + Px(kCardMargin);
       for (size_t c = 0; c < row.size(); ++c) {
-        const int cell_width = row.size() == 1 ? inner : columns[c];
+        const int cell_width = row.size() == 1 ? size.inner : size.columns[c];
         const QString text = Elided(row[c].text, cell_width, row[c].style, measure);
         if (!text.isEmpty()) {
           out_.labels.push_back({{x, row_y, x + cell_width, row_y + line},
@@ -438,9 +499,9 @@ class Overlay {
                                  row[c].ink,
                                  c == 0 ? Label::Align::kLeft : Label::Align::kRight});
         }
-        x += cell_width + gap;
+        x += cell_width + Px(kCardGap);
       }
-      row_y += line + line_gap;
+      row_y += line + Px(kCardLineGap);
     }
   }
 

@@ -362,6 +362,15 @@ TEST(Overlay, HoveringLightsBothTwinsAndTheirFacts) {
     const Box& card = overlay.panels[0].box;
     EXPECT_EQ(Intersection(card, {0, 0, 1400, 3000}), card);
     EXPECT_FALSE(card.Contains(x, y));  // what is pointed at stays visible
+    for (const Outline& lit : overlay.outlines) {
+      if (lit.thickness < 2) continue;  // other rows of the same op
+      EXPECT_TRUE(lit.halo);
+      const bool room = lit.box.width() < 1200;  // the card may stand above it or below
+      EXPECT_TRUE(!room || !card.Overlaps(lit.box));
+    }
+    EXPECT_EQ(std::count_if(overlay.outlines.begin(), overlay.outlines.end(),
+                            [](const Outline& o) { return o.thickness == 2; }),
+              1 + (twin && BoxOf(d.input, *twin)));
     for (size_t i = 0; i < overlay.labels.size(); ++i) {
       EXPECT_EQ(Intersection(overlay.labels[i].box, card), overlay.labels[i].box);
       for (size_t j = 0; j < i; ++j) {
@@ -371,6 +380,39 @@ TEST(Overlay, HoveringLightsBothTwinsAndTheirFacts) {
     ++tried;
   }
   EXPECT_GT(tried, 20);
+}
+
+TEST(Overlay, TheCardOfOneOverTheOtherCoversNeither) {
+  Timeline p = EmptyTimeline(), m = EmptyTimeline(Timeline::Origin::kMeasured);
+  for (int32_t op = 0; op < 8; ++op) {
+    Add(p, {.op = op, .step = 0, .start = op * 100'000, .duration = 90'000});
+    Add(m, {.op = op, .step = 0, .start = op * 110'000, .duration = 100'000});
+  }
+  Drawn d;
+  d.predicted = TimelineModel::Build(p);
+  d.measured = TimelineModel::Build(m);
+  d.pair = TimelinePair::Make({d.predicted}, {d.measured});
+  d.alignment = Align(d.predicted.get(), d.measured.get(), nullptr);
+  d.Draw(1000, 600, 1, d.alignment.whole);
+  for (Side side : kSides) {
+    for (int64_t row = 0; row < 8; ++row) {
+      const Box op = *BoxOf(d.input, {side, row}), twin = *BoxOf(d.input, {Other(side), row});
+      for (int x = op.x0; x < op.x1; x += 5) {
+        OverlayInput in;
+        in.scene = &d.input;
+        in.base = &d.scene.frame;
+        in.hover = {Hit::Kind::kOp, side, row, row + 1};
+        in.cursor_x = x;
+        in.cursor_y = (op.y0 + op.y1) / 2;
+        const Frame overlay = DrawOverlay(in);
+        ASSERT_EQ(overlay.panels.size(), 1u);
+        const Box card = overlay.panels[0].box;
+        EXPECT_FALSE(card.Overlaps(op));
+        EXPECT_FALSE(card.Overlaps(twin));
+        EXPECT_EQ(Intersection(card, {0, 0, 1000, 600}), card);
+      }
+    }
+  }
 }
 
 TEST(Overlay, ATwinOutsideIsPointedAt) {

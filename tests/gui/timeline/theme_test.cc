@@ -35,6 +35,13 @@ TEST_P(ThemeTest, ResidualsTellTooShortFromTooLong) {
   }
 }
 
+// Outlines stand on a halo of the window's color.
+TEST_P(ThemeTest, OutlinesAreSeen) {
+  const Theme& theme = *GetParam();
+  EXPECT_GE(Contrast(theme.hover, theme.window), 4.5);
+  EXPECT_GE(Contrast(theme.accent, theme.window), 7);
+}
+
 // WCAG 2 asks 4.5 of text.
 TEST_P(ThemeTest, TextIsReadable) {
   const Theme& theme = *GetParam();
