@@ -70,9 +70,10 @@ struct HistogramMark {
 };
 
 struct ChartSeries {
-  QString name;  ///< in the legend; empty: not there
+  QString name;  ///< in the legend, when pointed at, and in data
   QColor color;
   std::variant<LineMark, BandMark, BarMark, DotMark, CellMark, BoxMark, HistogramMark> mark;
+  bool in_legend = true;
 };
 
 struct Chart {

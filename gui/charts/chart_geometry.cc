@@ -15,6 +15,7 @@ constexpr double kGap = 6;
 constexpr double kSwatch = 10;
 constexpr double kDotRadius = 4;
 constexpr double kBarShare = 0.76;        // of a category's place
+constexpr double kBarGap = 2;             // between the bars of a category
 constexpr double kBoxShare = 0.5;         // likewise
 constexpr double kMostLabelShare = 0.34;  // of the width, for names of categories on the left
 constexpr double kLeastPlotHeight = 90;   // under which the legend and the note give way
@@ -110,7 +111,7 @@ class Frame {
     double x = left, y = top;
     for (size_t s = 0; s < chart_.series.size(); ++s) {
       const QString& name = chart_.series[s].name;
-      if (name.isEmpty()) continue;
+      if (name.isEmpty() || !chart_.series[s].in_legend) continue;
       const double width = std::min(kSwatch + 4 + text_.horizontalAdvance(name) + 1, end - kMargin);
       if (x > left && x + width > end) {
         x = left;
@@ -341,8 +342,14 @@ struct Placer {
       const double from = top;
       top += bar.values[i];
       const double begin = static_cast<double>(i) - kBarShare / 2 + width * bar.group;
-      out.rects.push_back(
-          {series, static_cast<int64_t>(i), Across(from, top, begin, begin + width)});
+      QRectF rect = Across(from, top, begin, begin + width);
+      // Bars of two groups stay apart, whatever their colors.
+      const double gap = groups > 1 ? kBarGap / 2 : 0;
+      const double thickness = Horizontal(chart) ? rect.height() : rect.width();
+      if (thickness > 2 * kBarGap) {
+        rect = Horizontal(chart) ? rect.adjusted(0, gap, 0, -gap) : rect.adjusted(gap, 0, -gap, 0);
+      }
+      out.rects.push_back({series, static_cast<int64_t>(i), rect});
     }
   }
 

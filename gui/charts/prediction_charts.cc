@@ -51,7 +51,8 @@ Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& color
       band.low.push_back(Milliseconds(run.spread[i].p10));
       band.high.push_back(Milliseconds(run.spread[i].p90));
     }
-    chart.series.push_back({{}, colors.Series(r), band});
+    chart.series.push_back(
+        {run.name + QStringLiteral(", P10 to P90"), colors.Series(r), band, false});
   }
   for (size_t r = 0; r < runs.size(); ++r) {
     const StepTimes& run = runs[r];
@@ -104,7 +105,10 @@ Chart RoleChart(const std::vector<NamedPrediction>& runs, const ChartColors& col
         values([&](const sim::Metrics& m) { return Milliseconds(m.roles[index].exposed); });
     const auto busy =
         values([&](const sim::Metrics& m) { return Milliseconds(m.roles[index].busy); });
-    if (some(exposed)) chart.series.push_back({{}, colors.Of(role), BarMark{exposed, 0}});
+    if (some(exposed)) {
+      chart.series.push_back(
+          {name + QStringLiteral(" exposed"), colors.Of(role), BarMark{exposed, 0}, false});
+    }
     if (!some(exposed) && !some(busy)) continue;
     chart.series.push_back({name, colors.Of(role), BarMark{busy, 1}});
   }
@@ -130,7 +134,7 @@ Chart SweepChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
       ceiling.points.emplace_back(point.x * axis.scale, Milliseconds(metrics.ceiling));
     }
     const QColor color = colors.Series(index++);
-    chart.series.push_back({{}, color, ceiling});
+    chart.series.push_back({name + QStringLiteral(", ceiling"), color, ceiling, false});
     chart.series.push_back({name, color, time});
   }
   return chart;
@@ -172,7 +176,9 @@ Chart ParetoChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
   }
   std::sort(best.points.begin(), best.points.end(),
             [](QPointF a, QPointF b) { return a.x() < b.x(); });
-  if (best.points.size() > 1) chart.series.push_back({{}, colors.muted(), best});
+  if (best.points.size() > 1) {
+    chart.series.push_back({QStringLiteral("front"), colors.muted(), best, false});
+  }
   for (qsizetype i = 0; i < order.size(); ++i) {
     chart.series.push_back({order[i], colors.Series(static_cast<size_t>(i)), dots[order[i]]});
   }

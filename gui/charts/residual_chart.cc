@@ -82,8 +82,9 @@ Chart ResidualChart(const sim::Comparison& comparison, const ChartColors& colors
   }
   if (boxes.boxes.empty()) return chart;
   const double places = static_cast<double>(boxes.boxes.size());
-  chart.series.push_back({{}, colors.muted(), Zero(-0.5, places - 0.5, true)});
-  chart.series.push_back({{}, colors.Series(0), std::move(boxes)});
+  chart.series.push_back(
+      {QStringLiteral("no residual"), colors.muted(), Zero(-0.5, places - 0.5, true), false});
+  chart.series.push_back({QStringLiteral("residuals"), colors.Series(0), std::move(boxes), false});
   return chart;
 }
 
@@ -109,7 +110,7 @@ Chart ResidualHistogram(const sim::Comparison& comparison, const QString& kind,
   chart.note = QStringLiteral("%1 ops, median %2 %")
                    .arg(values.size())
                    .arg(Quantile(values, 0.5), 0, 'f', 1);
-  chart.series.push_back({{}, colors.Series(0), std::move(bins)});
+  chart.series.push_back({kind, colors.Series(0), std::move(bins), false});
   return chart;
 }
 

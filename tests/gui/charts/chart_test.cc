@@ -185,10 +185,10 @@ TEST(ChartGeometry, BarsStackWithinTheirGroup) {
     EXPECT_NEAR(length(upper), 4 * unit, 1e-6);
     if (horizontal) {
       EXPECT_NEAR(upper.left(), lower.right(), 1e-6);
-      EXPECT_NEAR(beside.top(), lower.bottom(), 1e-6);
+      EXPECT_NEAR(beside.top(), lower.bottom() + 2, 1e-6) << "groups stand apart";
     } else {
       EXPECT_NEAR(upper.bottom(), lower.top(), 1e-6);
-      EXPECT_NEAR(beside.left(), lower.right(), 1e-6);
+      EXPECT_NEAR(beside.left(), lower.right() + 2, 1e-6);
     }
   }
 }

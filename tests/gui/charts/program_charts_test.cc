@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
+#include <set>
 
+#include "gui/charts/chart_geometry.h"
 #include "gui/charts/log_chart.h"
 #include "gui/charts/prediction_charts.h"
 #include "gui/charts/residual_chart.h"
@@ -76,6 +79,50 @@ TEST(ParetoChart, FillsWhatNothingBeats) {
   EXPECT_THAT(std::get<LineMark>(chart.series[0].mark).points,
               ElementsAre(QPointF(10, 0.9), QPointF(20, 0.95)));
   EXPECT_THAT(std::get<DotMark>(chart.series[1].mark).hits, ElementsAre(true, true, false));
+}
+
+TEST(ProgramCharts, EveryLineOfTheDataNamesItsSeries) {
+  const sim::Prediction a = Predict(10, 0.9), b = Predict(20, 0.95);
+  StepTimes run{.name = "now", .times = {3 * kMs, 4 * kMs}, .ceiling = 2 * kMs};
+  run.spread = {{2 * kMs, 3 * kMs, 5 * kMs}, {3 * kMs, 4 * kMs, 6 * kMs}};
+  const std::vector<SweepPoint> points = {{"x", 4096, &b}, {"x", 2048, &a}};
+  sim::Comparison comparison;
+  comparison.ops.resize(2);
+  for (sim::MatchedOp& op : comparison.ops) {
+    op.name = "gemm";
+    op.duration.predicted.value = op.duration.measured.value = kMs;
+  }
+  for (const Chart& chart :
+       {StepTimeChart({run}, {}), RoleChart({{"now", &a}}, {}),
+        SweepChart(points, {.title = "budget"}, {}), ParetoChart(points, {.title = "budget"}, {}),
+        ResidualChart(comparison, {}), ResidualHistogram(comparison, "gemm", {})}) {
+    ASSERT_TRUE(chart.HasData());
+    const QStringList lines = ToCsv(chart).split('\n', Qt::SkipEmptyParts);
+    EXPECT_EQ(lines[0].section(',', 0, 0), "series");
+    for (const QString& line : lines.mid(1)) {
+      EXPECT_FALSE(line.startsWith(',')) << chart.title.toStdString() << ": " << line.toStdString();
+    }
+    std::set<QString> names;
+    for (const ChartSeries& series : chart.series) {
+      EXPECT_TRUE(names.insert(series.name).second) << series.name.toStdString();
+    }
+  }
+}
+
+TEST(RoleChart, PointingAtABarTellsItsRoleAndTheBarsStandApart) {
+  const sim::Prediction p = Predict(8, 1);
+  const Chart chart = RoleChart({{"freekv", &p}}, {});
+  const ChartGeometry geometry = LayOut(chart, {800, 400}, {});
+  std::map<QString, QRectF> bars;
+  for (const ChartRect& rect : geometry.rects) {
+    bars[chart.series[rect.series].name] = rect.rect;
+    const auto hit = HitTest(chart, geometry, rect.rect.center());
+    ASSERT_TRUE(hit);
+    EXPECT_TRUE(hit->text.startsWith(chart.series[rect.series].name + "\nfreekv\n"))
+        << hit->text.toStdString();
+  }
+  ASSERT_TRUE(bars.contains("recall") && bars.contains("recall exposed"));
+  EXPECT_GE(bars["recall"].top() - bars["recall exposed"].bottom(), 2);
 }
 
 TEST(UnitMap, TellsHitsFromRecalls) {
