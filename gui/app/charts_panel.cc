@@ -23,6 +23,8 @@
 #include "gui/charts/chart_export.h"
 #include "gui/charts/log_chart.h"
 #include "gui/charts/residual_chart.h"
+#include "gui/whatif/comparison_model.h"
+#include "gui/whatif/request_json.h"
 #include "sim/names.h"
 #include "traces/common/quantity.h"
 
@@ -131,6 +133,11 @@ ChartsPanel::ChartsPanel(QWidget* parent) : QWidget(parent) {
   note_->setWordWrap(true);
   note_->setMargin(4);
   note_->hide();
+  base_ = new QLabel(this);
+  base_->setObjectName(QStringLiteral("base"));
+  base_->setWordWrap(true);
+  base_->setMargin(4);
+  base_->hide();
   // Charts of many methods or op kinds scroll where the window is low.
   auto* scroll = new QScrollArea(this);
   scroll->setWidgetResizable(true);
@@ -143,6 +150,7 @@ ChartsPanel::ChartsPanel(QWidget* parent) : QWidget(parent) {
   column->setSpacing(0);
   column->addWidget(controls);
   column->addWidget(note_);
+  column->addWidget(base_);
   column->addWidget(scroll, 1);
 
   connect(kind_, &QComboBox::currentIndexChanged, this, [this] {
@@ -211,7 +219,9 @@ void ChartsPanel::SetBase(std::shared_ptr<sim::Predictor> predictor,
   predictor_ = std::move(predictor);
   request_ = request;
   if (axes_change) FillAxes();
+  const bool before = of_now_;
   ShowControls();
+  if (of_now_ != before) Refresh();
 }
 
 void ChartsPanel::FillAxes() {
@@ -361,6 +371,40 @@ void ChartsPanel::ShowControls() {
     head_->setMaximum(std::max(0, layer.heads - 1));
   }
   op_kind_->setVisible(kind() == Kind::kResiduals && comparison_.has_value());
+  ShowBase();
+}
+
+// Where a sweep is not of what is set now, says of what it is.
+void ChartsPanel::ShowBase() {
+  const bool roles = kind() == Kind::kRoles;
+  const SweepRunner& runner = roles ? method_sweep_ : sweep_;
+  of_now_ = true;
+  if ((roles || Sweeps(kind())) && !runner.results().points.empty()) {
+    const SweepBase& base = roles ? method_base_ : sweep_base_;
+    const SweepBase now =
+        roles ? BaseNow(true, std::nullopt) : BaseNow(swept_methods_, swept_control_);
+    of_now_ = predictor_ && base.predictor.lock() == predictor_ &&
+              ToJson(base.request) == ToJson(now.request);
+    base_->setText(QStringLiteral("Pale: of %1, not of what is set now. %2 predicts it again.")
+                       .arg(base.text, run_->text()));
+  }
+  base_->setVisible(!of_now_);
+}
+
+QString ChartsPanel::TextOf(const sim::PredictRequest& request) const {
+  const QString text = Describe(request);
+  if (!predictor_) return text;
+  return QStringLiteral("%1, from %2")
+      .arg(text, QString::fromStdString(predictor_->path().filename().string()));
+}
+
+ChartsPanel::SweepBase ChartsPanel::BaseNow(bool all_methods,
+                                            const std::optional<Control>& swept) const {
+  SweepBase base{predictor_, request_, {}};
+  if (swept) swept->write(base.request, std::nullopt);
+  if (all_methods) base.request.method = "all methods";
+  base.text = TextOf(base.request);
+  return base;
 }
 
 void ChartsPanel::ShowNote(const QString& text) {
@@ -408,15 +452,18 @@ void ChartsPanel::RunSweep() {
   try {
     if (kind() == Kind::kRoles) {
       method_sweep_.Run(predictor_, MethodPoints());
+      method_base_ = BaseNow(true, std::nullopt);
     } else if (Sweeps(kind()) && axis_->currentIndex() >= 0) {
       std::vector<sim::GridPoint> points = Points();
       const Control& control = axes_[static_cast<size_t>(axis_->currentIndex())];
-      swept_path_ = control.path;
       double largest = 0;
       for (const sim::GridPoint& point : points) {
         largest = std::max(largest, control.parse(control.Value(point.request).toStdString()));
       }
       swept_ = AxisOf(control, largest);
+      swept_control_ = control;
+      swept_methods_ = which_->currentIndex() != 0;
+      sweep_base_ = BaseNow(swept_methods_, swept_control_);
       sweep_.Run(predictor_, std::move(points));
     } else {
       return;
@@ -437,47 +484,62 @@ void ChartsPanel::CancelSweep() {
 }
 
 std::vector<SweepPoint> ChartsPanel::SweptPoints() const {
-  const auto axis = std::find_if(axes_.begin(), axes_.end(),
-                                 [&](const Control& c) { return c.path == swept_path_; });
-  if (axis == axes_.end()) return {};
+  if (!swept_control_) return {};
   std::vector<SweepPoint> points;
   const SweepResults& results = sweep_.results();
   for (size_t i = 0; i < results.points.size(); ++i) {
     if (!results.predictions[i]) continue;
     const sim::PredictRequest& request = results.points[i].request;
     points.push_back({QString::fromStdString(request.method),
-                      axis->parse(axis->Value(request).toStdString()), &*results.predictions[i]});
+                      swept_control_->parse(swept_control_->Value(request).toStdString()),
+                      &*results.predictions[i]});
   }
   return points;
 }
 
 Chart ChartsPanel::Make() const {
   const ChartColors colors{IsDark(palette())};
+  const ChartColors sweep_colors{colors.dark, !of_now_};
+  const QStringList sweep_of =
+      sweep_base_.text.isEmpty() ? QStringList() : QStringList{sweep_base_.text};
   switch (kind()) {
     case Kind::kSteps: {
       std::vector<StepTimes> all;
       for (const Run& run : runs_) {
         const sim::Prediction& p = run.result->prediction;
-        all.push_back({run.name, p.metrics.step_times, p.sampled_steps, p.metrics.ceiling, 0});
+        all.push_back({run.name, p.metrics.step_times, p.sampled_steps, p.metrics.ceiling, 0,
+                       Describe(run.result->request)});
       }
       all.insert(all.end(), others_.begin(), others_.end());
       return StepTimeChart(all, colors);
     }
     case Kind::kRoles: {
-      std::vector<NamedPrediction> all;
-      for (const Run& run : runs_) all.push_back({run.name, &run.result->prediction});
+      std::vector<RoleTimes> all;
+      for (const Run& run : runs_) {
+        all.push_back(RoleTimesOf(run.name, run.result->prediction.metrics));
+        all.back().of = Describe(run.result->request);
+      }
       const SweepResults& methods = method_sweep_.results();
       for (size_t i = 0; i < methods.points.size(); ++i) {
         if (!methods.predictions[i]) continue;
-        all.push_back(
-            {QString::fromStdString(methods.points[i].request.method), &*methods.predictions[i]});
+        all.push_back(RoleTimesOf(QString::fromStdString(methods.points[i].request.method),
+                                  methods.predictions[i]->metrics));
+        all.back().pale = !of_now_;
       }
-      return RoleChart(all, colors);
+      Chart chart = RoleChart(all, colors);
+      if (!methods.points.empty()) chart.subject << method_base_.text;
+      return chart;
     }
-    case Kind::kSweep:
-      return SweepChart(SweptPoints(), swept_, colors);
-    case Kind::kPareto:
-      return ParetoChart(SweptPoints(), swept_, colors);
+    case Kind::kSweep: {
+      Chart chart = SweepChart(SweptPoints(), swept_, sweep_colors);
+      chart.subject = sweep_of;
+      return chart;
+    }
+    case Kind::kPareto: {
+      Chart chart = ParetoChart(SweptPoints(), swept_, sweep_colors);
+      chart.subject = sweep_of;
+      return chart;
+    }
     case Kind::kUnits:
       return UnitMap(log_ ? *log_ : traces::AccessLog(), layer_->currentIndex(), head_->value(),
                      colors);

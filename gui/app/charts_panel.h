@@ -84,6 +84,16 @@ class ChartsPanel : public QWidget {
   std::vector<sim::GridPoint> Points() const;
   std::vector<sim::GridPoint> MethodPoints() const;
 
+  // What all points of a sweep have in common.
+  struct SweepBase {
+    std::weak_ptr<sim::Predictor> predictor;
+    sim::PredictRequest request;
+    QString text;
+  };
+  SweepBase BaseNow(bool all_methods, const std::optional<Control>& swept) const;
+  QString TextOf(const sim::PredictRequest& request) const;
+  void ShowBase();
+
   std::shared_ptr<sim::Predictor> predictor_;
   sim::PredictRequest request_;
   std::vector<Run> runs_;
@@ -95,7 +105,10 @@ class ChartsPanel : public QWidget {
   bool comparing_ = false;
   std::vector<Control> axes_;  // numbers that can be swept
   SweptAxis swept_;            // of the results
-  std::string swept_path_;
+  std::optional<Control> swept_control_;
+  bool swept_methods_ = false;
+  SweepBase sweep_base_, method_base_;
+  bool of_now_ = true;  // the chart's sweep is of what is set now
 
   QComboBox* kind_ = nullptr;
   QComboBox* axis_ = nullptr;
@@ -111,6 +124,7 @@ class ChartsPanel : public QWidget {
   QSpinBox* head_ = nullptr;
   QComboBox* op_kind_ = nullptr;
   QLabel* note_ = nullptr;
+  QLabel* base_ = nullptr;
   ChartView* view_ = nullptr;
 
   SweepRunner sweep_;

@@ -159,7 +159,12 @@ struct CsvWriter {
   const QString& series;
   Table& table;
 
-  void Begin() const { table.Set(QStringLiteral("series"), series); }
+  void Begin() const {
+    table.Set(QStringLiteral("series"), series);
+    if (!chart.subject.isEmpty()) {
+      table.Set(QStringLiteral("of"), chart.subject.join(QStringLiteral("; ")));
+    }
+  }
   const ChartAxis& category_axis() const { return Horizontal(chart) ? chart.y : chart.x; }
   const ChartAxis& value_axis() const { return Horizontal(chart) ? chart.x : chart.y; }
 

@@ -39,6 +39,7 @@ struct BandMark {
 struct BarMark {
   std::vector<double> values;
   int group = 0;
+  std::vector<bool> pale = {};  ///< one a category, or none: of less weight than the others
 };
 
 struct DotMark {
@@ -78,7 +79,8 @@ struct ChartSeries {
 
 struct Chart {
   QString title;
-  QString note;  ///< one line below the title that qualifies it; may be empty
+  QStringList subject = {};  ///< lines that say what the data are of: configuration, trace
+  QString note;              ///< one line below the title that qualifies it; may be empty
   ChartAxis x, y;
   std::vector<ChartSeries> series;  ///< drawn in this order
   QString empty;                    ///< said instead where there is nothing to draw
@@ -95,7 +97,8 @@ struct ChartExtent {
 ChartExtent Extent(const Chart& chart);
 
 /// The data as comma-separated values, one line a point, segment, cell run, box or bin; the columns
-/// are those that some series needs. Fields are quoted where they must be.
+/// are those that some series needs, and `of` with the subject. Fields are quoted where they must
+/// be.
 QString ToCsv(const Chart& chart);
 
 }  // namespace stallcast::gui

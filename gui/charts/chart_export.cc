@@ -11,6 +11,7 @@
 #include <QPdfWriter>
 #include <QSaveFile>
 #include <QSvgGenerator>
+#include <algorithm>
 
 #include "traces/common/error.h"
 
@@ -37,6 +38,10 @@ QString ChartFileFilter() {
 
 void SaveChart(const Chart& chart, const QString& path, QSizeF size, const ChartTheme& theme,
                const QFont& font) {
+  // A picture that leaves the window says itself what it is of.
+  if (!chart.subject.isEmpty()) {
+    size.setHeight(std::max<double>(size.height(), FullHeight(chart, font)));
+  }
   const QString ending = QFileInfo(path).suffix().toLower();
   if (ending == QLatin1String("csv")) return Write(path, ToCsv(chart).toUtf8());
 

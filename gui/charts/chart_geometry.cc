@@ -25,6 +25,16 @@ constexpr double kHitDistance = 16;
 
 bool Horizontal(const Chart& chart) { return !chart.y.categories.isEmpty(); }
 
+// Title, axis titles and tick labels over the least plot; then what there is room for.
+double Needed(const QFontMetricsF& text, const QFontMetricsF& strong) {
+  return strong.height() + 2 * text.height() + 3 * kGap + 2 * kMargin + kLeastPlotHeight;
+}
+
+QFont Strong(QFont font) {
+  font.setBold(true);
+  return font;
+}
+
 // Places the frame of a chart: texts, axes, grid, legend. What is left is the plot.
 class Frame {
  public:
@@ -36,8 +46,7 @@ class Frame {
   ChartGeometry Build() {
     const double height = out_.size.height();
     const double line = text_.height();
-    // Title, axis titles, tick labels, and then what there is room for.
-    const double needed = strong_.height() + 2 * line + 3 * kGap + 2 * kMargin + kLeastPlotHeight;
+    const double needed = Needed(text_, strong_);
     // In the least room the title speaks for the axes, with their units.
     tight_ = height < needed - kLeastPlotHeight / 2 && chart_.HasData();
     double top = kMargin;
@@ -45,8 +54,11 @@ class Frame {
         tight_ ? QStringLiteral("%1: %2, %3").arg(chart_.title, chart_.y.title, chart_.x.title)
                : chart_.title;
     top = Line(top, title, ChartText::Tone::kStrong, strong_);
-    if (!chart_.note.isEmpty() && height > needed + line) {
-      top = Line(top, chart_.note, ChartText::Tone::kMuted, text_);
+    QStringList lines = chart_.subject;
+    if (!chart_.note.isEmpty()) lines << chart_.note;
+    for (qsizetype i = 0; i < lines.size(); ++i) {
+      if (height <= needed + static_cast<double>(i + 1) * line) break;
+      top = Line(top, lines[i], ChartText::Tone::kMuted, text_);
     }
     if (!chart_.HasData()) {
       out_.plot = QRectF(kMargin, top, std::max(0.0, out_.size.width() - 2 * kMargin),
@@ -64,11 +76,6 @@ class Frame {
   }
 
  private:
-  static QFont Strong(QFont font) {
-    font.setBold(true);
-    return font;
-  }
-
   double Line(double top, const QString& text, ChartText::Tone tone, const QFontMetricsF& metrics) {
     const double width = std::max(0.0, out_.size.width() - 2 * kMargin);
     out_.texts.push_back({QRectF(kMargin, top, width, metrics.height()),
@@ -349,7 +356,8 @@ struct Placer {
       if (thickness > 2 * kBarGap) {
         rect = Horizontal(chart) ? rect.adjusted(0, gap, 0, -gap) : rect.adjusted(gap, 0, -gap, 0);
       }
-      out.rects.push_back({series, static_cast<int64_t>(i), rect});
+      const bool pale = i < bar.pale.size() && bar.pale[i];
+      out.rects.push_back({series, static_cast<int64_t>(i), rect, pale});
     }
   }
 
@@ -470,10 +478,19 @@ int LeastHeight(const Chart& chart, const QFont& font) {
   if (chart.y.categories.isEmpty()) return 0;
   const QFontMetricsF text(font);
   // Title, note, two lines of legend, both axes' titles, tick labels.
-  constexpr double kOtherLines = 8;
+  const double other_lines = 8 + static_cast<double>(chart.subject.size());
   const auto names = static_cast<double>(chart.y.categories.size());
   return static_cast<int>(
-      std::ceil((kOtherLines + names * kCategoryLines) * text.height() + 2 * kMargin + 4 * kGap));
+      std::ceil((other_lines + names * kCategoryLines) * text.height() + 2 * kMargin + 4 * kGap));
+}
+
+int FullHeight(const Chart& chart, const QFont& font) {
+  const QFontMetricsF text(font);
+  const auto lines = static_cast<double>(chart.subject.size()) + (chart.note.isEmpty() ? 0 : 1);
+  constexpr double kLegendLines = 2;
+  return static_cast<int>(std::ceil(Needed(text, QFontMetricsF(Strong(font))) +
+                                    (lines + 1) * text.height() +
+                                    kLegendLines * (text.height() + 2) + kGap));
 }
 
 ChartGeometry LayOut(const Chart& chart, QSizeF size, const QFont& font) {

@@ -35,6 +35,7 @@ struct ChartRect {
   size_t series = 0;
   int64_t index = 0;
   QRectF rect;
+  bool pale = false;
 };
 struct ChartDot {
   size_t series = 0;
@@ -61,12 +62,14 @@ struct ChartGeometry {
   std::vector<ChartDot> dots;
 };
 
-/// Lays a chart out in `size` with `font`. No text overlaps another; where room is short, the note
-/// and the legend go first. Long lines are thinned to what pixels can show: the extremes of each
-/// pixel column stay.
+/// Lays a chart out in `size` with `font`. No text overlaps another; where room is short, the note,
+/// the subject and the legend go first. Long lines are thinned to what pixels can show: the
+/// extremes of each pixel column stay.
 ChartGeometry LayOut(const Chart& chart, QSizeF size, const QFont& font);
 /// The height from which on every category has its name; 0 without categories on the left.
 int LeastHeight(const Chart& chart, const QFont& font);
+/// The height from which on subject, note and a legend of two lines are there.
+int FullHeight(const Chart& chart, const QFont& font);
 
 /// What is under the cursor, or close to it.
 struct ChartHit {

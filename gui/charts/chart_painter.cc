@@ -9,7 +9,7 @@
 namespace stallcast::gui {
 namespace {
 
-constexpr double kAreaOpacity = 0.28;
+constexpr double kAreaOpacity = 0.28, kPaleness = 0.6;
 constexpr double kDotRadius = 4;
 
 }  // namespace
@@ -47,7 +47,10 @@ void Paint(QPainter& painter, const Chart& chart, const ChartGeometry& geometry,
     painter.drawPolygon(area.outline);
   }
   painter.setRenderHint(QPainter::Antialiasing, false);
-  for (const ChartRect& rect : geometry.rects) painter.fillRect(rect.rect, color(rect.series));
+  for (const ChartRect& rect : geometry.rects) {
+    const QColor full = color(rect.series);
+    painter.fillRect(rect.rect, rect.pale ? Mix(full, theme.background, kPaleness) : full);
+  }
   for (const ChartRect& rect : geometry.swatches) painter.fillRect(rect.rect, color(rect.series));
 
   painter.setRenderHint(QPainter::Antialiasing, true);

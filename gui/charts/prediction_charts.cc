@@ -33,6 +33,14 @@ QString WithUnit(const SweptAxis& axis) {
   return axis.unit.isEmpty() ? axis.title : QStringLiteral("%1 (%2)").arg(axis.title, axis.unit);
 }
 
+// What each run is of, a line each.
+template <class Run>
+void AddSubjects(const std::vector<Run>& runs, Chart& chart) {
+  for (const Run& run : runs) {
+    if (!run.of.isEmpty()) chart.subject << QStringLiteral("%1: %2").arg(run.name, run.of);
+  }
+}
+
 }  // namespace
 
 Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& colors) {
@@ -41,6 +49,7 @@ Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& color
   chart.x = {.title = QStringLiteral("step"), .integers = true, .tight = true};
   chart.y = {.title = QStringLiteral("step time (ms)")};
   chart.empty = QStringLiteral("No steps to show");
+  AddSubjects(runs, chart);
   for (size_t r = 0; r < runs.size(); ++r) {
     const StepTimes& run = runs[r];
     if (run.spread.size() != run.times.size() || run.times.empty()) continue;
@@ -75,7 +84,16 @@ Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& color
   return chart;
 }
 
-Chart RoleChart(const std::vector<NamedPrediction>& runs, const ChartColors& colors) {
+RoleTimes RoleTimesOf(const QString& name, const sim::Metrics& metrics) {
+  RoleTimes times{.name = name, .computing = metrics.compute_busy};
+  for (size_t r = 0; r < times.busy.size(); ++r) {
+    times.exposed[r] = metrics.roles[r].exposed;
+    times.busy[r] = metrics.roles[r].busy;
+  }
+  return times;
+}
+
+Chart RoleChart(const std::vector<RoleTimes>& runs, const ChartColors& colors) {
   Chart chart;
   chart.title = QStringLiteral("Where a step goes");
   chart.note = QStringLiteral(
@@ -83,34 +101,35 @@ Chart RoleChart(const std::vector<NamedPrediction>& runs, const ChartColors& col
   chart.x = {.title = QStringLiteral("time a step (ms)"), .from_zero = true};
   chart.y = {.title = QStringLiteral("method")};
   chart.empty = QStringLiteral("Compare methods to fill this chart");
-  const auto values = [&](auto value) {
-    std::vector<double> all;
-    for (const NamedPrediction& run : runs) all.push_back(value(run.prediction->metrics));
-    return all;
-  };
-  const auto some = [](const std::vector<double>& all) {
-    return std::any_of(all.begin(), all.end(), [](double v) { return v > 0; });
-  };
-  for (const NamedPrediction& run : runs) chart.y.categories << run.name;
   if (runs.empty()) return chart;
+  for (const RoleTimes& run : runs) chart.y.categories << run.name;
+  AddSubjects(runs, chart);
 
-  const auto computing = values([](const sim::Metrics& m) { return Milliseconds(m.compute_busy); });
-  chart.series.push_back({QStringLiteral("computing"), colors.muted(), BarMark{computing, 0}});
-  for (int r = 0; r < traces::kRoles; ++r) {
+  const auto bar = [&](int group, auto&& time) {
+    BarMark mark{.values = {}, .group = group};
+    for (const RoleTimes& run : runs) {
+      mark.values.push_back(Milliseconds(time(run)));
+      mark.pale.push_back(run.pale);
+    }
+    return mark;
+  };
+  const auto some = [](const BarMark& mark) {
+    return std::any_of(mark.values.begin(), mark.values.end(), [](double v) { return v > 0; });
+  };
+  chart.series.push_back({QStringLiteral("computing"), colors.muted(),
+                          bar(0, [](const RoleTimes& run) { return run.computing; })});
+  for (size_t r = 0; r < RoleTimes::Times{}.size(); ++r) {
     const auto role = static_cast<traces::Role>(r);
     const QString name = QString::fromUtf8(traces::Name(role).data(),
                                            static_cast<qsizetype>(traces::Name(role).size()));
-    const auto index = static_cast<size_t>(r);
-    const auto exposed =
-        values([&](const sim::Metrics& m) { return Milliseconds(m.roles[index].exposed); });
-    const auto busy =
-        values([&](const sim::Metrics& m) { return Milliseconds(m.roles[index].busy); });
-    if (some(exposed)) {
+    BarMark exposed = bar(0, [&](const RoleTimes& run) { return run.exposed[r]; });
+    BarMark busy = bar(1, [&](const RoleTimes& run) { return run.busy[r]; });
+    const bool waits = some(exposed), works = some(busy);
+    if (waits) {
       chart.series.push_back(
-          {name + QStringLiteral(" exposed"), colors.Of(role), BarMark{exposed, 0}, false});
+          {name + QStringLiteral(" exposed"), colors.Of(role), std::move(exposed), false});
     }
-    if (!some(exposed) && !some(busy)) continue;
-    chart.series.push_back({name, colors.Of(role), BarMark{busy, 1}});
+    if (waits || works) chart.series.push_back({name, colors.Of(role), std::move(busy)});
   }
   return chart;
 }

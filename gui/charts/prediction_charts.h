@@ -3,6 +3,7 @@
 #pragma once
 
 #include <QString>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -19,20 +20,26 @@ struct StepTimes {
   std::vector<sim::Quantiles> spread = {};  ///< one a step, or empty: no band
   Picoseconds ceiling{0};                   ///< 0: not known
   int32_t first_step = 0;
+  QString of = {};  ///< what it is a run of: configuration, trace
 };
 
 /// Step time over steps, the P10-P90 band of those that have one, and the first one's ceiling.
 Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& colors);
 
-/// One prediction of several that are shown together.
-struct NamedPrediction {
+/// Where the mean step of a run goes.
+struct RoleTimes {
+  using Times = std::array<Picoseconds, traces::kRoles>;
   QString name;
-  const sim::Prediction* prediction = nullptr;
+  Picoseconds computing{0};
+  Times exposed{}, busy{};
+  QString of = {};    ///< what it is a run of
+  bool pale = false;  ///< not of now
 };
+RoleTimes RoleTimesOf(const QString& name, const sim::Metrics& metrics);
 
 /// For each run two bars: what a step is made of (computing, and the compute lane's idle time by
 /// the role that it waited for; together the mean step), and how long each role is busy.
-Chart RoleChart(const std::vector<NamedPrediction>& runs, const ChartColors& colors);
+Chart RoleChart(const std::vector<RoleTimes>& runs, const ChartColors& colors);
 
 /// One point of a sweep that was predicted.
 struct SweepPoint {

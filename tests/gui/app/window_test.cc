@@ -305,6 +305,70 @@ TEST_F(WindowView, ChartsShowUnitsAndMethods) {
   EXPECT_TRUE(window_->charts().view().chart().y.categories.contains(QStringLiteral("streaming")));
 }
 
+TEST_F(WindowView, ChartsSayOfWhatTheyAre) {
+  OpenSmall();
+  const auto chart = [&]() -> const Chart& { return window_->charts().view().chart(); };
+  auto* base = window_->charts().findChild<QLabel*>(QStringLiteral("base"));
+  ASSERT_NE(base, nullptr);
+  window_->ShowChart(ChartsPanel::Kind::kSteps);
+  EXPECT_THAT(chart().subject.join('\n').toStdString(), HasSubstr("now: freekv, h200"));
+
+  window_->ShowChart(ChartsPanel::Kind::kSweep);
+  auto* values = window_->charts().findChild<QLineEdit*>(QStringLiteral("values"));
+  values->setText(QStringLiteral("1280,1536"));
+  QTest::keyClick(values, Qt::Key_Return);
+  ASSERT_TRUE(Idle());
+  EXPECT_EQ(chart().subject, QStringList{"freekv, h200, from small.kvt"});
+  EXPECT_FALSE(base->isVisible());
+  const QColor full = chart().series[1].color;
+
+  window_->ShowChart(ChartsPanel::Kind::kRoles);
+  window_->charts().RunSweep();
+  ASSERT_TRUE(Idle());
+  EXPECT_TRUE(chart().subject.contains("all methods, h200, from small.kvt"));
+  EXPECT_TRUE(chart().subject.contains("now: freekv, h200"));
+
+  // Another machine: the sweeps are not of it.
+  sim::PredictRequest request = window_->whatif().request();
+  request.machine = "a100-40gb";
+  ASSERT_TRUE(Predicted([&] { window_->SetRequest(request); }));
+  EXPECT_TRUE(base->isVisible());
+  EXPECT_THAT(base->text().toStdString(), HasSubstr("all methods, h200, from small.kvt"));
+  EXPECT_TRUE(chart().subject.contains("now: freekv, a100-40gb"));
+  const auto& bars = std::get<BarMark>(chart().series[0].mark);
+  EXPECT_FALSE(bars.pale[0]) << "now";
+  EXPECT_TRUE(bars.pale[1]) << "of the sweep";
+  window_->ShowChart(ChartsPanel::Kind::kSweep);
+  EXPECT_TRUE(base->isVisible());
+  ASSERT_EQ(chart().series.size(), 2u);
+  EXPECT_NE(chart().series[1].color, full);
+  EXPECT_EQ(chart().subject, QStringList{"freekv, h200, from small.kvt"});
+  window_->charts().RunSweep();
+  ASSERT_TRUE(Idle());
+  EXPECT_FALSE(base->isVisible());
+  EXPECT_EQ(chart().series[1].color, full);
+  EXPECT_EQ(chart().subject, QStringList{"freekv, a100-40gb, from small.kvt"});
+
+  // The value swept may be any; another method makes the curve one of the method before.
+  request.params["budget"] = "1536";
+  ASSERT_TRUE(Predicted([&] { window_->SetRequest(request); }));
+  EXPECT_FALSE(base->isVisible());
+  request.method = "full";
+  request.params.clear();
+  ASSERT_TRUE(Predicted([&] { window_->SetRequest(request); }));
+  EXPECT_TRUE(base->isVisible());
+  EXPECT_EQ(chart().series.size(), 2u) << "it stays, pale";
+
+  // The same in another trace.
+  request.method = "freekv";
+  ASSERT_TRUE(Predicted([&] { window_->SetRequest(request); }));
+  EXPECT_FALSE(base->isVisible());
+  sim::WriteSmallTrace(Path("other.kvt").toStdString());
+  window_->Open({Path("other.kvt")});
+  ASSERT_TRUE(Idle());
+  EXPECT_TRUE(base->isVisible());
+}
+
 TEST_F(WindowView, MeasuredBesidePredictedGivesResiduals) {
   OpenSmall();
   traces::Timeline measured = window_->result()->model->timeline();

@@ -239,6 +239,31 @@ TEST(ChartGeometry, EmptyChartsSayWhy) {
   EXPECT_TRUE(g.grid.empty());
 }
 
+TEST(ChartGeometry, TheSubjectStandsBelowTheTitleWhereThereIsRoom) {
+  Chart chart = Lines();
+  chart.subject = {"now: freekv, h200", "pin A: louiskv, h200"};
+  ExpectTidy(chart);
+  chart.y.title.clear();
+  const auto has = [&](double height) {
+    QStringList texts;
+    for (const ChartText& text : LayOut(chart, {600, height}, QApplication::font()).texts) {
+      texts << text.text;
+    }
+    return texts.contains(chart.subject[0]) && texts.contains(chart.subject[1]) &&
+           texts.contains(chart.note) && texts.contains("a");
+  };
+  EXPECT_TRUE(has(FullHeight(chart, QApplication::font())));
+  EXPECT_FALSE(has(120));
+}
+
+TEST(ChartCsv, EveryLineSaysWhatItIsOf) {
+  Chart chart = Lines();
+  chart.subject = {"now: freekv, h200", "pin A: quest"};
+  EXPECT_TRUE(
+      ToCsv(chart).startsWith("series,of,step,time (ms)\n"
+                              "a,\"now: freekv, h200; pin A: quest\",0,10\n"));
+}
+
 TEST(ChartCsv, HasALineAPoint) {
   EXPECT_EQ(ToCsv(Lines()), "series,step,time (ms)\na,0,10\na,5,20\na,10,15\nb,0,5\nb,10,5\n");
   Chart chart = Bars(true);
@@ -280,6 +305,13 @@ TEST_F(ChartFiles, AreWhatTheirEndingSays) {
   ASSERT_TRUE(csv.open(QIODevice::ReadOnly));
   EXPECT_EQ(QString::fromUtf8(csv.readAll()), ToCsv(Lines()));
   EXPECT_THROW(Save("a.bmp"), Error);
+  // A picture is high enough for what it is of.
+  Chart chart = Lines();
+  chart.subject = {"one", "two", "three", "four", "five"};
+  SaveChart(chart, folder_.filePath("b.png"), {400, 100}, ChartTheme::From(QPalette(Qt::white)),
+            QApplication::font());
+  EXPECT_EQ(QImage(folder_.filePath("b.png")).height(),
+            2 * FullHeight(chart, QApplication::font()));
   EXPECT_THROW(Save("absent/a.png"), Error);
 }
 

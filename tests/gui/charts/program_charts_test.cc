@@ -46,7 +46,7 @@ TEST(StepTimeChart, HasBandLineAndCeiling) {
 
 TEST(RoleChart, ComputingAndExposedAddUpToTheStep) {
   const sim::Prediction p = Predict(8, 1);
-  const Chart chart = RoleChart({{"freekv", &p}}, {});
+  const Chart chart = RoleChart({RoleTimesOf("freekv", p.metrics)}, {});
   double step = 0, busy = 0;
   for (const ChartSeries& series : chart.series) {
     const auto& bar = std::get<BarMark>(series.mark);
@@ -93,7 +93,7 @@ TEST(ProgramCharts, EveryLineOfTheDataNamesItsSeries) {
     op.duration.predicted.value = op.duration.measured.value = kMs;
   }
   for (const Chart& chart :
-       {StepTimeChart({run}, {}), RoleChart({{"now", &a}}, {}),
+       {StepTimeChart({run}, {}), RoleChart({RoleTimesOf("now", a.metrics)}, {}),
         SweepChart(points, {.title = "budget"}, {}), ParetoChart(points, {.title = "budget"}, {}),
         ResidualChart(comparison, {}), ResidualHistogram(comparison, "gemm", {})}) {
     ASSERT_TRUE(chart.HasData());
@@ -111,7 +111,7 @@ TEST(ProgramCharts, EveryLineOfTheDataNamesItsSeries) {
 
 TEST(RoleChart, PointingAtABarTellsItsRoleAndTheBarsStandApart) {
   const sim::Prediction p = Predict(8, 1);
-  const Chart chart = RoleChart({{"freekv", &p}}, {});
+  const Chart chart = RoleChart({RoleTimesOf("freekv", p.metrics)}, {});
   const ChartGeometry geometry = LayOut(chart, {800, 400}, {});
   std::map<QString, QRectF> bars;
   for (const ChartRect& rect : geometry.rects) {
