@@ -61,7 +61,7 @@ Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& color
       band.high.push_back(Milliseconds(run.spread[i].p90));
     }
     chart.series.push_back(
-        {run.name + QStringLiteral(", P10 to P90"), colors.Series(r), band, false});
+        {run.name + QStringLiteral(", P10 to P90"), colors.Run(run.name, r), band, false});
   }
   for (size_t r = 0; r < runs.size(); ++r) {
     const StepTimes& run = runs[r];
@@ -70,7 +70,7 @@ Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& color
     for (size_t i = 0; i < run.times.size(); ++i) {
       line.points.emplace_back(run.first_step + static_cast<double>(i), Milliseconds(run.times[i]));
     }
-    chart.series.push_back({run.name, colors.Series(r), line});
+    chart.series.push_back({run.name, colors.Run(run.name, r), line});
   }
   if (!runs.empty() && runs.front().ceiling.count() > 0 && !runs.front().times.empty()) {
     const StepTimes& run = runs.front();

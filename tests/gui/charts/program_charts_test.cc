@@ -44,6 +44,26 @@ TEST(StepTimeChart, HasBandLineAndCeiling) {
               ElementsAre(QPointF(7, 2), QPointF(8, 2)));
 }
 
+TEST(StepTimeChart, ARunHasOneColorBesideAnyOther) {
+  const auto colors_of = [](const std::vector<QString>& names) {
+    std::vector<StepTimes> runs;
+    for (const QString& name : names) runs.push_back({.name = name, .times = {kMs, kMs}});
+    std::map<QString, QRgb> colors;
+    for (const ChartSeries& s : StepTimeChart(runs, {}).series) colors[s.name] = s.color.rgb();
+    return colors;
+  };
+  const auto all = colors_of({"now", "pin A", "pin B", "measured"});
+  std::set<QRgb> apart;
+  for (const auto& [name, color] : all) apart.insert(color);
+  EXPECT_EQ(apart.size(), 4u);
+  for (const auto& some : {colors_of({"measured"}), colors_of({"predicted", "measured"}),
+                           colors_of({"pin B", "measured"}), colors_of({"now", "pin B"})}) {
+    for (const auto& [name, color] : some) {
+      EXPECT_EQ(color, all.at(name == "predicted" ? QString("now") : name)) << name.toStdString();
+    }
+  }
+}
+
 TEST(RoleChart, ComputingAndExposedAddUpToTheStep) {
   const sim::Prediction p = Predict(8, 1);
   const Chart chart = RoleChart({RoleTimesOf("freekv", p.metrics)}, {});

@@ -23,6 +23,27 @@ TEST_P(ThemeTest, RolesStayApartForEveryKindOfSight) {
   }
 }
 
+// WCAG 2 asks 3 of what is not text.
+TEST_P(ThemeTest, OpsAreSeenOnTheirLane) {
+  const Theme& theme = *GetParam();
+  for (size_t role = 0; role < theme.roles.size(); ++role) {
+    EXPECT_GE(Contrast(theme.roles[role], theme.lane), 3) << role;
+  }
+}
+
+TEST(Themes, ARoleHasOneHueInBoth) {
+  for (size_t role = 0; role < traces::kRoles; ++role) {
+    const Vector light = Lab(Theme::Light().roles[role], kSight[0]);
+    const Vector dark = Lab(Theme::Dark().roles[role], kSight[0]);
+    // What is nearly grey has no hue.
+    constexpr double kGrey = 20;
+    if (std::hypot(light[1], light[2]) < kGrey || std::hypot(dark[1], dark[2]) < kGrey) continue;
+    const double apart =
+        std::remainder(std::atan2(light[2], light[1]) - std::atan2(dark[2], dark[1]), 2 * M_PI);
+    EXPECT_LT(std::abs(apart), 0.1) << role;
+  }
+}
+
 TEST_P(ThemeTest, ResidualsTellTooShortFromTooLong) {
   const Theme& theme = *GetParam();
   for (const Matrix& sight : kSight) {
