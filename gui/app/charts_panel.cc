@@ -53,6 +53,8 @@ constexpr double kDigits = 3;
 
 bool Sweeps(Kind kind) { return kind == Kind::kSweep || kind == Kind::kPareto; }
 
+bool ComparesSides(Kind kind) { return kind == Kind::kRoles || kind == Kind::kResiduals; }
+
 // What ExpandGrid() calls the control.
 std::string AxisName(const Control& control) {
   const size_t dot = control.path.find('.');
@@ -314,7 +316,7 @@ void ChartsPanel::SetSides(std::shared_ptr<const TimelineModel> predicted,
   compared_ = false;
   ++compare_ticket_;
   comparing_ = false;
-  if (kind() == Kind::kResiduals) Refresh();
+  if (ComparesSides(kind())) Refresh();
 }
 
 void ChartsPanel::Compare() {
@@ -519,6 +521,14 @@ Chart ChartsPanel::Make() const {
         all.push_back(RoleTimesOf(run.name, run.result->prediction.metrics));
         all.back().of = Describe(run.result->request);
       }
+      const bool now = !runs_.empty() && runs_.front().name == QLatin1String("now");
+      for (RoleTimes& side : comparison_ ? RoleTimesOf(*comparison_) : std::vector<RoleTimes>()) {
+        if (now && side.name == QLatin1String("predicted")) continue;
+        const TimelineModel& model =
+            side.name == QLatin1String("measured") ? *measured_model_ : *predicted_model_;
+        side.of = QString::fromStdString(model.timeline().title);
+        all.push_back(std::move(side));
+      }
       const SweepResults& methods = method_sweep_.results();
       for (size_t i = 0; i < methods.points.size(); ++i) {
         if (!methods.predictions[i]) continue;
@@ -549,7 +559,13 @@ Chart ChartsPanel::Make() const {
       if (op_kind_->currentIndex() > 0) {
         return ResidualHistogram(comparison, op_kind_->currentText(), colors);
       }
-      return ResidualChart(comparison, colors);
+      Chart chart = ResidualChart(comparison, colors);
+      if (comparison_) {
+        for (const auto& model : {predicted_model_, measured_model_}) {
+          chart.subject << QString::fromStdString(model->timeline().title);
+        }
+      }
+      return chart;
     }
   }
   return {};
@@ -557,8 +573,13 @@ Chart ChartsPanel::Make() const {
 
 void ChartsPanel::Refresh() {
   if (!isVisible()) return;
-  if (kind() == Kind::kResiduals) Compare();
-  view_->SetChart(Make());
+  if (ComparesSides(kind())) Compare();
+  Chart chart = Make();
+  const bool predicts = Sweeps(kind()) || kind() == Kind::kRoles;
+  if (predicts && !predictor_) {
+    chart.empty = QStringLiteral("Open a trace with queries and keys to predict from it");
+  }
+  view_->SetChart(std::move(chart));
 }
 
 void ChartsPanel::showEvent(QShowEvent* event) {

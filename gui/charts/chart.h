@@ -14,7 +14,8 @@
 namespace stallcast::gui {
 
 struct ChartAxis {
-  QString title;  ///< with its unit: "step time (ms)"
+  QString title;      ///< with its unit: "step time (ms)"
+  QString unit = {};  ///< where values are told without the title
   ScaleKind scale = ScaleKind::kLinear;
   bool from_zero = false;
   bool integers = false;

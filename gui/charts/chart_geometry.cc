@@ -426,6 +426,10 @@ struct Teller {
     return QStringLiteral("%1: %2").arg(axis.title, QString::number(value, 'g', 5));
   }
   const ChartAxis& values() const { return Horizontal(chart) ? chart.x : chart.y; }
+  QString Quantity(double value) const {
+    const QString number = QString::number(value, 'g', 4);
+    return values().unit.isEmpty() ? number : number + ' ' + values().unit;
+  }
   const ChartAxis& categories() const { return Horizontal(chart) ? chart.y : chart.x; }
   QString Joined(QStringList lines) const {
     if (!name.isEmpty()) lines.prepend(name);
@@ -458,9 +462,7 @@ struct Teller {
     const BoxMark::Five& box = m.boxes[at()];
     return Joined({Value(categories(), static_cast<double>(index)),
                    QStringLiteral("median %1, P10 %2, P90 %3, %4 values")
-                       .arg(box.p50, 0, 'g', 4)
-                       .arg(box.p10, 0, 'g', 4)
-                       .arg(box.p90, 0, 'g', 4)
+                       .arg(Quantity(box.p50), Quantity(box.p10), Quantity(box.p90))
                        .arg(box.count)});
   }
   QString operator()(const HistogramMark& m) const {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "sim/sweep.h"
 
@@ -91,6 +92,35 @@ RoleTimes RoleTimesOf(const QString& name, const sim::Metrics& metrics) {
     times.busy[r] = metrics.roles[r].busy;
   }
   return times;
+}
+
+std::vector<RoleTimes> RoleTimesOf(const sim::Comparison& comparison) {
+  if (!comparison.exposed || comparison.steps.empty()) return {};
+  RoleTimes predicted{.name = QStringLiteral("predicted")};
+  RoleTimes measured{.name = QStringLiteral("measured")};
+  std::set<int32_t> steps;
+  for (const sim::StepTime& step : comparison.steps) {
+    predicted.computing += step.time.predicted.value;
+    measured.computing += step.time.measured.value;
+    steps.insert(step.step);
+  }
+  for (const sim::MatchedOp& op : comparison.ops) {
+    if (op.call || !steps.contains(op.step)) continue;
+    predicted.busy[static_cast<size_t>(op.role)] += op.duration.predicted.value;
+    measured.busy[static_cast<size_t>(op.role)] += op.duration.measured.value;
+  }
+  const auto count = std::ssize(comparison.steps);
+  for (RoleTimes* side : {&predicted, &measured}) {
+    side->computing /= count;
+    for (Picoseconds& busy : side->busy) busy /= count;
+  }
+  predicted.computing -= comparison.exposed->total.predicted.value;
+  measured.computing -= comparison.exposed->total.measured.value;
+  for (size_t r = 0; r < predicted.exposed.size(); ++r) {
+    predicted.exposed[r] = comparison.exposed->roles[r].predicted.value;
+    measured.exposed[r] = comparison.exposed->roles[r].measured.value;
+  }
+  return {predicted, measured};
 }
 
 Chart RoleChart(const std::vector<RoleTimes>& runs, const ChartColors& colors) {

@@ -9,6 +9,7 @@
 
 #include "gui/charts/chart.h"
 #include "gui/charts/chart_colors.h"
+#include "sim/compare.h"
 #include "sim/predict.h"
 
 namespace stallcast::gui {
@@ -36,6 +37,8 @@ struct RoleTimes {
   bool pale = false;  ///< not of now
 };
 RoleTimes RoleTimesOf(const QString& name, const sim::Metrics& metrics);
+/// "predicted" and "measured", mean over the steps of both; nothing where no exposed time is known.
+std::vector<RoleTimes> RoleTimesOf(const sim::Comparison& comparison);
 
 /// For each run two bars: what a step is made of (computing, and the compute lane's idle time by
 /// the role that it waited for; together the mean step), and how long each role is busy.

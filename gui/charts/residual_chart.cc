@@ -62,9 +62,18 @@ Chart ResidualChart(const sim::Comparison& comparison, const ChartColors& colors
   Chart chart;
   chart.title = QStringLiteral("Residuals by op kind");
   chart.note = QStringLiteral(
-      "left of 0: predicted too short; box: quartiles and median, whiskers: P10 to P90");
-  chart.x = {.title = QStringLiteral("predicted less measured (% of measured)")};
+      "without host calls; left of 0: predicted too short; box: quartiles and median, whiskers: "
+      "P10 "
+      "to P90; a double click on a box opens its histogram");
+  chart.x = {.title = QStringLiteral("predicted less measured (% of measured)"),
+             .unit = QStringLiteral("%")};
   chart.y = {.title = QStringLiteral("op kind")};
+  if (!comparison.steps.empty()) {
+    chart.subject << QStringLiteral("step times off by %1 % (median), %2 % at most (step %3)")
+                         .arg(comparison.median_step_error * 100, 0, 'f', 1)
+                         .arg(comparison.worst_step_error * 100, 0, 'f', 1)
+                         .arg(comparison.worst_step);
+  }
   chart.empty = QStringLiteral("Open a measured timeline of the same run to fill this chart");
   BoxMark boxes;
   for (const Kind& kind : Kinds(comparison)) {

@@ -76,6 +76,32 @@ TEST(RoleChart, ComputingAndExposedAddUpToTheStep) {
   EXPECT_NEAR(busy, 7.2, 1e-9);
 }
 
+TEST(RoleChart, TellsPredictedFromMeasured) {
+  sim::Comparison comparison;
+  EXPECT_TRUE(RoleTimesOf(comparison).empty());
+  for (int32_t step : {0, 1}) {
+    comparison.steps.push_back({step, {{10 * kMs}, {12 * kMs}}});
+    sim::MatchedOp op;
+    op.step = step;
+    op.role = traces::Role::kRecall;
+    op.duration = {{4 * kMs}, {5 * kMs}};
+    comparison.ops.push_back(op);
+    op.call = true;
+    comparison.ops.push_back(op);
+  }
+  comparison.exposed.emplace();
+  comparison.exposed->total = {{3 * kMs}, {4 * kMs}};
+  const auto recall = static_cast<size_t>(traces::Role::kRecall);
+  comparison.exposed->roles[recall] = comparison.exposed->total;
+  const std::vector<RoleTimes> sides = RoleTimesOf(comparison);
+  ASSERT_EQ(sides.size(), 2u);
+  EXPECT_EQ(sides[0].name, "predicted");
+  EXPECT_EQ(sides[0].computing, 7 * kMs);
+  EXPECT_EQ(sides[1].computing, 8 * kMs);
+  EXPECT_EQ(sides[0].exposed[recall], 3 * kMs);
+  EXPECT_EQ(sides[1].busy[recall], 5 * kMs);
+}
+
 TEST(SweepChart, DrawsACurveAndItsCeilingAMethod) {
   const sim::Prediction a = Predict(10, 0.9), b = Predict(20, 0.95), c = Predict(5, 0.8);
   const Chart chart = SweepChart({{"x", 4096, &b}, {"x", 2048, &a}, {"y", 2048, &c}},
