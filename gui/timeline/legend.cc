@@ -52,6 +52,8 @@ std::vector<LegendEntry> ResidualEntries() {
 
 }  // namespace
 
+QString FilterOf(Role role) { return QStringLiteral("role:") + Text(std::string(Name(role))); }
+
 Legend MakeLegend(const TimelinePair& pair, ColorBy color, bool slack, int width, double scale,
                   const TextMeasure& measure) {
   const auto px = [scale](int logical) { return static_cast<int>(std::lround(logical * scale)); };

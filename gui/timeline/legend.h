@@ -18,6 +18,9 @@ struct LegendEntry {
   Box box;              ///< sample and text, from the legend's corner
 };
 
+/// The filter that a click on a role's entry sets.
+QString FilterOf(traces::Role role);
+
 /// Entries one after the other, in as many lines as the width makes of them.
 struct Legend {
   static constexpr int kSwatch = 12;  ///< size of a sample, in logical pixels

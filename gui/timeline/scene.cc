@@ -451,7 +451,13 @@ class Drawing {
                               {Kind::kText},
                               Label::Align::kLeft});
       if (entry.ink.kind == Kind::kRole) {
-        scene_.legend.push_back({whole, static_cast<Role>(entry.ink.value)});
+        const auto role = static_cast<Role>(entry.ink.value);
+        scene_.legend.push_back({whole, role});
+        if (in_.chosen_role == role) {
+          const int rim = Px(2);
+          const Box frame{whole.x0 - rim, whole.y0, whole.x1 + rim, whole.y1};
+          out().outlines.push_back({frame, {Kind::kAccent}, Px(1)});
+        }
       }
     }
   }

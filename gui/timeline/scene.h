@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "gui/timeline/axis.h"
@@ -24,6 +25,7 @@ struct SceneInput {
   double scale = 1;
   ColorBy color = ColorBy::kRole;
   std::array<const FilterMask*, 2> masks{};
+  std::optional<traces::Role> chosen_role;  ///< the filter is this role's
   const TextMeasure* measure = nullptr;
 
   const AxisMap& map(Side side) const {

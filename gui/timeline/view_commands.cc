@@ -109,7 +109,7 @@ void TimelineView::Impl::MakeCommands() {
       tr("Dragging measures a time, snapping to ops; so does the right button at any time"),
       &Impl::ToggleMeasure);
   add("clear_selection", tr("&Clear Selection"), {Qt::Key_Escape},
-      tr("Drops the selected op, area and measure"), &Impl::ClearSelection);
+      tr("Drops the selected op, area and measure; again: the filter"), &Impl::ClearSelection);
   for (const TimelineView::Menu& menu : menus_) {
     for (QAction* action : menu.actions) {
       if (action != nullptr && action->objectName() == QLatin1String("measure")) {
@@ -178,10 +178,9 @@ void TimelineView::Impl::ToggleWaits() {
 
 void TimelineView::Impl::ClearFilter() {
   search_->clear();
-  search_->hide();
   SetFilter(QString());
   view_->setFocus();
-  Invalidate();
+  ShowSearch();
 }
 
 // Under the cursor, or else of the selected op.
@@ -296,11 +295,13 @@ void TimelineView::Impl::ToggleMeasure() {
 }
 
 void TimelineView::Impl::ClearSelection() {
-  if (search_->isVisible()) {
-    // The filter stays; the line comes back with the same words.
-    search_->hide();
+  if (search_->hasFocus()) {
     view_->setFocus();
-    Invalidate();
+    ShowSearch();
+    return;
+  }
+  if (!selected_ && !measure_ && !sums_ && !state_.filter.isEmpty()) {
+    ClearFilter();
     return;
   }
   measure_.reset();

@@ -26,6 +26,9 @@ TimelineView::Impl::Impl(TimelineView* view) : view_(view) {
   search_->setClearButtonEnabled(true);
   search_->setAccessibleName(tr("Search and filter"));
   search_->hide();
+  found_ = new QLabel(view);
+  found_->setObjectName(QStringLiteral("found"));
+  found_->hide();
   search_delay_.setSingleShot(true);
   search_delay_.setInterval(kSearchDelayMilliseconds);
   QObject::connect(search_, &QLineEdit::textEdited, view, [this] { search_delay_.start(); });
@@ -88,6 +91,7 @@ void TimelineView::Impl::SetPair(std::shared_ptr<const TimelinePair> next) {
       masks_[static_cast<size_t>(side)] = FilterMask(filter, *pair_, side);
     }
   }
+  ShowFound();
   std::optional<OpDetails> details;
   if (selected_) details = Describe(*pair_, *selected_);
   Q_EMIT view_->OpSelected(details);
@@ -155,6 +159,7 @@ void TimelineView::Impl::Apply(const ViewState& next) {
       masks_[static_cast<size_t>(side)] = pair_ ? FilterMask(filter, *pair_, side) : FilterMask();
     }
     if (!search_->hasFocus()) search_->setText(state_.filter);
+    ShowSearch();
     if (!filter.empty()) {
       Say(tr("%1 predicted and %2 measured ops found")
               .arg(CountText(masks_[0].total()), CountText(masks_[1].total())));
@@ -243,9 +248,15 @@ LaneKey TimelineView::Impl::KeyOf(Side side, int32_t lane) const {
 void TimelineView::Impl::OpenSearch() {
   search_->setText(state_.filter);
   search_->show();
-  PlaceSearch();
   search_->setFocus();
   search_->selectAll();
+  ShowSearch();
+}
+
+// The line is there while it is written in, and while a filter is set: it says why ops are pale.
+void TimelineView::Impl::ShowSearch() {
+  search_->setVisible(!state_.filter.isEmpty() || search_->hasFocus());
+  ShowFound();
   Invalidate();
 }
 
@@ -295,6 +306,7 @@ void TimelineView::Impl::Select(std::optional<OpRef> op, bool scroll) {
     std::optional<OpDetails> details;
     if (op) details = Describe(*pair_, *op);
     Q_EMIT view_->OpSelected(details);
+    ShowFound();
   }
   view_->update();
 }

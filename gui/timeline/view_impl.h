@@ -3,11 +3,13 @@
 #pragma once
 
 #include <QImage>
+#include <QLabel>
 #include <QLineEdit>
 #include <QPointF>
 #include <QTimer>
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include "gui/timeline/frame_painter.h"
 #include "gui/timeline/overlay.h"
@@ -103,6 +105,9 @@ class TimelineView::Impl {
   friend class TimelineView;
   enum class Drag : uint8_t { kNone, kPressed, kArea, kPan, kMeasure, kMinimap };
 
+  // Order of matches: by start on the axis, then side and row.
+  using MatchPlace = std::tuple<Picoseconds, int, int64_t>;
+
   void Apply(const ViewState& next);
   void Realign();
   AxisRange Fit(AxisRange range) const;
@@ -117,6 +122,10 @@ class TimelineView::Impl {
   void UpdateHover(QPoint at);
   void HoverWhatIsUnderTheCursor();
   void Match(int direction);
+  std::optional<OpRef> NearestMatch(MatchPlace from, int direction) const;
+  MatchPlace PlaceOf(OpRef op) const;
+  void ShowSearch();
+  void ShowFound();
   void OpOnTrack(int direction);
   void ScrollTo(OpRef op);
   void Reveal(OpRef op);
@@ -140,6 +149,7 @@ class TimelineView::Impl {
   int last_step_ = -1;
 
   QLineEdit* search_ = nullptr;
+  QLabel* found_ = nullptr;  // beside it: which match of how many
   QTimer search_delay_;
 
   // Kept while nothing that they depend on changes.

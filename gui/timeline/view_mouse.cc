@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gui/timeline/legend.h"
 #include "gui/timeline/view_impl.h"
 #include "gui/timeline/words.h"
 
@@ -128,7 +129,7 @@ void TimelineView::Impl::Release(QMouseEvent* event) {
     const QPoint at = DevicePoint(event->position());
     for (const LegendItem& item : scene_.legend) {
       if (!item.box.Contains(at.x(), at.y())) continue;
-      const QString words = QStringLiteral("role:") + Text(std::string(Name(item.role)));
+      const QString words = FilterOf(item.role);
       SetFilter(state_.filter == words ? QString() : words);
       return;
     }

@@ -18,7 +18,10 @@ constexpr int kSearchHeight = 32, kLeastHeader = 106, kMostHeader = 200;
 }  // namespace
 
 void TimelineView::Impl::PlaceSearch() {
-  search_->setGeometry(4, 3, std::max(40, view_->width() - 8), kSearchHeight - 6);
+  const int found = found_->text().isEmpty() ? 0 : found_->sizeHint().width() + 8;
+  const int width = std::max(40, view_->width() - 8 - found);
+  search_->setGeometry(4, 3, width, kSearchHeight - 6);
+  found_->setGeometry(4 + width + 6, 3, std::max(0, found - 6), kSearchHeight - 6);
 }
 
 SceneInput TimelineView::Impl::Input() const {
@@ -32,6 +35,10 @@ SceneInput TimelineView::Impl::Input() const {
   input.color = state_.color;
   for (size_t s = 0; s < 2; ++s) input.masks[s] = masks_[s].all() ? nullptr : &masks_[s];
   input.measure = fonts_.get();
+  for (int r = 0; r < traces::kRoles; ++r) {
+    const auto role = static_cast<traces::Role>(r);
+    if (state_.filter == FilterOf(role)) input.chosen_role = role;
+  }
   return input;
 }
 

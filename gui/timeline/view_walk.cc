@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "gui/timeline/view_impl.h"
+#include "gui/timeline/words.h"
 
 namespace stallcast::gui {
 
@@ -113,22 +114,14 @@ void TimelineView::Impl::WorstResidual() {
 void TimelineView::Impl::NextMatch() { Match(1); }
 void TimelineView::Impl::PreviousMatch() { Match(-1); }
 
-// Ops that the filter chooses on either side, by their start on the axis. From the selected one, or
-// from the middle of the view.
-void TimelineView::Impl::Match(int direction) {
-  if (!pair_) return;
-  if (masks_[0].all() && masks_[1].all()) {
-    Say(tr("Nothing is searched for: %1 opens the search").arg(QStringLiteral("Ctrl+F")));
-    return;
-  }
+TimelineView::Impl::MatchPlace TimelineView::Impl::PlaceOf(OpRef op) const {
+  const AxisMap& map = op.side == Side::kPredicted ? alignment_.predicted : alignment_.measured;
+  return {map.ToAxis(pair_->model(op.side)->Start(op.row)), static_cast<int>(op.side), op.row};
+}
+
+// The op nearest after (before) a place, of those that the filter chooses on either side.
+std::optional<OpRef> TimelineView::Impl::NearestMatch(MatchPlace from, int direction) const {
   const SceneInput input = Input();
-  using Key = std::tuple<Picoseconds, int, int64_t>;
-  const auto key = [&](OpRef op) {
-    return Key(input.map(op.side).ToAxis(pair_->model(op.side)->Start(op.row)),
-               static_cast<int>(op.side), op.row);
-  };
-  const Picoseconds middle = state_.visible.begin + state_.visible.length() / 2;
-  const Key from = selected_ ? key(*selected_) : Key(middle, -1, -1);
   std::optional<OpRef> found;
   for (Side side : kSides) {
     const TimelineModel* model = pair_->model(side).get();
@@ -138,24 +131,75 @@ void TimelineView::Impl::Match(int direction) {
       const Track track = model->Ops(static_cast<int32_t>(k));
       int64_t i = track.Before(input.map(side).FromAxis(std::get<0>(from)));
       // Rows that start together may be on either side of `from`.
-      while (direction < 0 && i < track.size() && key({side, track.first_row() + i}) < from) ++i;
+      while (direction < 0 && i < track.size() && PlaceOf({side, track.first_row() + i}) < from) {
+        ++i;
+      }
       if (direction < 0) --i;
       for (; i >= 0 && i < track.size(); i += direction) {
         const OpRef op{side, track.first_row() + i};
-        if (direction > 0 ? key(op) <= from : key(op) >= from) continue;
+        if (direction > 0 ? PlaceOf(op) <= from : PlaceOf(op) >= from) continue;
         if (!mask.Matches(op.row)) continue;
-        const bool nearer =
-            !found || (direction > 0 ? key(op) < key(*found) : key(op) > key(*found));
+        const bool nearer = !found || (direction > 0 ? PlaceOf(op) < PlaceOf(*found)
+                                                     : PlaceOf(op) > PlaceOf(*found));
         if (nearer) found = op;
         break;
       }
     }
   }
-  if (found) {
-    Select(found, true);
-  } else {
-    Say(direction > 0 ? tr("No further op is found") : tr("No op is found before it"));
+  return found;
+}
+
+// From the selected op, or else from the edge of the view; past the last comes the first.
+void TimelineView::Impl::Match(int direction) {
+  if (!pair_) return;
+  if (masks_[0].all() && masks_[1].all()) {
+    Say(tr("Nothing is searched for: %1 opens the search").arg(QStringLiteral("Ctrl+F")));
+    return;
   }
+  const AxisRange whole = alignment_.whole, seen = state_.visible;
+  const bool on = direction > 0;
+  const MatchPlace edge(on ? seen.begin : seen.end, -1, -1);
+  const MatchPlace start(on ? whole.begin - Picoseconds{1} : whole.end + Picoseconds{1}, -1, -1);
+  const auto next = NearestMatch(selected_ ? PlaceOf(*selected_) : edge, direction);
+  const auto found = next ? next : NearestMatch(start, direction);
+  if (!found) {
+    Say(tr("No op is found"));
+  } else if (found == selected_) {
+    Say(tr("No other op is found"));
+  } else {
+    Select(found, true);
+    if (!next) Say(on ? tr("From the start") : tr("From the end"));
+  }
+}
+
+// Which match is selected, of how many.
+void TimelineView::Impl::ShowFound() {
+  const int64_t all = masks_[0].total() + masks_[1].total();
+  QString text;
+  if (pair_ && !state_.filter.isEmpty()) {
+    text = tr("%1 found").arg(CountText(all));
+    if (selected_ && masks_[static_cast<size_t>(selected_->side)].Matches(selected_->row)) {
+      const MatchPlace here = PlaceOf(*selected_);
+      int64_t place = 1;
+      const SceneInput input = Input();
+      for (Side side : kSides) {
+        const TimelineModel* model = pair_->model(side).get();
+        for (size_t k = 0; model != nullptr && k < model->tracks().size(); ++k) {
+          const Track track = model->Ops(static_cast<int32_t>(k));
+          int64_t before = track.Before(input.map(side).FromAxis(std::get<0>(here)));
+          while (before < track.size() && PlaceOf({side, track.first_row() + before}) < here) {
+            ++before;
+          }
+          place += masks_[static_cast<size_t>(side)].Count(track.first_row(),
+                                                           track.first_row() + before);
+        }
+      }
+      text = tr("%1 of %2").arg(CountText(place), CountText(all));
+    }
+  }
+  found_->setText(text);
+  found_->setVisible(!text.isEmpty());
+  PlaceSearch();
 }
 
 }  // namespace stallcast::gui

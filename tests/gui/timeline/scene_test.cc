@@ -263,6 +263,18 @@ TEST(Scene, FilteredOutBarsAreDimmedAndNoneIsLost) {
   EXPECT_GT(shown, 0);
 }
 
+TEST(Scene, TheLegendFramesTheRoleThatIsFilteredBy) {
+  Drawn d = Two(6);
+  d.Draw(1200, 900, 1, d.alignment.whole);
+  EXPECT_TRUE(d.scene.frame.outlines.empty());
+  d.input.chosen_role = traces::Role::kRecall;
+  d.Draw(1200, 900, 1, d.alignment.whole);
+  ASSERT_EQ(d.scene.frame.outlines.size(), 1u);
+  for (const LegendItem& item : d.scene.legend) {
+    EXPECT_EQ(d.scene.frame.outlines[0].box.Overlaps(item.box), item.role == traces::Role::kRecall);
+  }
+}
+
 TEST(Scene, TheRulerTellsEachStepsTimesTheLastOnesToo) {
   Drawn d;
   Timeline p = EmptyTimeline(), m = EmptyTimeline(Timeline::Origin::kMeasured);

@@ -9,6 +9,7 @@
 #include <QImage>
 #include <QInputDialog>
 #include <QJsonArray>
+#include <QLabel>
 #include <QLineEdit>
 #include <QSignalSpy>
 #include <QTest>
@@ -374,12 +375,71 @@ TEST_F(TimelineViewTest, SearchFiltersAndSteps) {
     ++matches;
     EXPECT_EQ(role_of(), traces::Role::kRecall);
   }
-  EXPECT_EQ(matches, 13);  // the last finds nothing further
+  EXPECT_EQ(matches, 13);  // the last is the first again
+  const OpRef first = *view_.selected();
+  auto* found = view_.findChild<QLabel*>("found");
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->text(), "1 of 12");
+  message_.clear();
+  Command("previous_match")->trigger();
+  EXPECT_FALSE(message_.isEmpty());
+  EXPECT_EQ(found->text(), "12 of 12");
   message_.clear();
   for (int i = 0; i < 11; ++i) Command("previous_match")->trigger();
   EXPECT_TRUE(message_.isEmpty());
-  Command("previous_match")->trigger();
-  EXPECT_FALSE(message_.isEmpty());
+  EXPECT_EQ(view_.selected(), first);
+}
+
+TEST_F(TimelineViewTest, ASearchBeginsAtTheLeftEdgeOfTheView) {
+  auto* search = view_.findChild<QLineEdit*>("search");
+  const auto step_found = [&] {
+    const OpRef op = *view_.selected();
+    return view_.pair()->model(op.side)->timeline().step[static_cast<size_t>(op.row)];
+  };
+  const auto look_for = [&](const char* words) {
+    Key(Qt::Key_F, Qt::ControlModifier);
+    search->clear();
+    QTest::keyClicks(search, words);
+    QTest::keyClick(search, Qt::Key_Return);
+  };
+  look_for("role:recall");
+  ASSERT_TRUE(view_.selected());
+  EXPECT_EQ(step_found(), 0);
+  view_.ShowStep(4);
+  look_for("step:1 role:recall");  // all before what is shown
+  ASSERT_TRUE(view_.selected());
+  EXPECT_EQ(step_found(), 1);
+}
+
+TEST_F(TimelineViewTest, AFilterIsSeenUntilItIsCleared) {
+  auto* search = view_.findChild<QLineEdit*>("search");
+  auto* found = view_.findChild<QLabel*>("found");
+  ASSERT_TRUE(search && found);
+  EXPECT_FALSE(search->isVisible());
+  view_.SetFilter("role:recall");  // as a click on the legend does
+  EXPECT_TRUE(search->isVisible());
+  EXPECT_EQ(search->text(), "role:recall");
+  EXPECT_EQ(found->text(), "12 found");
+  EXPECT_LE(search->geometry().right(), found->geometry().left());
+  EXPECT_LE(found->geometry().right(), view_.width());
+  // Out of the line, then the selection, then the filter.
+  Key(Qt::Key_F, Qt::ControlModifier);
+  Command("clear_selection")->trigger();
+  EXPECT_FALSE(search->hasFocus());
+  EXPECT_TRUE(search->isVisible());
+  view_.Select(OpRef{Side::kPredicted, 0});
+  Command("clear_selection")->trigger();
+  EXPECT_FALSE(view_.selected());
+  EXPECT_EQ(view_.filter(), "role:recall");
+  Command("clear_selection")->trigger();
+  EXPECT_EQ(view_.filter(), "");
+  EXPECT_FALSE(search->isVisible());
+  EXPECT_FALSE(found->isVisible());
+  // A line without words goes with the focus.
+  Key(Qt::Key_F, Qt::ControlModifier);
+  EXPECT_TRUE(search->isVisible());
+  Command("clear_selection")->trigger();
+  EXPECT_FALSE(search->isVisible());
 }
 
 TEST_F(TimelineViewTest, LettersTypedIntoTheSearchAreNoCommands) {
