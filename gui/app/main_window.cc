@@ -355,6 +355,7 @@ void MainWindow::Unpin(Pin pin) {
 void MainWindow::SetGhost(Ghost ghost) {
   ghost_ = ghost;
   ShowGhost();
+  ShowSummary();
 }
 
 void MainWindow::ShowLive() {

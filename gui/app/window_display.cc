@@ -29,6 +29,26 @@ bool LeavesRecordingOut(const sim::PredictRequest& request) {
          hardware::FindProfile(request.machine).recorder_launch > 0;
 }
 
+// Another prediction beside that of now.
+struct Former {
+  SharedResult result;
+  QString name;
+};
+
+Former FormerOf(Ghost ghost, const SharedResult& before, const ComparisonModel& comparison) {
+  switch (ghost) {
+    case Ghost::kNone:
+      break;
+    case Ghost::kFormer:
+      return {before, QStringLiteral("before")};
+    case Ghost::kPinA:
+      return {comparison.pinned(Pin::kA), QStringLiteral("pin A")};
+    case Ghost::kPinB:
+      return {comparison.pinned(Pin::kB), QStringLiteral("pin B")};
+  }
+  return {};
+}
+
 }  // namespace
 
 void MainWindow::ShowSides() {
@@ -83,29 +103,20 @@ void MainWindow::Match(const Model& predicted, const Model& measured) {
 }
 
 void MainWindow::ShowGhost() {
-  SharedResult ghost;
-  switch (ghost_) {
-    case Ghost::kNone:
-      break;
-    case Ghost::kFormer:
-      ghost = former_;
-      break;
-    case Ghost::kPinA:
-      ghost = comparison_->pinned(Pin::kA);
-      break;
-    case Ghost::kPinB:
-      ghost = comparison_->pinned(Pin::kB);
-      break;
-  }
-  timeline_->SetGhost(!predicted_ && ghost && ghost != result_ ? ghost->model : nullptr);
+  const Former former = FormerOf(ghost_, former_, *comparison_);
+  const bool shown = !predicted_ && former.result && former.result != result_;
+  timeline_->SetGhost(shown ? former.result->model : nullptr, former.name);
 }
 
+// Compares with what the ghost shows; where it shows nothing, with pin A.
 void MainWindow::ShowSummary() {
   if (!result_) return summary_->ShowNothing();
-  const SharedResult& a = comparison_->pinned(Pin::kA);
-  const SharedResult& reference = a ? a : former_;
-  summary_->Show(result_->prediction, reference ? &reference->prediction : nullptr,
-                 a ? QStringLiteral("pin A") : QStringLiteral("before"));
+  Former former = FormerOf(ghost_, former_, *comparison_);
+  if (!former.result || former.result == result_) {
+    former = FormerOf(Ghost::kPinA, former_, *comparison_);
+  }
+  summary_->Show(result_->prediction, former.result ? &former.result->prediction : nullptr,
+                 former.name);
 }
 
 void MainWindow::ShowTruth() {

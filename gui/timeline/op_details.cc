@@ -24,6 +24,33 @@ int64_t Standing(const TimelineModel& model, int64_t op, int32_t step, bool last
   return best;
 }
 
+template <class Others>
+std::vector<Wait> WaitsOfKind(const TimelineModel& model, int64_t row, bool into, Others&& others) {
+  const auto i = static_cast<size_t>(row);
+  const int64_t op = model.timeline().op[i];
+  const int32_t step = model.timeline().step[i];
+  std::vector<Wait> waits;
+  if (op < 0 || Standing(model, op, step, !into) < 0) return waits;
+  for (uint32_t slot : others(op)) {
+    const int64_t other = model.ops().OpOf(slot);
+    const Wait wait =
+        into ? Wait{Standing(model, other, step, true), Standing(model, op, step, false)}
+             : Wait{Standing(model, op, step, true), Standing(model, other, step, false)};
+    waits.push_back(wait);
+  }
+  return waits;
+}
+
+}  // namespace
+
+std::vector<Wait> WaitsInto(const TimelineModel& model, int64_t row) {
+  return WaitsOfKind(model, row, true, [&](int64_t op) { return model.ops().WaitsOf(op); });
+}
+
+std::vector<Wait> WaitsFrom(const TimelineModel& model, int64_t row) {
+  return WaitsOfKind(model, row, false, [&](int64_t op) { return model.ops().WaitersOf(op); });
+}
+
 OpFacts FactsOf(const TimelineModel& model, OpRef ref) {
   const traces::Timeline& t = model.timeline();
   OpFacts facts;
@@ -54,31 +81,17 @@ OpFacts FactsOf(const TimelineModel& model, OpRef ref) {
   return facts;
 }
 
-template <class Others>
-std::vector<Wait> WaitsOfKind(const TimelineModel& model, int64_t row, bool into, Others&& others) {
+std::optional<int64_t> SameOp(const TimelineModel& model, int64_t row, const TimelineModel& other) {
   const auto i = static_cast<size_t>(row);
   const int64_t op = model.timeline().op[i];
-  const int32_t step = model.timeline().step[i];
-  std::vector<Wait> waits;
-  if (op < 0 || Standing(model, op, step, !into) < 0) return waits;
-  for (uint32_t slot : others(op)) {
-    const int64_t other = model.ops().OpOf(slot);
-    const Wait wait =
-        into ? Wait{Standing(model, other, step, true), Standing(model, op, step, false)}
-             : Wait{Standing(model, op, step, true), Standing(model, other, step, false)};
-    waits.push_back(wait);
+  if (op < 0) return std::nullopt;
+  for (uint32_t same : other.ops().RowsOf(op)) {
+    if (other.timeline().step[same] == model.timeline().step[i] &&
+        other.IsCall(same) == model.IsCall(row) && other.NameOf(same) == model.NameOf(row)) {
+      return same;
+    }
   }
-  return waits;
-}
-
-}  // namespace
-
-std::vector<Wait> WaitsInto(const TimelineModel& model, int64_t row) {
-  return WaitsOfKind(model, row, true, [&](int64_t op) { return model.ops().WaitsOf(op); });
-}
-
-std::vector<Wait> WaitsFrom(const TimelineModel& model, int64_t row) {
-  return WaitsOfKind(model, row, false, [&](int64_t op) { return model.ops().WaitersOf(op); });
+  return std::nullopt;
 }
 
 OpDetails Describe(const TimelinePair& pair, OpRef op) {

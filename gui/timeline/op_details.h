@@ -57,6 +57,9 @@ struct AreaSums {
 };
 
 OpDetails Describe(const TimelinePair& pair, OpRef op);
+OpFacts FactsOf(const TimelineModel& model, OpRef ref);
+/// The first row of the same op in another prediction: same step, id and name, a call as it is one.
+std::optional<int64_t> SameOp(const TimelineModel& model, int64_t row, const TimelineModel& other);
 
 /// The place of a wait's two ends: the row that ended last of what was waited for, and the row that
 /// waited.

@@ -49,14 +49,12 @@ class Overlay {
       Highlight(*in_.selected, {Kind::kAccent});
       MarkTwinOutside(*in_.selected);
     }
-    if (in_.hover.kind == Hit::Kind::kOp) {
-      const OpRef hovered{in_.hover.side, in_.hover.first};
-      if (hovered != in_.selected) Highlight(hovered, {Kind::kHover});
-    }
+    const std::optional<OpRef> hovered = Hovered();
+    if (hovered && hovered != in_.selected) Highlight(*hovered, {Kind::kHover});
     if (in_.selected) {
       Waits(*in_.selected);
-    } else if (in_.hover.kind == Hit::Kind::kOp) {
-      Waits({in_.hover.side, in_.hover.first});
+    } else if (hovered) {
+      Waits(*hovered);
     } else if (in_.hover.kind == Hit::Kind::kExposed) {
       CauseOfExposure();
     }
@@ -74,6 +72,14 @@ class Overlay {
   }
   Picoseconds Start(OpRef op) const {
     return scene_.map(op.side).ToAxis(scene_.pair->model(op.side)->Start(op.row));
+  }
+
+  // Of the ghost's, the same op of now.
+  std::optional<OpRef> Hovered() const {
+    if (in_.hover.kind == Hit::Kind::kOp) return OpRef{in_.hover.side, in_.hover.first};
+    if (in_.hover.kind != Hit::Kind::kGhost || scene_.ghost == nullptr) return std::nullopt;
+    const auto row = SameOp(*scene_.ghost, in_.hover.first, *scene_.pair->model(in_.hover.side));
+    return row ? std::optional(OpRef{in_.hover.side, *row}) : std::nullopt;
   }
 
   void MinimapWindow() {
@@ -269,16 +275,29 @@ class Overlay {
     const OpFacts* p = predicted ? &details.op : (details.twin ? &*details.twin : nullptr);
     const OpFacts* m = predicted ? (details.twin ? &*details.twin : nullptr) : &details.op;
     const bool both = p != nullptr && m != nullptr;
+    std::optional<OpFacts> ghost;
+    if (p != nullptr && scene_.ghost != nullptr) {
+      const TimelineModel& model = *scene_.pair->model(Side::kPredicted);
+      if (const auto same = SameOp(model, p->ref.row, *scene_.ghost)) {
+        ghost = FactsOf(*scene_.ghost, {Side::kPredicted, *same});
+      }
+    }
     const auto row = [&](const QString& name, auto&& text, bool worth) {
       if (!worth) return;
       std::vector<QString> values;
       if (p != nullptr) values.push_back(text(*p));
       if (m != nullptr) values.push_back(text(*m));
+      if (ghost) values.push_back(text(*ghost));
       card.Add(name, values);
     };
-    if (both) {
-      card.Add({}, {QStringLiteral("predicted"), QStringLiteral("measured")});
-    } else if (scene_.pair->both()) {
+    if (both || ghost) {
+      std::vector<QString> heads;
+      if (p != nullptr) heads.push_back(both ? QStringLiteral("predicted") : QStringLiteral("now"));
+      if (m != nullptr) heads.push_back(QStringLiteral("measured"));
+      if (ghost) heads.push_back(scene_.ghost_name);
+      card.Add({}, heads);
+    }
+    if (!both && scene_.pair->both()) {
       card.Add(predicted ? QStringLiteral("no measured op is its twin")
                          : QStringLiteral("no predicted op is its twin"),
                TextStyle::kSmall, {Kind::kMuted});
@@ -317,6 +336,18 @@ class Overlay {
       card.Add(QStringLiteral("waited for ") + names.join(QStringLiteral(", ")), TextStyle::kSmall,
                {Kind::kMuted});
     }
+    return card;
+  }
+
+  // Of an op that this prediction does not have.
+  Card GhostCard() const {
+    const OpFacts facts = FactsOf(*scene_.ghost, {in_.hover.side, in_.hover.first});
+    Card card;
+    card.Add(ShortName(facts.name), TextStyle::kBold);
+    card.Add(Facts(facts), TextStyle::kSmall, {Kind::kMuted});
+    card.Add({}, {scene_.ghost_name});
+    card.Add(QStringLiteral("duration"), {TimeText(facts.duration)});
+    card.Add(QStringLiteral("start in step"), {SignedTimeText(facts.start_in_step)});
     return card;
   }
 
@@ -383,11 +414,12 @@ class Overlay {
     switch (in_.hover.kind) {
       case Hit::Kind::kNone:
         return;
-      case Hit::Kind::kOp: {
-        const OpRef op{in_.hover.side, in_.hover.first};
-        card = OpCard(op);
-        const std::optional<OpRef> twin = scene_.pair->Twin(op);
-        for (const std::optional<OpRef>& lit : {std::optional(op), twin}) {
+      case Hit::Kind::kOp:
+      case Hit::Kind::kGhost: {
+        const std::optional<OpRef> op = Hovered();
+        card = op ? OpCard(*op) : GhostCard();
+        const std::optional<OpRef> twin = op ? scene_.pair->Twin(*op) : std::nullopt;
+        for (const std::optional<OpRef>& lit : {op, twin}) {
           if (!lit) continue;
           if (const auto box = BoxOf(scene_, *lit)) seen.push_back(*box);
         }
@@ -522,6 +554,9 @@ Hit HitAt(const Frame& frame, int x, int y) {
     }
     if (bar.kind == BarShape::Kind::kOp) {
       return {bar.merged ? Hit::Kind::kMerged : Hit::Kind::kOp, bar.side, bar.first, bar.last};
+    }
+    if (bar.kind == BarShape::Kind::kGhost && !bar.merged) {
+      return {Hit::Kind::kGhost, bar.side, bar.first, bar.last};
     }
   }
   return {};

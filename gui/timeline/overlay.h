@@ -13,10 +13,10 @@ namespace stallcast::gui {
 
 /// What is at a place of the picture.
 struct Hit {
-  enum class Kind : uint8_t { kNone, kOp, kMerged, kExposed };
+  enum class Kind : uint8_t { kNone, kOp, kMerged, kExposed, kGhost };
   Kind kind = Kind::kNone;
   Side side = Side::kPredicted;
-  int64_t first = 0, last = 0;  ///< rows of the side's model, or of its exposures
+  int64_t first = 0, last = 0;  ///< rows of the side's model, of its exposures, or of the ghost
   bool operator==(const Hit&) const = default;
 };
 /// Of ops that share a column, the group; of a wide one, itself.

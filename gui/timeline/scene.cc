@@ -210,8 +210,7 @@ class Drawing {
       const Box box{Px(kFoldMark), row.box.y0, layout_.chart_x0 - Px(6), row.box.y1};
       if (row.kind == LaneRow::Kind::kGhost) {
         if (box.height() >= in_.measure->Height(TextStyle::kSmall)) {
-          AddLabel(box, QStringLiteral("before"), TextStyle::kSmall, {Kind::kMuted},
-                   Label::Align::kRight);
+          AddLabel(box, in_.ghost_name, TextStyle::kSmall, {Kind::kMuted}, Label::Align::kRight);
         }
       } else if (row.kind == LaneRow::Kind::kExposed) {
         AddLabel(box, QStringLiteral("waits for"), TextStyle::kSmall, {Kind::kMuted},

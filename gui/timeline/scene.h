@@ -19,6 +19,7 @@ namespace stallcast::gui {
 struct SceneInput {
   const TimelinePair* pair = nullptr;
   const TimelineModel* ghost = nullptr;
+  QString ghost_name = {};
   const Alignment* alignment = nullptr;
   AxisRange visible;
   const Layout* layout = nullptr;

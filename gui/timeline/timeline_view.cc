@@ -31,7 +31,9 @@ void TimelineView::SetPair(std::shared_ptr<const TimelinePair> pair) {
 
 const std::shared_ptr<const TimelinePair>& TimelineView::pair() const { return impl_->pair_; }
 
-void TimelineView::SetGhost(Model former) { impl_->SetGhost(std::move(former)); }
+void TimelineView::SetGhost(Model ghost, const QString& name) {
+  impl_->SetGhost(std::move(ghost), name);
+}
 
 void TimelineView::AlignByRange(const QString& name) { impl_->AlignByRange(name); }
 

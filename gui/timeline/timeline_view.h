@@ -41,8 +41,9 @@ class TimelineView : public QWidget {
   void SetPair(std::shared_ptr<const TimelinePair> pair);
   const std::shared_ptr<const TimelinePair>& pair() const;
 
-  /// A former prediction, drawn as a thin band beside each predicted lane; null removes it.
-  void SetGhost(Model former);
+  /// Another prediction, drawn as a thin band of this name beside each predicted lane; null removes
+  /// it.
+  void SetGhost(Model ghost, const QString& name = QStringLiteral("before"));
 
   /// Aligns the sides by the rows of this name (an NVTX range, say) instead of by step; empty: by
   /// step. Falls back as Align() does; alignment() tells.

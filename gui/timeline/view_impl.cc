@@ -99,8 +99,10 @@ void TimelineView::Impl::SetPair(std::shared_ptr<const TimelinePair> next) {
   Q_EMIT view_->RangeChanged(state_.visible);
 }
 
-void TimelineView::Impl::SetGhost(Model former) {
-  ghost_ = std::move(former);
+void TimelineView::Impl::SetGhost(Model ghost, const QString& name) {
+  ghost_ = std::move(ghost);
+  ghost_name_ = name;
+  SetHover({});  // may be of the ghost before
   Realign();
   Q_EMIT view_->RangeChanged(state_.visible);
 }

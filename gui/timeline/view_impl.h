@@ -29,7 +29,7 @@ class TimelineView::Impl {
 
   // Sides.
   void SetPair(std::shared_ptr<const TimelinePair> next);
-  void SetGhost(Model former);
+  void SetGhost(Model ghost, const QString& name);
 
   // The view state; every change goes through Change(), so that it can be undone.
   const ViewState& state() const { return state_; }
@@ -97,6 +97,7 @@ class TimelineView::Impl {
   TimelineView* view_;
   std::shared_ptr<const TimelinePair> pair_;
   Model ghost_;
+  QString ghost_name_;
   Alignment alignment_;
   QUndoStack undo_;
   QList<TimelineView::Menu> menus_;

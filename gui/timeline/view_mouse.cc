@@ -145,7 +145,8 @@ void TimelineView::Impl::Release(QMouseEvent* event) {
       // What was waited for is what one wants to see.
       const Exposure exposure = pair_->model(hit.side)->exposure(hit.first);
       if (exposure.cause >= 0) Select(OpRef{hit.side, exposure.cause}, false);
-    } else if (at.x() >= layout_.chart_x0 && hit.kind == Hit::Kind::kNone) {
+    } else if (at.x() >= layout_.chart_x0 &&
+               (hit.kind == Hit::Kind::kNone || hit.kind == Hit::Kind::kGhost)) {
       ClearArea();
       Select(std::nullopt, false);
     }

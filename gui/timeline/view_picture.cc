@@ -28,6 +28,7 @@ SceneInput TimelineView::Impl::Input() const {
   SceneInput input;
   input.pair = pair_.get();
   input.ghost = ghost_.get();
+  input.ghost_name = ghost_name_;
   input.alignment = &alignment_;
   input.visible = state_.visible;
   input.layout = &layout_;

@@ -453,6 +453,55 @@ TEST(Overlay, ATwinOutsideIsPointedAt) {
   EXPECT_GT(outside, 5);
 }
 
+TEST(Overlay, TheGhostHasItsNameAndTellsItsTimes) {
+  const auto steps = [](int64_t longer) {
+    Timeline t = EmptyTimeline();
+    for (int32_t op = 0; op < 4; ++op) {
+      Add(t, {.op = op, .step = 0, .start = op * 200'000, .duration = 90'000 + longer});
+    }
+    return t;
+  };
+  Timeline former = steps(45'000);
+  Add(former, {.op = 9, .step = 0, .name = 3, .start = 800'000, .duration = 50'000});
+  Drawn d;
+  d.predicted = TimelineModel::Build(steps(0));
+  d.ghost = TimelineModel::Build(former);
+  d.pair = TimelinePair::Make({d.predicted}, {nullptr});
+  d.alignment = Align(d.predicted.get(), nullptr, d.ghost.get());
+  d.input.ghost_name = "pin B";
+  d.Draw(1600, 900, 1, d.alignment.whole);
+  EXPECT_TRUE(std::any_of(d.scene.frame.labels.begin(), d.scene.frame.labels.end(),
+                          [](const Label& label) { return label.text == "pin B"; }));
+  int of_now = 0, gone = 0, asked = 0;
+  for (const BarShape& bar : d.scene.frame.bars) {
+    const bool ghost = bar.kind == BarShape::Kind::kGhost;
+    if (!ghost && bar.kind != BarShape::Kind::kOp) continue;
+    if (bar.last <= bar.first) continue;
+    const int x = (bar.box.x0 + bar.box.x1) / 2, y = (bar.box.y0 + bar.box.y1) / 2;
+    OverlayInput in;
+    in.scene = &d.input;
+    in.base = &d.scene.frame;
+    in.hover = HitAt(d.scene.frame, x, y);
+    in.cursor_x = x;
+    in.cursor_y = y;
+    const Frame overlay = DrawOverlay(in);
+    QStringList texts;
+    for (const Label& label : overlay.labels) texts << label.text;
+    EXPECT_TRUE(texts.contains("pin B")) << texts.join(" | ").toStdString();
+    if (texts.contains("now")) {
+      EXPECT_TRUE(texts.contains("90 ns") && texts.contains("135 ns"))
+          << texts.join(" | ").toStdString();
+      (ghost ? asked : of_now) += 1;
+    } else {
+      EXPECT_TRUE(texts.contains("50 ns")) << texts.join(" | ").toStdString();
+      ++gone;
+    }
+  }
+  EXPECT_EQ(of_now, 4);
+  EXPECT_EQ(asked, 4);
+  EXPECT_EQ(gone, 1);
+}
+
 TEST(Overlay, WaitsAreArrowsFromEndToStart) {
   Timeline t = EmptyTimeline();
   Add(t, {.lane = 2,
