@@ -256,7 +256,7 @@ void ChartsPanel::ProposeValues() {
   const int index = axis_->currentIndex();
   if (index < 0 || static_cast<size_t>(index) >= axes_.size()) return;
   const Control& axis = axes_[static_cast<size_t>(index)];
-  const double middle = axis.parse(axis.Value(request_).toStdString());
+  const double middle = axis.Number(request_);
   QStringList values;
   for (int i = -kHalvings; i <= kDoublings; ++i) {
     double value = middle * std::pow(2, i);
@@ -460,7 +460,7 @@ void ChartsPanel::RunSweep() {
       const Control& control = axes_[static_cast<size_t>(axis_->currentIndex())];
       double largest = 0;
       for (const sim::GridPoint& point : points) {
-        largest = std::max(largest, control.parse(control.Value(point.request).toStdString()));
+        largest = std::max(largest, control.Number(point.request));
       }
       swept_ = AxisOf(control, largest);
       swept_control_ = control;
@@ -492,8 +492,7 @@ std::vector<SweepPoint> ChartsPanel::SweptPoints() const {
   for (size_t i = 0; i < results.points.size(); ++i) {
     if (!results.predictions[i]) continue;
     const sim::PredictRequest& request = results.points[i].request;
-    points.push_back({QString::fromStdString(request.method),
-                      swept_control_->parse(swept_control_->Value(request).toStdString()),
+    points.push_back({QString::fromStdString(request.method), swept_control_->Number(request),
                       &*results.predictions[i]});
   }
   return points;

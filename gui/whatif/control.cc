@@ -162,6 +162,16 @@ Control Parameter(const methods::ParamSpec& spec, const std::string& method, con
   return control;
 }
 
+// Methods may have parameters of one name with other ranges.
+bool Takes(const std::string& method, const std::string& parameter, const std::string& value) {
+  try {
+    sim::CheckParameter(method, parameter, value);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // How far a slider reaches whose value is 0 in the profile.
 double ReachFromZero(Dimension dimension) {
   switch (dimension) {
@@ -277,6 +287,14 @@ QString Control::Value(const PredictRequest& request) const {
   return text ? From(*text) : default_value;
 }
 
+double Control::Number(const PredictRequest& request) const {
+  try {
+    return parse(Value(request).toStdString());
+  } catch (const Error&) {
+    return parse(default_value.toStdString());
+  }
+}
+
 double Control::AtShare(double share) const {
   share = std::clamp(share, 0.0, 1.0);
   const double value = logarithmic ? low * std::pow(high / low, share) : low + (high - low) * share;
@@ -359,8 +377,9 @@ std::vector<Control> Controls(const PredictRequest& request,
 void ChangeMethod(PredictRequest& request, const std::string& method) {
   methods::MakeMethod(method, {});  // is there one?
   request.method = method;
-  std::erase_if(request.params,
-                [&](const auto& param) { return !sim::HasParameter(method, param.first); });
+  std::erase_if(request.params, [&](const auto& param) {
+    return !sim::HasParameter(method, param.first) || !Takes(method, param.first, param.second);
+  });
 }
 
 std::string Culprit(const Error& error, const std::vector<Control>& controls,

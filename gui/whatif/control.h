@@ -43,6 +43,8 @@ struct Control {
 
   /// The value in force, as text.
   QString Value(const sim::PredictRequest& request) const;
+  /// The value in force of a kNumber; the default where a request says what cannot be parsed.
+  double Number(const sim::PredictRequest& request) const;
   /// The value that a slider at `share` of its way stands for, rounded to what people choose: few
   /// digits, and for counts few binary digits (whole pages); and the way back.
   double AtShare(double share) const;
@@ -54,7 +56,8 @@ struct Control {
 std::vector<Control> Controls(const sim::PredictRequest& request,
                               const traces::proto::TraceInfo& trace);
 
-/// Makes `request` one of another method: keeps the parameters that the new one has.
+/// Makes `request` one of another method: keeps the parameters that the new one has, where it takes
+/// their values.
 void ChangeMethod(sim::PredictRequest& request, const std::string& method);
 
 /// Which control an error speaks of: the one that it names, or else `last_changed`. Empty: none.

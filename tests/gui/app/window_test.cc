@@ -229,6 +229,45 @@ TEST_F(WindowView, ErrorsStandBesideTheirControl) {
   EXPECT_EQ(type("tp", "1"), "");
 }
 
+TEST_F(WindowView, SweepAxisTakesAMethodThatRefusesTheFormerValue) {
+  OpenSmall();
+  In<QComboBox>("method")->setCurrentText(QStringLiteral("louiskv"));
+  auto* tau = In<NumberBox>("param.tau");
+  tau->selectAll();
+  QTest::keyClicks(tau, QStringLiteral("-0.5"));
+  QTest::keyClick(tau, Qt::Key_Return);
+  ASSERT_EQ(window_->whatif().request().params.at("tau"), "-0.5");
+  ASSERT_TRUE(Idle());
+  ASSERT_TRUE(
+      Predicted([&] { In<QComboBox>("method")->setCurrentText(QStringLiteral("freekv")); }));
+  window_->ShowChart(ChartsPanel::Kind::kSweep);
+  window_->charts().findChild<QComboBox*>(QStringLiteral("axis"))->setCurrentText("tau");
+  EXPECT_FALSE(window_->charts().findChild<QLineEdit*>(QStringLiteral("values"))->text().isEmpty());
+}
+
+TEST_F(WindowView, SessionWithAValueThatIsNoneIsMended) {
+  QFile file(Path("bad.stallcast"));
+  ASSERT_TRUE(file.open(QIODevice::WriteOnly));
+  file.write(R"({"stallcast_session": 1, "files": ["small.kvt"], "trace": "small.kvt",
+                 "request": {"method": "freekv", "params": {"budget": "abc"}}})");
+  file.close();
+  window_->Open({Path("bad.stallcast")});
+  ASSERT_TRUE(Idle());
+  EXPECT_EQ(window_->result(), nullptr);
+  EXPECT_THAT(window_->whatif().row("param.budget")->error().toStdString(),
+              HasSubstr("whole number"));
+  In<NumberBox>("batch")->setFocus();
+  QTest::keyClick(In<NumberBox>("batch"), Qt::Key_Up);
+  ASSERT_TRUE(Idle());
+  ASSERT_TRUE(Predicted([&] {
+    window_->whatif()
+        .row("param.budget")
+        ->findChild<QToolButton*>(QStringLiteral("reset"))
+        ->click();
+  }));
+  EXPECT_EQ(window_->result()->request.batch, 2);
+}
+
 TEST_F(WindowView, MethodChangesItsControls) {
   OpenSmall();
   auto* method = In<QComboBox>("method");

@@ -111,6 +111,23 @@ TEST(RequestJson, ComesBack) {
   sim::PredictRequest request;
   request.method = "quest";
   request.model = "llama-3.1-8b";
+TEST(Controls, MethodDropsValuesThatTheNewOneRefuses) {
+  sim::PredictRequest request;
+  request.method = "louiskv";
+  request.params = {{"tau", "-0.5"}, {"window", "256"}};
+  ChangeMethod(request, "freekv");
+  EXPECT_EQ(request.params, (methods::ParamValues{{"window", "256"}}));
+}
+
+TEST(Controls, NumberOfAValueThatDoesNotParseIsTheDefault) {
+  sim::PredictRequest request;
+  request.params = {{"budget", "4096"}};
+  const auto controls = Controls(request, Info());
+  EXPECT_EQ(Of(controls, "param.budget").Number(request), 4096);
+  request.params = {{"budget", "abc"}};
+  EXPECT_EQ(Of(controls, "param.budget").Number(request), 2048);
+}
+
   request.machine = "a100-40gb";
   request.batch = 4;
   request.context = 65536;
