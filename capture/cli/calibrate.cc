@@ -9,8 +9,8 @@
 #include "capture/cli/commands.h"
 #include "capture/run_info.h"
 #include "sim/cli/output.h"
-#include "sim/cli/output_file.h"
 #include "sim/cli/progress.h"
+#include "traces/common/whole_file.h"
 
 namespace stallcast::cli {
 namespace {

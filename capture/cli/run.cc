@@ -13,7 +13,6 @@
 #include "capture/run_info.h"
 #include "models/methods/decoder_plan.h"
 #include "sim/cli/output.h"
-#include "sim/cli/output_file.h"
 #include "sim/cli/progress.h"
 #include "sim/cli/run_options.h"
 #include "sim/compare.h"
@@ -21,6 +20,7 @@
 #include "sim/names.h"
 #include "sim/predict.h"
 #include "traces/common/error.h"
+#include "traces/convert/timeline_file.h"
 
 namespace stallcast::cli {
 namespace {
@@ -217,11 +217,13 @@ void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded,
   gpu.Record(request, base + ".measured.kvt", info);
   std::vector<traces::Timeline> predicted(1), as_recorded(1);
   loaded.predictor->Predict(of.request, predicted.data());
-  WriteTimelines(predicted, TimelineFormat::kTrace, loaded.trace.info, base + ".predicted.kvt");
+  traces::WriteTimelines(predicted, traces::TimelineFormat::kTrace, loaded.trace.info,
+                         base + ".predicted.kvt");
   sim::PredictRequest recorded_run = of.request;
   recorded_run.machine_overrides.emplace_back(kRecorded);
   loaded.predictor->Predict(recorded_run, as_recorded.data());
-  WriteTimelines(as_recorded, TimelineFormat::kTrace, loaded.trace.info, base + ".recorded.kvt");
+  traces::WriteTimelines(as_recorded, traces::TimelineFormat::kTrace, loaded.trace.info,
+                         base + ".recorded.kvt");
   try {
     const traces::Trace recorded = traces::ReadTrace(base + ".measured.kvt");
     if (!recorded.timelines.empty()) {
@@ -233,8 +235,8 @@ void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded,
   if (!of.request.prefill) return;
   request.title += ", prefill";
   gpu.RecordPrefill(request, base + "-prefill.measured.kvt", info);
-  WriteTimelines({RecordedPrefill(of, prepared)}, TimelineFormat::kTrace, loaded.trace.info,
-                 base + "-prefill.recorded.kvt");
+  traces::WriteTimelines({RecordedPrefill(of, prepared)}, traces::TimelineFormat::kTrace,
+                         loaded.trace.info, base + "-prefill.recorded.kvt");
 }
 
 // With columns of the traced run if there was one.
@@ -317,8 +319,8 @@ void RunCommand::Run() const {
       }
       // Before anything is traced, which makes calls slower.
       if (!timelines.empty()) {
-        WriteTimelines({gpu.TimeCalls(request)}, TimelineFormat::kTrace, capture::RunInfo(),
-                       BasePath(timelines, of) + ".calls.kvt");
+        traces::WriteTimelines({gpu.TimeCalls(request)}, traces::TimelineFormat::kTrace,
+                               capture::RunInfo(), BasePath(timelines, of) + ".calls.kvt");
       }
       if (prefill) of.prefill = gpu.TimePrefill(request, repetitions);
       if (!no_check && prepared.log && !of.request.graph) {

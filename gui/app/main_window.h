@@ -55,6 +55,8 @@ class MainWindow : public QMainWindow {
   void RestoreSession(const QString& path);
 
   /// What is predicted; a problem shows beside its control.
+  /// What the timeline shows, with its waits, in the format that the name ends in. Throws Error.
+  void ExportTimelineTo(const QString& path) const;
   void SetRequest(const sim::PredictRequest& request);
   void SetAppearance(Appearance appearance);
   void ShowChart(ChartsPanel::Kind kind);

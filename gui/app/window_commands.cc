@@ -20,7 +20,7 @@
 #include "gui/app/truth_banner.h"
 #include "gui/timeline/timeline_view.h"
 #include "gui/whatif/whatif_panel.h"
-#include "traces/convert/export.h"
+#include "traces/convert/timeline_file.h"
 
 namespace stallcast::gui {
 namespace {
@@ -244,32 +244,39 @@ void MainWindow::AskForSessionName() {
   }
 }
 
-void MainWindow::ExportTimeline() {
+void MainWindow::ExportTimelineTo(const QString& path) const {
+  const traces::TimelineFormat format = traces::TimelineFormatOf(path.toStdString());
   std::vector<traces::Timeline> shown;
   if (const auto pair = timeline_->pair()) {
     for (const Side side : kSides) {
-      if (pair->model(side)) shown.push_back(pair->model(side)->timeline());
+      const auto& model = pair->model(side);
+      if (!model) continue;
+      shown.push_back(model->timeline());
+      shown.back().flows = model->ops().Flows();
+      traces::RestoreOrder(&shown.back());  // tracks stand one behind the other in a model
     }
   }
   if (shown.empty()) {
-    messages_->Tell(QStringLiteral("There is no timeline to export"));
-    return;
+    throw Error("there is no timeline to export", path.toStdString(), "open or predict one");
   }
+  const SharedFile from = predicted_  ? files_->files()[predicted_->file]
+                          : trace_    ? trace_
+                          : measured_ ? files_->files()[measured_->file]
+                                      : nullptr;
+  traces::WriteTimelines(shown, format, from ? from->info : traces::proto::TraceInfo(),
+                         path.toStdString());
+}
+
+void MainWindow::ExportTimeline() {
   const QString path = QFileDialog::getSaveFileName(
       this, QStringLiteral("Export Timeline"), QStringLiteral("timeline.pftrace"),
-      QStringLiteral("Perfetto (*.pftrace);;Chrome (*.json);;Rows (*.csv)"));
+      QStringLiteral("Perfetto (*.pftrace);;Chrome (*.json);;Rows (*.csv);;Stallcast (*.kvt)"));
   if (path.isEmpty()) return;
   try {
-    if (path.endsWith(QStringLiteral(".csv"))) {
-      traces::ExportCsv(shown, path.toStdString());
-    } else if (path.endsWith(QStringLiteral(".json"))) {
-      traces::ExportChromeJson(shown, path.toStdString());
-    } else {
-      traces::ExportPerfetto(shown, path.toStdString());
-    }
+    ExportTimelineTo(path);
     statusBar()->showMessage(QStringLiteral("Timeline written to %1").arg(path), 8000);
   } catch (const Error& error) {
-    messages_->Tell(QString::fromStdString(error.what()));
+    Tell(error);
   }
 }
 

@@ -3,8 +3,9 @@
 
 #include "sim/cli/commands.h"
 #include "sim/cli/import_file.h"
-#include "sim/cli/output_file.h"
 #include "traces/common/error.h"
+#include "traces/common/whole_file.h"
+#include "traces/convert/timeline_file.h"
 
 namespace stallcast::cli {
 namespace {
@@ -18,7 +19,7 @@ struct ExportCommand {
 };
 
 void ExportCommand::Run() const {
-  const TimelineFormat out_format = TimelineFormatOf(out, format);
+  const traces::TimelineFormat out_format = traces::TimelineFormatOf(out, format);
   RefuseToReplace(out, {trace});
   traces::Trace file = ImportTimelines(trace, flags);
   if (file.timelines.empty()) {
@@ -29,7 +30,7 @@ void ExportCommand::Run() const {
                      "choose 1 to " + std::to_string(file.timelines.size()));
   }
   if (timeline > 0) file.timelines = {file.timelines[static_cast<size_t>(timeline) - 1]};
-  WriteTimelines(file.timelines, out_format, file.info, out);
+  traces::WriteTimelines(file.timelines, out_format, file.info, out);
 }
 
 }  // namespace

@@ -7,11 +7,12 @@
 
 #include "sim/cli/commands.h"
 #include "sim/cli/output.h"
-#include "sim/cli/output_file.h"
 #include "sim/cli/prediction_output.h"
 #include "sim/cli/run_options.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
+#include "traces/common/whole_file.h"
+#include "traces/convert/timeline_file.h"
 
 namespace stallcast::cli {
 namespace {
@@ -84,12 +85,12 @@ void PredictCommand::Run() const {
   for (const std::string& machine : machines) {
     run.RequestFor(methods.front(), machine);
   }
-  TimelineFormat timeline_format{};
+  traces::TimelineFormat timeline_format{};
   if (!timeline.empty()) {
     if (machines.size() > 1) {
       throw UsageError("a timeline is of one machine", "--timeline", "name a single --machine");
     }
-    timeline_format = TimelineFormatOf(timeline, "");
+    timeline_format = traces::TimelineFormatOf(timeline);
     std::vector<std::string> inputs = run.Inputs();
     inputs.push_back(trace);
     RefuseToReplace(timeline, inputs);
@@ -108,7 +109,7 @@ void PredictCommand::Run() const {
     std::vector<traces::Timeline> timelines(1);
     const sim::Prediction of =
         predictor.Predict(run.RequestFor(best, machines.front()), timelines.data());
-    WriteTimelines(timelines, timeline_format,
+    traces::WriteTimelines(timelines, timeline_format,
                    InfoOf(of, predictions.front().profile.title, predictor.info(), trace),
                    timeline);
     written = "timeline of " + best + " written to " + timeline + "\n";

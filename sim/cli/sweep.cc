@@ -8,7 +8,7 @@
 
 #include "sim/cli/commands.h"
 #include "sim/cli/output.h"
-#include "sim/cli/output_file.h"
+#include "traces/common/whole_file.h"
 #include "sim/cli/run_options.h"
 #include "sim/cli/sweep_output.h"
 #include "sim/names.h"

@@ -9,10 +9,10 @@
 
 #include "sim/cli/commands.h"
 #include "sim/cli/output.h"
-#include "sim/cli/output_file.h"
 #include "sim/cli/progress.h"
 #include "sim/grid.h"
 #include "sim/names.h"
+#include "traces/common/whole_file.h"
 
 namespace stallcast::cli {
 namespace {

@@ -2,6 +2,7 @@
 // The window, driven by key and mouse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <QAbstractItemModelTester>
 #include <QApplication>
@@ -29,6 +30,7 @@
 #include <QToolButton>
 #include <QTreeView>
 #include <QUrl>
+#include <csignal>
 #include <functional>
 #include <set>
 
@@ -45,6 +47,7 @@
 #include "tests/sim/small_trace.h"
 #include "traces/common/error.h"
 #include "traces/common/quantity.h"
+#include "traces/convert/import.h"
 
 namespace stallcast::gui {
 namespace {
@@ -449,6 +452,38 @@ TEST_F(WindowView, MeasuredBesidePredictedGivesResiduals) {
                      geometry.rects[0].rect.center().toPoint());
   EXPECT_TRUE(
       std::holds_alternative<HistogramMark>(window_->charts().view().chart().series.at(0).mark));
+}
+
+TEST_F(WindowView, ExportedTimelineKeepsItsWaits) {
+  OpenSmall();
+  const auto waits = static_cast<size_t>(window_->result()->model->ops().flows());
+  ASSERT_GT(waits, 0u);
+  for (const char* name : {"shown.kvt", "shown.pftrace", "shown.json"}) {
+    window_->ExportTimelineTo(Path(name));
+    const traces::Trace written = traces::Import(Path(name).toStdString(), {}).trace;
+    ASSERT_EQ(written.timelines.size(), 1u) << name;
+    EXPECT_EQ(written.timelines[0].rows(), window_->result()->model->rows()) << name;
+    EXPECT_EQ(written.timelines[0].flows.size(), waits) << name;
+  }
+  EXPECT_EQ(traces::ReadTrace(Path("shown.kvt").toStdString()).info.model().name(), "small");
+}
+
+TEST_F(WindowView, ExportThatFailsLeavesTheFormerFile) {
+  EXPECT_THROW(window_->ExportTimelineTo(Path("none.json")), Error);
+  EXPECT_FALSE(QFile::exists(Path("none.json")));
+  OpenSmall();
+  EXPECT_THROW(window_->ExportTimelineTo(Path("shown.doc")), Error);
+  window_->ExportTimelineTo(Path("shown.json"));
+  const auto size = QFileInfo(Path("shown.json")).size();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto on_signal = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = static_cast<rlim_t>(size / 2), .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);  // as if the disk were full
+  EXPECT_THROW(window_->ExportTimelineTo(Path("shown.json")), Error);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, on_signal);
+  EXPECT_EQ(QFileInfo(Path("shown.json")).size(), size);
 }
 
 TEST_F(WindowView, SessionComesBack) {

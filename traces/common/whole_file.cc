@@ -1,13 +1,11 @@
-#include "sim/cli/output_file.h"
+#include "traces/common/whole_file.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "traces/common/error.h"
-#include "traces/convert/export.h"
-#include "traces/format/trace_file.h"
 
-namespace stallcast::cli {
+namespace stallcast {
 
 namespace fs = std::filesystem;
 
@@ -50,33 +48,4 @@ void RefuseToReplace(const fs::path& output, const std::vector<std::string>& inp
   }
 }
 
-TimelineFormat TimelineFormatOf(const fs::path& path, const std::string& name) {
-  std::string wanted = name.empty() ? path.extension().string() : "." + name;
-  if (wanted == ".pftrace" || wanted == ".perfetto-trace") return TimelineFormat::kPerfetto;
-  if (wanted == ".json") return TimelineFormat::kChromeJson;
-  if (wanted == ".csv") return TimelineFormat::kCsv;
-  if (wanted == ".kvt") return TimelineFormat::kTrace;
-  throw UsageError(fmt::format("no timeline format for '{}'", wanted), path.string(),
-                   "end the name in .pftrace (Perfetto), .json (Chrome), .csv or .kvt");
-}
-
-void WriteTimelines(const std::vector<traces::Timeline>& timelines, TimelineFormat format,
-                    const traces::proto::TraceInfo& info, const fs::path& path) {
-  WriteWhole(path, [&](const fs::path& part) {
-    switch (format) {
-      case TimelineFormat::kPerfetto:
-        return traces::ExportPerfetto(timelines, part);
-      case TimelineFormat::kChromeJson:
-        return traces::ExportChromeJson(timelines, part);
-      case TimelineFormat::kCsv:
-        return traces::ExportCsv(timelines, part);
-      case TimelineFormat::kTrace: {
-        traces::TraceWriter writer(part, info);
-        for (const traces::Timeline& timeline : timelines) writer.Write(timeline);
-        return writer.Finish();
-      }
-    }
-  });
-}
-
-}  // namespace stallcast::cli
+}  // namespace stallcast
