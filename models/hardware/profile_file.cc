@@ -4,8 +4,8 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -74,7 +74,9 @@ double ToBase(double value, double per_unit) {
 // The shortest decimal that ToBase() turns back, free of the noise of the conversion.
 double FromBase(double value, double per_unit) {
   const double exact = value * per_unit;
-  const double decimal = std::strtod(fmt::format("{:.15g}", exact).c_str(), nullptr);
+  const std::string text = fmt::format("{:.15g}", exact);
+  double decimal = 0;  // std::strtod would read it as the locale writes numbers
+  std::from_chars(text.data(), text.data() + text.size(), decimal);
   if (ToBase(decimal, per_unit) == value) return decimal;
   for (const double near : {std::nextafter(exact, 0), std::nextafter(exact, 2 * exact)}) {
     if (ToBase(near, per_unit) == value) return near;

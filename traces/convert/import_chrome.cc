@@ -2,6 +2,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -43,10 +44,11 @@ std::optional<Instant> ParseMicroseconds(std::string_view text) {
     }
   }
   if (at < text.size()) {  // an exponent
-    const std::string copy(text);
-    char* stop = nullptr;
-    const double value = std::strtod(copy.c_str(), &stop);
-    if (*stop != 0 || !(std::abs(value) < 1e15)) return std::nullopt;
+    double value = 0;
+    const auto [stop, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (fault != std::errc() || stop != text.data() + text.size() || !(std::abs(value) < 1e15)) {
+      return std::nullopt;
+    }
     return Instant{static_cast<int64_t>(std::floor(value * 1e3)), 0};
   }
   Instant time{whole * 1000 + picoseconds / 1000, static_cast<uint16_t>(picoseconds % 1000)};

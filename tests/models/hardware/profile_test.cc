@@ -175,6 +175,18 @@ TEST_F(ProfileTest, TimedPointsAndPieceCurvesReadBackTheSame) {
   EXPECT_TRUE(read.kernels.at("k_means").points.empty());
 }
 
+TEST_F(ProfileTest, SavedProfilesAreAlikeInEveryLocale) {
+  const auto saved = [&] {
+    SaveProfile(FindProfile("h200"), folder_ / "saved.toml");
+    std::ifstream file(folder_ / "saved.toml");
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string before = saved();
+  const CommaLocale locale;
+  if (!locale.found()) GTEST_SKIP() << "no locale with a decimal comma is installed";
+  EXPECT_EQ(saved(), before);
+}
+
 TEST_F(ProfileTest, AFileThatChangesIsReadAnew) {
   Profile profile = FindProfile("h200");
   for (const double launch : {2e-6, 3e-6}) {  // as many bytes either way

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/comma_locale.h"
 #include "tests/traces/convert/import_files.h"
 #include "tests/traces/convert/timeline_rows.h"
 #include "traces/common/error.h"
@@ -184,6 +185,17 @@ TEST(ChromeEventsTest, TimesOfAnySizeAndFormAreExact) {
   EXPECT_EQ(t.start[RowNamed(t, "b")].count(), 499'999);
   EXPECT_EQ(t.duration[RowNamed(t, "b")].count(), 1'000'000'000);
   EXPECT_EQ(t.start[RowNamed(t, "c")].count(), 999'999);
+}
+
+TEST(ChromeEventsTest, TimesAreReadAlikeInEveryLocale) {
+  const CommaLocale locale;
+  if (!locale.found()) GTEST_SKIP() << "no locale with a decimal comma is installed";
+  const Timeline t = Chrome(R"(
+    {"ph": "X", "name": "a", "ts": 0, "dur": 2.5},
+    {"ph": "X", "name": "b", "ts": 1.5e3, "dur": 2.5e-1})");
+  EXPECT_EQ(t.duration[RowNamed(t, "a")].count(), 2'500'000);
+  EXPECT_EQ(t.start[RowNamed(t, "b")].count(), 1'500'000'000);
+  EXPECT_EQ(t.duration[RowNamed(t, "b")].count(), 250'000);
 }
 
 TEST(ChromeEventsTest, NegativeTimesAreTimes) {
