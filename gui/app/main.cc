@@ -51,8 +51,8 @@ std::optional<ChartsPanel::Kind> ParseChart(const std::string& name) {
 
 // What must be known before Qt begins.
 void SetEnvironment(const Options& options) {
-  if (!options.screenshot.empty() && !std::getenv("QT_QPA_PLATFORM")) {
-    setenv("QT_QPA_PLATFORM", "offscreen", 1);
+  if (!options.screenshot.empty()) {
+    setenv("QT_QPA_PLATFORM", "offscreen", 0);
     setenv("QT_LOGGING_RULES", "qt.qpa.*=false;*.warning=false", 0);
   }
   if (options.scale > 0) setenv("QT_SCALE_FACTOR", fmt::format("{}", options.scale).c_str(), 1);
@@ -85,7 +85,10 @@ int Run(const Options& options, int argc, char** argv) {
   }
   if (options.screenshot.empty()) return QApplication::exec();
   TakeScreenshot(window, QString::fromStdString(options.screenshot));
-  return 0;
+  for (const QString& why : window.not_opened()) {
+    fmt::print(stderr, "stallcast-gui: {}\n", why.toStdString());
+  }
+  return window.not_opened().isEmpty() ? 0 : 1;
 }
 
 }  // namespace

@@ -128,7 +128,7 @@ void MainWindow::BuildDocks() {
 void MainWindow::Connect() {
   connect(&opener_, &FileOpener::Opened, this, &MainWindow::OnOpened);
   connect(&opener_, &FileOpener::Failed, this,
-          [this](const QString&, const QString& why) { messages_->Tell(why); });
+          [this](const QString&, const QString& why) { CouldNotOpen(why); });
   connect(&opener_, &FileOpener::Progressed, this, [this](const QString& path, double share) {
     statusBar()->showMessage(QStringLiteral("Reading %1: %2 %")
                                  .arg(QFileInfo(path).fileName())
@@ -188,7 +188,7 @@ void MainWindow::Open(const QStringList& paths) {
       try {
         RestoreSession(whole);
       } catch (const Error& error) {
-        messages_->Tell(QString::fromStdString(error.what()));
+        CouldNotOpen(QString::fromStdString(error.what()));
       }
     } else {
       opener_.Open(whole);
@@ -219,7 +219,7 @@ void MainWindow::OnOpened(const SharedFile& file) {
     Activate(files_->IndexOf({FilesModel::Kind::kLog, row, 0}));
   }
   if (!file->replayable() && file->timelines.empty() && file->logs.empty()) {
-    messages_->Tell(
+    CouldNotOpen(
         QStringLiteral("%1 holds no timeline, no access log, and no layer with queries and keys: "
                        "there is nothing to show")
             .arg(QFileInfo(file->path).fileName()));
@@ -376,6 +376,13 @@ void MainWindow::ShowChart(ChartsPanel::Kind kind) {
 }
 
 void MainWindow::ShowDock(QDockWidget* dock) {
+void MainWindow::CouldNotOpen(const QString& why) {
+  not_opened_ << why;
+  messages_->Tell(why);
+}
+
+void MainWindow::Tell(const Error& error) { messages_->Tell(QString::fromStdString(error.what())); }
+
   dock->show();
   dock->raise();
 }

@@ -48,6 +48,8 @@ class MainWindow : public QMainWindow {
 
   /// Opens files of any kind, sessions among them; each is shown as soon as it is read.
   void Open(const QStringList& paths);
+  /// Why files could not be opened, each so far; told in the window too.
+  const QStringList& not_opened() const { return not_opened_; }
   /// The trace that ships with the program, predicted for a large model.
   void OpenSample();
   /// Throws Error.
@@ -126,6 +128,8 @@ class MainWindow : public QMainWindow {
   void FinishRestore();
   void ShowDock(QDockWidget* dock);
   void ShowKeys();
+  void Tell(const Error& error);
+  void CouldNotOpen(const QString& why);
 
   Commands* commands_ = nullptr;
   CommandPalette* palette_ = nullptr;
@@ -152,6 +156,8 @@ class MainWindow : public QMainWindow {
   FileOpener opener_;
   PredictionWorker worker_;
   std::array<PredictionWorker, kPins> pin_workers_;
+
+  QStringList not_opened_;
 
   SharedFile trace_;       // predicted from
   SharedResult result_;    // the live prediction

@@ -664,6 +664,7 @@ TEST_F(Program, DrawsItselfWithoutAScreen) {
 TEST_F(Program, SaysWhatIsWrong) {
   EXPECT_EQ(Run({"--size", "9x9", "--screenshot", "a.png"}), 2);
   EXPECT_THAT(output_, HasSubstr("--size"));
+  EXPECT_EQ(output_, "");
   EXPECT_EQ(Run({"--chart", "pie", "--screenshot", "a.png"}), 2);
   EXPECT_THAT(output_, HasSubstr("residuals"));
   EXPECT_EQ(Run({"--screenshot", "/nowhere/a.png", "--size", "400x300"}), 1);
@@ -672,3 +673,16 @@ TEST_F(Program, SaysWhatIsWrong) {
 
 }  // namespace
 }  // namespace stallcast::gui
+TEST_F(Program, SaysWhichFilesItCouldNotOpen) {
+  const QString picture = folder_.filePath(QStringLiteral("a.png"));
+  const QString noise = folder_.filePath(QStringLiteral("noise.kvt"));
+  QFile file(noise);
+  ASSERT_TRUE(file.open(QIODevice::WriteOnly));
+  file.write(QByteArray(3000, 'x'));
+  file.close();
+  EXPECT_EQ(Run({"--screenshot", picture, "--size", "400x300", noise, "absent.kvt"}), 1);
+  EXPECT_THAT(output_, HasSubstr("noise.kvt"));
+  EXPECT_THAT(output_, HasSubstr("absent.kvt"));
+  EXPECT_TRUE(QFile::exists(picture)) << "with what could be opened, and the message";
+}
+
