@@ -182,6 +182,7 @@ ChartsPanel::ChartsPanel(QWidget* parent) : QWidget(parent) {
       progress_->setValue(finished);
       if (runner == &sweep_ ? Sweeps(kind()) : kind() == Kind::kRoles) Refresh();
     });
+    connect(runner, &SweepRunner::Failed, this, &ChartsPanel::Failed);
     connect(runner, &SweepRunner::Ended, this, [this, runner](bool cancelled) {
       const SweepResults& results = runner->results();
       if (!results.problems.empty()) {
@@ -323,8 +324,8 @@ void ChartsPanel::Compare() {
   if (compared_ || comparing_ || !predicted_model_ || !measured_model_) return;
   comparing_ = true;
   const uint64_t ticket = ++compare_ticket_;
-  compare_job_.Run([this, ticket, predicted = predicted_model_,
-                    measured = measured_model_](const std::stop_token&) {
+  const auto compare = [this, ticket, predicted = predicted_model_,
+                        measured = measured_model_](const std::stop_token&) {
     auto result = std::make_shared<std::optional<sim::Comparison>>();
     try {
       *result = sim::Compare(sim::Predicted<const traces::Timeline*>{&predicted->timeline()},
@@ -349,6 +350,15 @@ void ChartsPanel::Compare() {
           Refresh();
         },
         Qt::QueuedConnection);
+  };
+  compare_job_.Run(compare, [this, ticket](const Error& error) {
+    const auto fail = [this, ticket, error] {
+      if (ticket != compare_ticket_) return;
+      comparing_ = false;
+      compared_ = true;
+      Q_EMIT Failed(error);
+    };
+    QMetaObject::invokeMethod(this, fail, Qt::QueuedConnection);
   });
 }
 

@@ -66,6 +66,8 @@ class ChartsPanel : public QWidget {
 
  Q_SIGNALS:
   void Message(const QString& text);
+  /// Of work in the background, as a whole.
+  void Failed(const stallcast::Error& error);
 
  protected:
   void changeEvent(QEvent* event) override;

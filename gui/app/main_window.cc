@@ -162,6 +162,7 @@ void MainWindow::Connect() {
   const auto say = [this](const QString& text) { statusBar()->showMessage(text, 8000); };
   connect(timeline_, &TimelineView::Message, this, say);
   connect(charts_, &ChartsPanel::Message, this, say);
+  connect(charts_, &ChartsPanel::Failed, this, &MainWindow::Tell);
   connect(files_view_, &QTreeView::activated, this, &MainWindow::Activate);
 }
 
@@ -241,7 +242,7 @@ void MainWindow::UseTrace(const SharedFile& file) {
     worker_.Predict(whatif_->request());
     ShowTitle();
   } catch (const Error& error) {
-    messages_->Tell(QString::fromStdString(error.what()));
+    Tell(error);
   }
 }
 
@@ -279,7 +280,7 @@ void MainWindow::SetRequest(const sim::PredictRequest& request) {
   try {
     whatif_->SetRequest(request);
   } catch (const Error& error) {
-    messages_->Tell(QString::fromStdString(error.what()));
+    Tell(error);
     return;
   }
   OnControlsChanged(request);
@@ -375,7 +376,6 @@ void MainWindow::ShowChart(ChartsPanel::Kind kind) {
   charts_->SetKind(kind);
 }
 
-void MainWindow::ShowDock(QDockWidget* dock) {
 void MainWindow::CouldNotOpen(const QString& why) {
   not_opened_ << why;
   messages_->Tell(why);
@@ -383,6 +383,7 @@ void MainWindow::CouldNotOpen(const QString& why) {
 
 void MainWindow::Tell(const Error& error) { messages_->Tell(QString::fromStdString(error.what())); }
 
+void MainWindow::ShowDock(QDockWidget* dock) {
   dock->show();
   dock->raise();
 }

@@ -55,10 +55,10 @@ class MainWindow : public QMainWindow {
   /// Throws Error.
   void SaveSessionTo(const QString& path) const;
   void RestoreSession(const QString& path);
-
-  /// What is predicted; a problem shows beside its control.
   /// What the timeline shows, with its waits, in the format that the name ends in. Throws Error.
   void ExportTimelineTo(const QString& path) const;
+
+  /// What is predicted; a problem shows beside its control.
   void SetRequest(const sim::PredictRequest& request);
   void SetAppearance(Appearance appearance);
   void ShowChart(ChartsPanel::Kind kind);

@@ -240,7 +240,7 @@ void MainWindow::AskForSessionName() {
     SaveSessionTo(path);
     Remember(path);
   } catch (const Error& error) {
-    messages_->Tell(QString::fromStdString(error.what()));
+    Tell(error);
   }
 }
 

@@ -85,8 +85,9 @@ void MainWindow::Match(const Model& predicted, const Model& measured) {
   if (matched_ == std::array{predicted, measured}) return;
   matched_ = {predicted, measured};
   matching_ = true;
-  match_job_.Run([this, ticket = ++match_ticket_, predicted, measured,
-                  before = timeline_->pair()](const std::stop_token&) {
+  const uint64_t ticket = ++match_ticket_;
+  const auto match = [this, ticket, predicted, measured,
+                      before = timeline_->pair()](const std::stop_token&) {
     const auto pair = TimelinePair::Make({predicted}, {measured}, before.get());
     QMetaObject::invokeMethod(
         this,
@@ -99,6 +100,14 @@ void MainWindow::Match(const Model& predicted, const Model& measured) {
           if (predicted_ || !trace_ || result_) RestoreView();
         },
         Qt::QueuedConnection);
+  };
+  match_job_.Run(match, [this, ticket](const Error& error) {
+    const auto fail = [this, ticket, error] {
+      if (ticket != match_ticket_) return;
+      matching_ = false;
+      Tell(error);
+    };
+    QMetaObject::invokeMethod(this, fail, Qt::QueuedConnection);
   });
 }
 

@@ -51,7 +51,7 @@ void MainWindow::RestoreSession(const QString& path) {
   try {
     whatif_->SetRequest(restoring_->request);
   } catch (const Error& error) {
-    messages_->Tell(QString::fromStdString(error.what()));
+    Tell(error);
   }
   if (restoring_->ghost.startsWith(QStringLiteral("ghost_"))) {
     if (QAction* ghost = commands_->Find(restoring_->ghost)) ghost->trigger();

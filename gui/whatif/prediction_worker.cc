@@ -69,34 +69,27 @@ void PredictionWorker::Predict(const sim::PredictRequest& request) {
   if (!predictor_) return;
   const uint64_t ticket = ++latest_;
   SetBusy(true);
-  job_.Run([this, ticket, request, predictor = predictor_](const std::stop_token& stop) {
-    try {
-      const SharedResult result = PredictNow(*predictor, request, stop);
-      Post(ticket, [this, result] {
-        SetBusy(false);
-        Q_EMIT Predicted(result);
-      });
-      if (!Rest(stop)) return;
-      sim::PredictRequest whole = request;
-      whole.samples = kRefinedSamples;
-      auto refined = std::make_shared<PredictionResult>();
-      refined->request = request;
-      refined->prediction = predictor->Predict(whole, nullptr, stop);
-      refined->log = result->log;
-      Post(ticket, [this, refined] { Q_EMIT Refined(refined); });
-    } catch (const sim::Cancelled&) {
-    } catch (const Error& error) {
-      Post(ticket, [this, error] {
-        SetBusy(false);
-        Q_EMIT Failed(error);
-      });
-    } catch (const std::exception& error) {
-      const Error unknown(error.what(), "prediction", "choose a smaller run");
-      Post(ticket, [this, unknown] {
-        SetBusy(false);
-        Q_EMIT Failed(unknown);
-      });
-    }
+  const auto predict = [this, ticket, request,
+                        predictor = predictor_](const std::stop_token& stop) {
+    const SharedResult result = PredictNow(*predictor, request, stop);
+    Post(ticket, [this, result] {
+      SetBusy(false);
+      Q_EMIT Predicted(result);
+    });
+    if (!Rest(stop)) return;
+    sim::PredictRequest whole = request;
+    whole.samples = kRefinedSamples;
+    auto refined = std::make_shared<PredictionResult>();
+    refined->request = request;
+    refined->prediction = predictor->Predict(whole, nullptr, stop);
+    refined->log = result->log;
+    Post(ticket, [this, refined] { Q_EMIT Refined(refined); });
+  };
+  job_.Run(predict, [this, ticket](const Error& error) {
+    Post(ticket, [this, error] {
+      SetBusy(false);
+      Q_EMIT Failed(error);
+    });
   });
 }
 

@@ -22,8 +22,8 @@ void SweepRunner::Run(std::shared_ptr<sim::Predictor> predictor,
   results_ = {};
   results_.predictions.resize(points.size());
   results_.points = points;
-  job_.Run([this, ticket, predictor = std::move(predictor),
-            points = std::move(points)](const std::stop_token& stop) {
+  const auto sweep = [this, ticket, predictor = std::move(predictor),
+                      points = std::move(points)](const std::stop_token& stop) {
     const auto take = [&](sim::PointResult&& point) {
       auto shared = std::make_shared<sim::PointResult>(std::move(point));
       Post(ticket, [this, shared] {
@@ -38,6 +38,13 @@ void SweepRunner::Run(std::shared_ptr<sim::Predictor> predictor,
     Post(ticket, [this] {
       running_ = false;
       Q_EMIT Ended(false);
+    });
+  };
+  job_.Run(sweep, [this, ticket](const Error& error) {
+    Post(ticket, [this, error] {
+      running_ = false;
+      Q_EMIT Ended(false);
+      Q_EMIT Failed(error);
     });
   });
 }

@@ -36,6 +36,8 @@ class SweepRunner : public QObject {
  Q_SIGNALS:
   void Progressed(int finished, int total);
   void Ended(bool cancelled);
+  /// The sweep as a whole, after Ended(); a point that cannot be predicted is among its problems.
+  void Failed(const stallcast::Error& error);
 
  private:
   void Post(uint64_t ticket, std::function<void()> deliver);

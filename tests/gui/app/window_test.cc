@@ -335,6 +335,11 @@ TEST_F(WindowView, SweepRunsAndIsCancelled) {
   EXPECT_TRUE(Idle());
 }
 
+TEST_F(WindowView, FailuresInTheBackgroundAreTold) {
+  Q_EMIT window_->charts().Failed(Error("there is not enough memory", "sweep", "use fewer values"));
+  EXPECT_THAT(window_->messages().messages().join('\n').toStdString(), HasSubstr("enough memory"));
+}
+
 TEST_F(WindowView, ChartsShowUnitsAndMethods) {
   OpenSmall();
   window_->ShowChart(ChartsPanel::Kind::kUnits);
@@ -659,20 +664,18 @@ TEST_F(Program, DrawsItselfWithoutAScreen) {
   const QImage image(picture);
   EXPECT_EQ(image.size(), QSize(1800, 1200));
   EXPECT_LT(image.pixelColor(5, 300).lightness(), 100);
+  EXPECT_EQ(output_, "");
 }
 
 TEST_F(Program, SaysWhatIsWrong) {
   EXPECT_EQ(Run({"--size", "9x9", "--screenshot", "a.png"}), 2);
   EXPECT_THAT(output_, HasSubstr("--size"));
-  EXPECT_EQ(output_, "");
   EXPECT_EQ(Run({"--chart", "pie", "--screenshot", "a.png"}), 2);
   EXPECT_THAT(output_, HasSubstr("residuals"));
   EXPECT_EQ(Run({"--screenshot", "/nowhere/a.png", "--size", "400x300"}), 1);
   EXPECT_THAT(output_, HasSubstr("/nowhere/a.png"));
 }
 
-}  // namespace
-}  // namespace stallcast::gui
 TEST_F(Program, SaysWhichFilesItCouldNotOpen) {
   const QString picture = folder_.filePath(QStringLiteral("a.png"));
   const QString noise = folder_.filePath(QStringLiteral("noise.kvt"));
@@ -686,3 +689,5 @@ TEST_F(Program, SaysWhichFilesItCouldNotOpen) {
   EXPECT_TRUE(QFile::exists(picture)) << "with what could be opened, and the message";
 }
 
+}  // namespace
+}  // namespace stallcast::gui

@@ -10,7 +10,11 @@
 #include <QWheelEvent>
 #include <atomic>
 #include <cmath>
+#include <future>
+#include <new>
+#include <stdexcept>
 #include <string_view>
+#include <thread>
 
 #include "gui/whatif/control.h"
 #include "gui/whatif/control_row.h"
@@ -107,10 +111,6 @@ TEST(Controls, MethodKeepsParametersThatTheNewOneHas) {
   EXPECT_THROW(ChangeMethod(request, "nothing"), Error);
 }
 
-TEST(RequestJson, ComesBack) {
-  sim::PredictRequest request;
-  request.method = "quest";
-  request.model = "llama-3.1-8b";
 TEST(Controls, MethodDropsValuesThatTheNewOneRefuses) {
   sim::PredictRequest request;
   request.method = "louiskv";
@@ -128,6 +128,10 @@ TEST(Controls, NumberOfAValueThatDoesNotParseIsTheDefault) {
   EXPECT_EQ(Of(controls, "param.budget").Number(request), 2048);
 }
 
+TEST(RequestJson, ComesBack) {
+  sim::PredictRequest request;
+  request.method = "quest";
+  request.model = "llama-3.1-8b";
   request.machine = "a100-40gb";
   request.batch = 4;
   request.context = 65536;
@@ -149,25 +153,86 @@ TEST(Controls, NumberOfAValueThatDoesNotParseIsTheDefault) {
   EXPECT_THROW(RequestFromJson({{"method", 3}}), Error);
 }
 
+// Ends a job only when it is asked to stop.
+void AwaitStop(const std::stop_token& stop) {
+  while (!stop.stop_requested()) std::this_thread::yield();
+}
+
+void TellNobody(const Error&) {}
+
 TEST(LatestJob, RunsTheLastAndStopsTheOthers) {
-  std::atomic<int> ended = 0, last = 0;
+  std::atomic<int> begun = 0, stopped = 0;
+  std::promise<void> ran;
+  LatestJob jobs;
+  const auto job = [&](const std::stop_token& stop) {
+    ++begun;
+    AwaitStop(stop);
+    ++stopped;
+  };
+  jobs.Run(job, TellNobody);
+  while (begun == 0) std::this_thread::yield();
+  for (int i = 0; i < 49; ++i) jobs.Run(job, TellNobody);
+  jobs.Run([&](const std::stop_token&) { ran.set_value(); }, TellNobody);
+  ASSERT_EQ(ran.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_EQ(stopped, begun) << "each that began was stopped";
+  EXPECT_LT(begun, 50) << "those that waited behind it were replaced";
+}
+
+TEST(LatestJob, StopsTheOneUnderWayWhenItGoes) {
+  std::atomic<bool> begun = false, stopped = false;
   {
     LatestJob jobs;
-    for (int i = 1; i <= 50; ++i) {
-      jobs.Run([&, i](const std::stop_token& stop) {
-        while (i < 50 && !stop.stop_requested()) std::this_thread::yield();
-        ++ended;
-        last = i;
-      });
-    }
-    while (last != 50) std::this_thread::yield();
-    jobs.Run([&](const std::stop_token& stop) {
-      while (!stop.stop_requested()) std::this_thread::yield();
-      last = 51;
-    });
-    while (ended < 1) std::this_thread::yield();
-  }  // stops the one under way, however long it would have taken
-  EXPECT_GE(last, 50);
+    jobs.Run(
+        [&](const std::stop_token& stop) {
+          begun = true;
+          AwaitStop(stop);
+          stopped = true;
+        },
+        TellNobody);
+    while (!begun) std::this_thread::yield();
+  }
+  EXPECT_TRUE(stopped);
+}
+
+TEST(LatestJob, FailuresAreToldAndTheNextJobRuns) {
+  std::vector<std::string> told;
+  std::promise<void> ran;
+  {
+    LatestJob jobs;
+    const auto fail = [&](const std::function<void()>& thrown) {
+      std::promise<void> done;
+      jobs.Run([&](const std::stop_token&) { thrown(); },
+               [&](const Error& error) {
+                 told.push_back(error.problem());
+                 done.set_value();
+               });
+      done.get_future().wait();
+    };
+    fail([] { throw Error("cut", "file", "record again"); });
+    fail([] { throw std::bad_alloc(); });
+    fail([] { throw std::logic_error("no such layer"); });
+    fail([] { throw 3; });
+    jobs.Run([&](const std::stop_token&) { ran.set_value(); }, TellNobody);
+    ran.get_future().wait();
+  }
+  EXPECT_THAT(told, testing::ElementsAre("cut", "there is not enough memory", "no such layer",
+                                         "an unknown failure"));
+}
+
+TEST(LatestJob, NobodyIsToldOfAJobThatWasStopped) {
+  std::atomic<bool> begun = false, told = false;
+  {
+    LatestJob jobs;
+    jobs.Run(
+        [&](const std::stop_token& stop) {
+          begun = true;
+          AwaitStop(stop);
+          throw std::runtime_error("stopped");
+        },
+        [&](const Error&) { told = true; });
+    while (!begun) std::this_thread::yield();
+  }
+  EXPECT_FALSE(told);
 }
 
 class PanelView : public testing::Test {
