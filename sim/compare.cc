@@ -10,6 +10,7 @@
 
 #include "sim/quantile.h"
 #include "traces/common/error.h"
+#include "traces/step_spans.h"
 
 namespace stallcast::sim {
 namespace {
@@ -35,7 +36,7 @@ struct Span {
 
 struct Side {
   std::vector<std::pair<OpKey, Span>> ops;  // ascending by key
-  std::map<int32_t, StepSpan> steps;
+  std::map<int32_t, traces::StepSpan> steps;
   std::map<std::string, int64_t> unmatched;
 };
 
@@ -97,7 +98,7 @@ Side Collect(const Timeline& t) {
       side.ops.push_back({key, {row, t.start[row], end, idle[row]}});
     }
   }
-  side.steps = StepSpans(t);
+  side.steps = traces::StepSpans(t);
   return side;
 }
 

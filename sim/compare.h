@@ -39,7 +39,7 @@ struct TimePair {
 struct MatchedOp {
   int32_t step = -1;
   int64_t op = -1;
-  bool call = false;  ///< on a host thread: its call, or host work itself
+  bool call = false;  ///< on a host lane: its call, or work of the host itself such as a gather
   int16_t layer = -1;
   traces::Role role = traces::Role::kOther;
   std::string name;  ///< op kind, as the predicted side calls it
@@ -94,7 +94,7 @@ struct Comparison {
 };
 
 /// Matches rows by step, op id and whether they are a call (host lane) or a run (any other). Steps
-/// are those of StepSpans. Errors: a side without rows, or nothing in common.
+/// are those of traces::StepSpans. Errors: a side without rows, or nothing in common.
 Comparison Compare(Predicted<const traces::Timeline*> predicted,
                    Measured<const traces::Timeline*> measured);
 

@@ -4,6 +4,8 @@
 #include <tuple>
 #include <vector>
 
+#include "traces/step_spans.h"
+
 namespace stallcast::sim {
 namespace {
 
@@ -45,7 +47,7 @@ Spans Outside(const Spans& spans, const Spans& others) {
   return outside;
 }
 
-Picoseconds Inside(const Spans& spans, const StepSpan& step) {
+Picoseconds Inside(const Spans& spans, const traces::StepSpan& step) {
   auto span = std::ranges::upper_bound(spans, step.start, {}, &Span::end);
   Picoseconds inside{0};
   for (; span != spans.end() && span->start < step.end; ++span) {
@@ -107,26 +109,6 @@ Activity ActivityOf(const Timeline& t) {
 
 }  // namespace
 
-std::map<int32_t, StepSpan> StepSpans(const Timeline& t) {
-  const bool has_compute = std::ranges::any_of(t.lanes, &traces::TimelineLane::compute);
-  std::map<int32_t, Picoseconds> first, last;
-  for (int64_t row = 0; row < t.rows(); ++row) {
-    if (t.step[row] < 0) continue;
-    auto [start, fresh] = first.try_emplace(t.step[row], t.start[row]);
-    if (!fresh) start->second = std::min(start->second, t.start[row]);
-    if (has_compute && !t.lanes[t.lane[row]].compute) continue;
-    const Picoseconds end_of_row = t.start[row] + t.duration[row];
-    auto [end, is_new] = last.try_emplace(t.step[row], end_of_row);
-    if (!is_new) end->second = std::max(end->second, end_of_row);
-  }
-  std::map<int32_t, StepSpan> spans;
-  for (const auto& [step, end] : last) {
-    const auto before = last.find(step - 1);
-    spans[step] = {before == last.end() ? first.at(step) : before->second, end};
-  }
-  return spans;
-}
-
 std::map<int32_t, ExposedTime> ExposedBySteps(const Timeline& t) {
   std::map<int32_t, ExposedTime> exposed;
   if (std::ranges::none_of(t.lanes, &traces::TimelineLane::compute)) return exposed;
@@ -139,8 +121,7 @@ std::map<int32_t, ExposedTime> ExposedBySteps(const Timeline& t) {
     any.insert(any.end(), roles[role].begin(), roles[role].end());
   }
   any = Union(std::move(any));
-  for (auto [step, span] : StepSpans(t)) {
-    span.end = std::max(span.start, span.end);  // a damaged recording's may end before they start
+  for (const auto& [step, span] : StepSpans(t)) {
     ExposedTime& of = exposed[step];
     for (size_t role = 0; role < roles.size(); ++role) of.roles[role] = Inside(roles[role], span);
     of.total = span.end - span.start - Inside(computing, span);

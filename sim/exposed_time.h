@@ -9,14 +9,6 @@
 
 namespace stallcast::sim {
 
-/// From the end of the step before (for the first: from its own first row) to the last end of a row
-/// on the compute lanes (without such lanes: on any).
-struct StepSpan {
-  Picoseconds start{0}, end{0};
-};
-/// By step, of the rows whose step is known.
-std::map<int32_t, StepSpan> StepSpans(const traces::Timeline& timeline);
-
 /// Time of a step in which the compute lanes compute nothing.
 struct ExposedTime {
   /// While an op of that role runs. Where several roles run at once each counts that time: together
@@ -27,7 +19,7 @@ struct ExposedTime {
   Picoseconds role(traces::Role role) const { return roles[static_cast<size_t>(role)]; }
 };
 
-/// Exposed time of each step of StepSpans. Nothing where no lane is a compute lane.
+/// Exposed time of each step of traces::StepSpans. Nothing where no lane is a compute lane.
 ///
 /// An op runs from the first start to the last end of its rows of a step, whose number differs
 /// between a prediction and a recording (a copy a piece, say). On a compute lane it computes unless

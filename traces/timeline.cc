@@ -6,6 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "traces/reorder.h"
+
 namespace stallcast::traces {
 namespace {
 
@@ -17,15 +19,6 @@ bool InOrder(const Timeline& timeline) {
     before = timeline.start[row];
   }
   return true;
-}
-
-template <typename T>
-void Permute(const std::vector<uint32_t>& order, std::vector<T>* column) {
-  if (column->empty()) return;
-  std::vector<T> sorted;
-  sorted.reserve(order.size());
-  for (const uint32_t row : order) sorted.push_back((*column)[row]);
-  *column = std::move(sorted);
 }
 
 }  // namespace
@@ -116,16 +109,7 @@ void RestoreOrder(Timeline* timeline) {
   std::vector<uint32_t> order(timeline->start.size());
   std::iota(order.begin(), order.end(), uint32_t{0});
   std::ranges::stable_sort(order, {}, [&](uint32_t row) { return timeline->start[row]; });
-  Permute(order, &timeline->lane);
-  Permute(order, &timeline->op);
-  Permute(order, &timeline->step);
-  Permute(order, &timeline->layer);
-  Permute(order, &timeline->role);
-  Permute(order, &timeline->name);
-  Permute(order, &timeline->start);
-  Permute(order, &timeline->duration);
-  Permute(order, &timeline->bytes);
-  Permute(order, &timeline->graph_node);
+  Reorder(*timeline, order);
 }
 
 }  // namespace stallcast::traces

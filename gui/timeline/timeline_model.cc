@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <numeric>
 #include <queue>
 #include <tuple>
 
 #include "traces/common/error.h"
 #include "traces/common/parallel.h"
+#include "traces/reorder.h"
+#include "traces/step_spans.h"
 
 namespace stallcast::gui {
 namespace {
@@ -106,23 +107,6 @@ std::vector<int64_t> AssignTracks(const Timeline& t, std::span<uint32_t> order) 
 }
 
 template <class T>
-void Permute(std::vector<T>& column, const std::vector<uint32_t>& order) {
-  std::vector<T> permuted(column.size());
-  for (size_t i = 0; i < order.size(); ++i) permuted[i] = column[order[i]];
-  column = std::move(permuted);
-}
-
-void Permute(Timeline& t, const std::vector<uint32_t>& order) {
-  const std::function<void()> columns[] = {
-      [&] { Permute(t.lane, order); },  [&] { Permute(t.op, order); },
-      [&] { Permute(t.step, order); },  [&] { Permute(t.layer, order); },
-      [&] { Permute(t.role, order); },  [&] { Permute(t.name, order); },
-      [&] { Permute(t.start, order); }, [&] { Permute(t.duration, order); },
-      [&] { Permute(t.bytes, order); }};
-  ParallelFor(std::ssize(columns), [&](int, int64_t i) { columns[i](); });
-}
-
-template <class T>
 std::span<const T> Part(const std::vector<T>& column, int64_t first, int64_t count) {
   return std::span<const T>(column).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
 }
@@ -151,7 +135,7 @@ std::shared_ptr<const TimelineModel> TimelineModel::Build(Timeline timeline) {
         AssignTracks(t, std::span(order).subspan(static_cast<size_t>(lane.first_row),
                                                  static_cast<size_t>(lane.rows)));
   });
-  if (!std::is_sorted(order.begin(), order.end())) Permute(t, order);
+  if (!std::is_sorted(order.begin(), order.end())) traces::Reorder(t, order);
   order = {};
 
   for (size_t l = 0; l < tracks.size(); ++l) {
@@ -223,27 +207,8 @@ void TimelineModel::FindAllExposures() {
 }
 
 void TimelineModel::FindSteps() {
-  const Timeline& t = *timeline_;
-  const bool computes =
-      std::any_of(t.lanes.begin(), t.lanes.end(), [](const auto& lane) { return lane.compute; });
-  struct Ends {
-    Picoseconds first{kLongest}, last{-kLongest};
-  };
-  std::map<int32_t, Ends> found;
-  Ends* ends = nullptr;
-  for (size_t row = 0; row < t.start.size(); ++row) {
-    if (t.step[row] < 0) continue;
-    if (ends == nullptr || t.step[row] != t.step[row - 1]) ends = &found[t.step[row]];
-    ends->first = std::min(ends->first, t.start[row]);
-    if (computes && !t.lanes[t.lane[row]].compute) continue;
-    ends->last = std::max(ends->last, t.start[row] + t.duration[row]);
-  }
-  for (const auto& [step, at] : found) {
-    if (at.last == -kLongest) continue;
-    const bool follows = !steps_.empty() && steps_.back().step == step - 1;
-    const Picoseconds begin = follows ? steps_.back().end : at.first;
-    if (!steps_.empty() && begin < steps_.back().end) continue;  // not in order: no step of its own
-    if (at.last > begin) steps_.push_back({step, begin, at.last});
+  for (const auto& [step, span] : traces::StepSpans(*timeline_)) {
+    steps_.push_back({step, span.start, span.end});
   }
 }
 
@@ -325,8 +290,8 @@ int64_t TimelineModel::MemoryBytes() const {
   const Timeline& t = *timeline_;
   int64_t bytes = BytesOf(t.lane) + BytesOf(t.op) + BytesOf(t.step) + BytesOf(t.layer) +
                   BytesOf(t.role) + BytesOf(t.name) + BytesOf(t.start) + BytesOf(t.duration) +
-                  BytesOf(t.bytes) + BytesOf(lanes_) + BytesOf(tracks_) + ops_.MemoryBytes() +
-                  BytesOf(exposures_.start) + BytesOf(exposures_.duration) +
+                  BytesOf(t.bytes) + BytesOf(t.graph_node) + BytesOf(lanes_) + BytesOf(tracks_) +
+                  ops_.MemoryBytes() + BytesOf(exposures_.start) + BytesOf(exposures_.duration) +
                   BytesOf(exposures_.role) + BytesOf(exposures_.cause) + BytesOf(steps_);
   for (const Track::Index& index : indices_) bytes += index.MemoryBytes();
   for (const Track::Index& index : exposures_.indices) bytes += index.MemoryBytes();

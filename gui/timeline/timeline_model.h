@@ -78,9 +78,7 @@ class TimelineModel {
   /// Idle time of the row's lane just before it.
   Picoseconds IdleBefore(int64_t row) const;
 
-  /// Steps, ascending in number and time, with the time each begins: the end of the step before on
-  /// the compute lanes; where that is not known, its first row's start. `end` is its last end
-  /// there.
+  /// traces::StepSpans, ascending in number and time.
   struct Step {
     int32_t step = 0;
     Picoseconds begin{0}, end{0};

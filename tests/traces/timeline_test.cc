@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tests/traces/sample.h"
+#include "traces/reorder.h"
 
 namespace stallcast::traces {
 namespace {
@@ -52,6 +53,22 @@ TEST(TimelineTest, OrderIsRestoredOnlyWhereALaneHasLostIt) {
   EXPECT_EQ(mixed.op, (std::vector<int64_t>{2, 1, 1, 2, 3, -1}));
   EXPECT_EQ(mixed.graph_node, (std::vector<int64_t>{2, 1, 4, 3, 5, 6}));
   EXPECT_EQ(FirstFault(mixed), "");
+}
+
+TEST(TimelineTest, ReorderedRowsStayWhole) {
+  Timeline sample = SampleTimeline();
+  sample.graph_node = {1, 2, 3, 4, 5, 6};
+  Timeline there = sample;
+  Reorder(there, std::vector<uint32_t>{3, 0, 5, 1, 4, 2});
+  EXPECT_EQ(there.graph_node, (std::vector<int64_t>{4, 1, 6, 2, 5, 3}));
+  EXPECT_EQ(there.op[0], sample.op[3]);
+  Timeline back = there;
+  Reorder(back, std::vector<uint32_t>{1, 3, 5, 0, 4, 2});
+  EXPECT_TRUE(back == sample) << "no column was left behind";
+  Reorder(back, std::vector<uint32_t>{2});
+  EXPECT_EQ(back.rows(), 1);
+  EXPECT_EQ(back.graph_node, std::vector<int64_t>{3});
+  EXPECT_EQ(FirstFault(back), "");
 }
 
 TEST(TimelineTest, EveryRoleHasANameOfItsOwn) {

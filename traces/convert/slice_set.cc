@@ -12,6 +12,7 @@
 #include "traces/common/error.h"
 #include "traces/common/median.h"
 #include "traces/convert/ranges.h"
+#include "traces/reorder.h"
 
 namespace stallcast::traces::convert {
 namespace {
@@ -41,14 +42,6 @@ int64_t Between(Instant from, Instant to) {
 }
 
 bool OnGpu(SliceKind kind) { return kind == SliceKind::kRun || kind == SliceKind::kRunRange; }
-
-template <typename Column>
-void Gather(const std::vector<uint32_t>& order, Column* column) {
-  Column gathered;
-  gathered.reserve(order.size());
-  for (const uint32_t row : order) gathered.push_back((*column)[row]);
-  *column = std::move(gathered);
-}
 
 }  // namespace
 
@@ -188,16 +181,9 @@ void SliceSet::PlaceInTime(ReadReport* report) {
   } else if (lost == 0) {
     return;
   }
-  Gather(order, &all_.lane);
-  Gather(order, &all_.op);
-  Gather(order, &all_.step);
-  Gather(order, &all_.layer);
-  Gather(order, &all_.role);
-  Gather(order, &all_.name);
-  Gather(order, &all_.start);
-  Gather(order, &all_.duration);
-  Gather(order, &all_.bytes);
-  Gather(order, &correlation_);
+  Reorder(all_, order);
+  Reorder(correlation_, order);
+  Reorder(kind_, order);
   if (!row_flows_.empty()) {
     constexpr uint32_t kGone = std::numeric_limits<uint32_t>::max();
     std::vector<uint32_t> place(rows(), kGone);
@@ -205,7 +191,6 @@ void SliceSet::PlaceInTime(ReadReport* report) {
     for (RowPair& flow : row_flows_) flow = {place[flow.from], place[flow.to]};
     std::erase_if(row_flows_, [&](const RowPair& f) { return f.from == kGone || f.to == kGone; });
   }
-  Gather(order, &kind_);
 }
 
 // Steps and layers of host rows, from ranges; those of GPU rows follow from their calls, or where

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -24,19 +25,21 @@ using traces::Timeline;
 constexpr uint16_t kHost = 0, kCompute = 1, kCopy = 2;
 
 using Content = std::multiset<std::tuple<uint16_t, int64_t, int32_t, int16_t, Role, uint32_t,
-                                         Picoseconds, Picoseconds, int64_t>>;
+                                         Picoseconds, Picoseconds, int64_t, int64_t>>;
 Content ContentOf(const Timeline& t) {
   Content content;
   for (size_t i = 0; i < t.start.size(); ++i) {
     content.insert({t.lane[i], t.op[i], t.step[i], t.layer[i], t.role[i], t.name[i], t.start[i],
-                    t.duration[i], t.bytes[i]});
+                    t.duration[i], t.bytes[i], t.graph_node.empty() ? 0 : t.graph_node[i]});
   }
   return content;
 }
 
 TEST(TimelineModel, KeepsEveryRowAndLetsNoneOverlapOnATrack) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
-    const Timeline t = RandomTimeline(seed, 500);
+    Timeline t = RandomTimeline(seed, 500);
+    t.graph_node.resize(t.start.size());
+    std::iota(t.graph_node.begin(), t.graph_node.end(), int64_t{1});
     const auto model = TimelineModel::Build(t);
     EXPECT_EQ(ContentOf(model->timeline()), ContentOf(t));
     int64_t row = 0;
