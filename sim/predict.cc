@@ -17,6 +17,7 @@
 #include "models/methods/decoder_plan.h"
 #include "models/methods/projected_log.h"
 #include "sim/log_cache.h"
+#include "sim/quantile.h"
 #include "traces/common/error.h"
 
 namespace stallcast::sim {
@@ -65,11 +66,7 @@ void StopIfAsked(const std::stop_token& stop) {
 }
 
 Quantiles QuantilesOf(std::vector<Picoseconds> values) {
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double q) {
-    return values[static_cast<size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
-  };
-  return {at(0.1), at(0.5), at(0.9)};
+  return {Quantile(values, 0.1), Quantile(values, 0.5), Quantile(values, 0.9)};
 }
 
 // Quantiles of the mean step, and of each step.

@@ -18,6 +18,7 @@
 #include "sim/cache_folder.h"
 #include "sim/names.h"
 #include "sim/predict.h"
+#include "sim/quantile.h"
 #include "sim/synth.h"
 #include "traces/common/error.h"
 
@@ -390,12 +391,7 @@ RatioSummary Summarize(std::span<const Reproduction> rows) {
     ++summary.rows;
     summary.within += !row.off();
   }
-  std::sort(ratios.begin(), ratios.end());
-  const auto at = [&](double q) {
-    return ratios.empty() ? std::nan("")
-                          : ratios[static_cast<size_t>(
-                                std::lround(q * static_cast<double>(ratios.size() - 1)))];
-  };
+  const auto at = [&](double q) { return ratios.empty() ? std::nan("") : Quantile(ratios, q); };
   summary.p10 = at(0.1);
   summary.p50 = at(0.5);
   summary.p90 = at(0.9);

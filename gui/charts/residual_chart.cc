@@ -5,6 +5,8 @@
 #include <cmath>
 #include <map>
 
+#include "sim/quantile.h"
+
 namespace stallcast::gui {
 namespace {
 
@@ -37,13 +39,6 @@ std::vector<Kind> Kinds(const sim::Comparison& comparison) {
   return kinds;
 }
 
-double Quantile(const std::vector<double>& sorted, double q) {
-  const double at = q * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return std::lerp(sorted[below], sorted[above], at - static_cast<double>(below));
-}
-
 LineMark Zero(double low, double high, bool upright) {
   return {.points = upright ? std::vector<QPointF>{{0, low}, {0, high}}
                             : std::vector<QPointF>{{low, 0}, {high, 0}},
@@ -63,8 +58,7 @@ Chart ResidualChart(const sim::Comparison& comparison, const ChartColors& colors
   chart.title = QStringLiteral("Residuals by op kind");
   chart.note = QStringLiteral(
       "without host calls; left of 0: predicted too short; box: quartiles and median, whiskers: "
-      "P10 "
-      "to P90; a double click on a box opens its histogram");
+      "P10 to P90; a double click on a box opens its histogram");
   chart.x = {.title = QStringLiteral("predicted less measured (% of measured)"),
              .unit = QStringLiteral("%")};
   chart.y = {.title = QStringLiteral("op kind")};
@@ -76,15 +70,15 @@ Chart ResidualChart(const sim::Comparison& comparison, const ChartColors& colors
   }
   chart.empty = QStringLiteral("Open a measured timeline of the same run to fill this chart");
   BoxMark boxes;
-  for (const Kind& kind : Kinds(comparison)) {
+  for (Kind& kind : Kinds(comparison)) {
     chart.y.categories << kind.name;
     BoxMark::Five five;
     if (!kind.percent.empty()) {
-      five = {.p10 = Quantile(kind.percent, 0.1),
-              .p25 = Quantile(kind.percent, 0.25),
-              .p50 = Quantile(kind.percent, 0.5),
-              .p75 = Quantile(kind.percent, 0.75),
-              .p90 = Quantile(kind.percent, 0.9),
+      five = {.p10 = sim::Quantile(kind.percent, 0.1),
+              .p25 = sim::Quantile(kind.percent, 0.25),
+              .p50 = sim::Quantile(kind.percent, 0.5),
+              .p75 = sim::Quantile(kind.percent, 0.75),
+              .p90 = sim::Quantile(kind.percent, 0.9),
               .count = std::ssize(kind.percent)};
     }
     boxes.boxes.push_back(five);
@@ -104,11 +98,11 @@ Chart ResidualHistogram(const sim::Comparison& comparison, const QString& kind,
   chart.x = {.title = QStringLiteral("predicted less measured (% of measured)")};
   chart.y = {.title = QStringLiteral("ops"), .from_zero = true, .integers = true};
   chart.empty = QStringLiteral("No op of this kind is on both sides");
-  const std::vector<Kind> kinds = Kinds(comparison);
+  std::vector<Kind> kinds = Kinds(comparison);
   const auto found =
       std::find_if(kinds.begin(), kinds.end(), [&](const Kind& k) { return k.name == kind; });
   if (found == kinds.end() || found->percent.empty()) return chart;
-  const std::vector<double>& values = found->percent;
+  std::vector<double>& values = found->percent;
   const Range range = RoundRange(ScaleKind::kLinear, {values.front(), values.back()}, false);
   HistogramMark bins{.edges = {}, .counts = std::vector<double>(kBins)};
   for (int i = 0; i <= kBins; ++i) bins.edges.push_back(range.low + range.span() * i / kBins);
@@ -118,7 +112,7 @@ Chart ResidualHistogram(const sim::Comparison& comparison, const QString& kind,
   }
   chart.note = QStringLiteral("%1 ops, median %2 %")
                    .arg(values.size())
-                   .arg(Quantile(values, 0.5), 0, 'f', 1);
+                   .arg(sim::Quantile(values, 0.5), 0, 'f', 1);
   chart.series.push_back({kind, colors.Series(0), std::move(bins), false});
   return chart;
 }

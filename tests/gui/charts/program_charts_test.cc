@@ -232,5 +232,21 @@ TEST(ResidualChart, SumsUpEachKind) {
   EXPECT_EQ(total, 101);
 }
 
+TEST(ResidualChart, TakesTheQuantilesThatCompareTells) {
+  sim::Comparison comparison;
+  for (int i = 1; i <= 10; ++i) {
+    sim::MatchedOp op;
+    op.name = "gemm";
+    op.duration.predicted.value = (1000 + i) * kMs;
+    op.duration.measured.value = 1000 * kMs;
+    comparison.ops.push_back(op);
+  }
+  const Chart chart = ResidualChart(comparison, {});
+  const BoxMark::Five box = std::get<BoxMark>(chart.series[1].mark).boxes.at(0);
+  const sim::ResidualSummary told = sim::Summarize(comparison, sim::GroupBy::kName).at(0);
+  EXPECT_DOUBLE_EQ(box.p50, told.median_relative * 100);
+  EXPECT_DOUBLE_EQ(box.p90, told.p90_relative * 100);
+}
+
 }  // namespace
 }  // namespace stallcast::gui
