@@ -84,6 +84,8 @@ void MainWindow::BuildDocks() {
     made->setObjectName(QLatin1String(name));
     made->setWidget(widget);
     addDockWidget(area, made);
+    // Qt keeps what lies under another tab in the order of Tab, where it would take keys unseen.
+    connect(made, &QDockWidget::visibilityChanged, widget, &QWidget::setEnabled);
     return made;
   };
   auto* left = new QWidget(this);
@@ -102,6 +104,7 @@ void MainWindow::BuildDocks() {
   comparison_view_ = new QTableView(this);
   comparison_view_->setModel(comparison_);
   comparison_view_->setAlternatingRowColors(true);
+  comparison_view_->setTabKeyNavigation(false);  // Tab leaves the table
   comparison_view_->setSelectionMode(QAbstractItemView::ExtendedSelection);
   comparison_view_->horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
   comparison_view_->verticalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
@@ -237,6 +240,7 @@ void MainWindow::UseTrace(const SharedFile& file) {
     whatif_->SetTrace(predictor->info());
     result_.reset();
     former_.reset();
+    failed_.reset();
     predicted_.reset();
     refining_ = true;
     worker_.Predict(whatif_->request());
@@ -298,6 +302,7 @@ void MainWindow::OnControlsChanged(const sim::PredictRequest& request) {
 
 void MainWindow::OnPredicted(const SharedResult& result) {
   result_ = result;
+  failed_.reset();
   whatif_->ClearErrors();
   comparison_->SetNow(result_);
   charts_->SetBase(worker_.predictor(), result_->request);
@@ -319,9 +324,15 @@ void MainWindow::OnRefined(const SharedResult& refined) {
 
 void MainWindow::OnFailed(const Error& error) {
   refining_ = false;
+  failed_ = QString::fromStdString(error.problem() + "; " + error.remedy());
+  comparison_->SetNow(nullptr);
   RestoreView();
   whatif_->ShowError(error);
   ShowDock(whatif_dock_);
+  ShowSummary();
+  ShowRuns();
+  ShowTruth();
+  status_->clear();
 }
 
 void MainWindow::OnPinned(Pin pin, const SharedResult& result) {
@@ -333,6 +344,11 @@ void MainWindow::OnPinned(Pin pin, const SharedResult& result) {
 
 void MainWindow::PinNow(Pin pin) {
   if (!result_) return;
+  if (failed_) {
+    statusBar()->showMessage(QStringLiteral("Nothing is pinned: these values cannot be predicted"),
+                             8000);
+    return;
+  }
   comparison_->SetPin(pin, result_);
   statusBar()->showMessage(
       QStringLiteral("Pinned as %1: %2").arg(Name(pin)).arg(Describe(result_->request)), 8000);

@@ -159,11 +159,12 @@ class MainWindow : public QMainWindow {
 
   QStringList not_opened_;
 
-  SharedFile trace_;       // predicted from
-  SharedResult result_;    // the live prediction
-  SharedResult former_;    // what it was before the controls began to move
-  bool refining_ = false;  // the quantiles are still to come
-  QTimer moving_;          // runs while controls move
+  SharedFile trace_;               // predicted from
+  SharedResult result_;            // the live prediction
+  std::optional<QString> failed_;  // why the values at hand have no prediction; result_ is older
+  SharedResult former_;            // what it was before the controls began to move
+  bool refining_ = false;          // the quantiles are still to come
+  QTimer moving_;                  // runs while controls move
   Ghost ghost_ = Ghost::kFormer;
   std::optional<FilesModel::Item> predicted_;  // shown instead of the live prediction
   std::optional<FilesModel::Item> measured_;

@@ -67,6 +67,13 @@ void Truths::AddRecording() {
                      "\"recorded\" among the what-ifs to predict that too"));
 }
 
+void Truths::AddFailed(const QString& why) {
+  Add(QStringLiteral("former values"), Weight::kLoss,
+      QStringLiteral(
+          "the timeline is of the values before, as those chosen cannot be predicted: ") +
+          why);
+}
+
 void Truths::AddReport(const traces::ReadReport& report, const QString& file) {
   const auto say = [&](const char* name, const QString& what) {
     Add(QLatin1String(name), Weight::kLoss, QStringLiteral("%1: %2").arg(file, what));

@@ -33,6 +33,8 @@ class Truths {
   void AddMatching(const TimelinePair& pair);
   /// Of a measured timeline beside the prediction of a run that nobody records.
   void AddRecording();
+  /// Of a prediction that the controls have left for values that cannot be predicted.
+  void AddFailed(const QString& why);
   /// What a file's reader found.
   void AddReport(const traces::ReadReport& report, const QString& file);
   /// The heaviest first.

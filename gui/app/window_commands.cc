@@ -288,7 +288,9 @@ void MainWindow::CloseFiles() {
   trace_.reset();
   result_.reset();
   former_.reset();
+  failed_.reset();
   refining_ = false;
+  status_->clear();
   predicted_.reset();
   measured_.reset();
   log_.reset();

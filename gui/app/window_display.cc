@@ -119,6 +119,7 @@ void MainWindow::ShowGhost() {
 
 // Compares with what the ghost shows; where it shows nothing, with pin A.
 void MainWindow::ShowSummary() {
+  if (failed_) return summary_->ShowFailed(*failed_);
   if (!result_) return summary_->ShowNothing();
   Former former = FormerOf(ghost_, former_, *comparison_);
   if (!former.result || former.result == result_) {
@@ -134,6 +135,7 @@ void MainWindow::ShowTruth() {
     truths.AddNotes(files_->Timeline(*predicted_)->timeline().notes);
   } else if (result_) {
     truths.AddNotes(result_->prediction.notes);
+    if (failed_) truths.AddFailed(*failed_);
   }
   if (measured_) {
     truths.AddNotes(files_->Timeline(*measured_)->timeline().notes);
@@ -162,7 +164,7 @@ void MainWindow::ShowTruth() {
 
 void MainWindow::ShowRuns() {
   std::vector<ChartsPanel::Run> runs;
-  if (result_ && !predicted_) runs.push_back({QStringLiteral("now"), result_});
+  if (result_ && !predicted_ && !failed_) runs.push_back({QStringLiteral("now"), result_});
   for (const Pin pin : {Pin::kA, Pin::kB}) {
     if (const SharedResult& pinned = comparison_->pinned(pin)) {
       runs.push_back({QStringLiteral("pin %1").arg(Name(pin)), pinned});

@@ -49,6 +49,12 @@ void SummaryCard::ShowNothing() {
   facts_->setText(QStringLiteral("Open a .kvt trace with queries and keys to predict from it."));
 }
 
+void SummaryCard::ShowFailed(const QString& why) {
+  step_->setText(QStringLiteral("No prediction"));
+  change_->clear();
+  facts_->setText(QStringLiteral("These values cannot be predicted: %1").arg(why));
+}
+
 void SummaryCard::ShowBusy(bool busy) { step_->setEnabled(!busy); }
 
 void SummaryCard::Show(const sim::Prediction& prediction, const sim::Prediction* reference,

@@ -6,7 +6,6 @@
 
 #include "sim/predict.h"
 
-class QGridLayout;
 class QLabel;
 
 namespace stallcast::gui {
@@ -22,6 +21,8 @@ class SummaryCard : public QWidget {
             const QString& reference_name);
   /// There is no trace to predict from.
   void ShowNothing();
+  /// The values at hand cannot be predicted.
+  void ShowFailed(const QString& why);
   void ShowBusy(bool busy);
 
  private:

@@ -4,6 +4,7 @@
 #include <QLabel>
 #include <QLineEdit>
 #include <QScrollArea>
+#include <QShortcut>
 #include <QVBoxLayout>
 #include <algorithm>
 #include <map>
@@ -26,6 +27,16 @@ WhatIfPanel::WhatIfPanel(QWidget* parent) : QWidget(parent) {
   search_->setPlaceholderText(QStringLiteral("Find a value: budget, link, gemm ..."));
   search_->setClearButtonEnabled(true);
   connect(search_, &QLineEdit::textChanged, this, &WhatIfPanel::Filter);
+  connect(search_, &QLineEdit::returnPressed, this, &WhatIfPanel::FocusFirstFound);
+  new QShortcut(Qt::Key_Down, search_, this, &WhatIfPanel::FocusFirstFound, Qt::WidgetShortcut);
+  new QShortcut(Qt::Key_Escape, search_, search_, &QLineEdit::clear, Qt::WidgetShortcut);
+  none_found_ = new QLabel(this);
+  none_found_->setObjectName(QStringLiteral("none_found"));
+  none_found_->setWordWrap(true);
+  none_found_->hide();
+  tab_order_.setSingleShot(true);
+  tab_order_.setInterval(0);
+  connect(&tab_order_, &QTimer::timeout, this, &WhatIfPanel::OrderTabs);
   error_ = new QLabel(this);
   error_->setObjectName(QStringLiteral("error"));
   error_->setProperty("role", "error");
@@ -41,12 +52,14 @@ WhatIfPanel::WhatIfPanel(QWidget* parent) : QWidget(parent) {
   scroll->setWidget(body);
   scroll->setWidgetResizable(true);
   scroll->setFrameShape(QFrame::NoFrame);
+  scroll->setFocusPolicy(Qt::NoFocus);  // the values take it
   scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
 
   auto* layout = new QVBoxLayout(this);
   layout->setContentsMargins(4, 4, 0, 0);
   layout->addWidget(search_);
   layout->addWidget(error_);
+  layout->addWidget(none_found_);
   layout->addWidget(scroll, 1);
 }
 
@@ -72,6 +85,9 @@ void WhatIfPanel::SetRequest(const sim::PredictRequest& request) {
 void WhatIfPanel::Rebuild(const sim::PredictRequest& request) {
   std::vector<Control> controls = Controls(request, info_);
   request_ = request;
+  const std::string focused = FocusedRow();
+  // A widget with the focus that is hidden hands it to the next one, and the panel scrolls there.
+  if (!focused.empty()) window()->focusWidget()->clearFocus();
   std::map<QString, bool> open;
   for (ControlGroup* group : groups_) {
     open[group->title()] = group->open();
@@ -87,13 +103,16 @@ void WhatIfPanel::Rebuild(const sim::PredictRequest& request) {
     return new ControlGroup(title, before != open.end() ? before->second : unfolded, this);
   };
   const auto top = [&](const QString& title, bool unfolded) {
-    if (groups_.empty() || groups_.back()->title() != title) {
+    const auto found = std::ranges::find(groups_, title, &ControlGroup::title);
+    if (found == groups_.end()) {
       ControlGroup* group = make(title, unfolded);
       column_->insertWidget(column_->count() - 1, group);
       connect(group, &ControlGroup::Changed, this, &WhatIfPanel::Apply);
+      connect(group, &ControlGroup::RowsMade, &tab_order_, qOverload<>(&QTimer::start));
       groups_.push_back(group);
+      return group;
     }
-    return groups_.back();
+    return *found;
   };
   for (Control& control : controls) {
     const bool machine = control.path.starts_with("machine.");
@@ -109,6 +128,34 @@ void WhatIfPanel::Rebuild(const sim::PredictRequest& request) {
   }
   for (ControlGroup* group : groups_) group->Show(request_);
   Filter(search_->text());
+  if (ControlRow* again = focused.empty() ? nullptr : row(focused)) again->setFocus();
+}
+
+// Path of the row that has the window's focus, or empty.
+std::string WhatIfPanel::FocusedRow() const {
+  for (QWidget* at = window()->focusWidget(); at && at != this; at = at->parentWidget()) {
+    if (const auto* found = qobject_cast<ControlRow*>(at); found && isAncestorOf(found)) {
+      return found->control().path;
+    }
+  }
+  return {};
+}
+
+// Tab goes from the search down the values, in the order in which they stand.
+void WhatIfPanel::OrderTabs() {
+  QWidget* before = search_;
+  for (const ControlGroup* group : groups_) {
+    group->ForEachStop([&](QWidget* stop) {
+      setTabOrder(before, stop);
+      before = stop;
+    });
+  }
+}
+
+void WhatIfPanel::FocusFirstFound() {
+  for (ControlGroup* group : groups_) {
+    if (ControlRow* first = group->FirstShown()) return first->setFocus(Qt::TabFocusReason);
+  }
 }
 
 void WhatIfPanel::Apply(const std::string& path, const std::optional<std::string>& text) {
@@ -174,7 +221,10 @@ void WhatIfPanel::FocusSearch() {
 
 void WhatIfPanel::Filter(const QString& words) {
   const QStringList list = words.split(' ', Qt::SkipEmptyParts);
-  for (ControlGroup* group : groups_) group->Filter(list);
+  bool any = false;
+  for (ControlGroup* group : groups_) any |= group->Filter(list);
+  none_found_->setText(QStringLiteral("Nothing is called \u201c%1\u201d").arg(words.trimmed()));
+  none_found_->setVisible(!any && !list.isEmpty());
 }
 
 }  // namespace stallcast::gui

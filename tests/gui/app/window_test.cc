@@ -21,10 +21,13 @@
 #include <QMimeData>
 #include <QProcess>
 #include <QPushButton>
+#include <QScrollArea>
+#include <QScrollBar>
 #include <QSettings>
 #include <QSignalSpy>
 #include <QSlider>
 #include <QSpinBox>
+#include <QTableView>
 #include <QTemporaryDir>
 #include <QTest>
 #include <QToolButton>
@@ -176,6 +179,32 @@ TEST_F(WindowView, SampleGivesAFirstPicture) {
   EXPECT_TRUE(window_->messages().messages().isEmpty());
 }
 
+TEST_F(WindowView, ValuesThatCannotBePredictedLeaveNoPredictionOfNow) {
+  OpenSmall();
+  auto* sink = In<NumberBox>("param.sink");
+  sink->selectAll();
+  QTest::keyClicks(sink, QStringLiteral("4000"));
+  QTest::keyClick(sink, Qt::Key_Return);
+  ASSERT_TRUE(Idle());
+  const QString error = window_->whatif().row("param.sink")->error();
+  ASSERT_FALSE(error.isEmpty());
+  const auto label = [&](const char* name) {
+    return window_->findChild<QLabel*>(QLatin1String(name))->text();
+  };
+  EXPECT_EQ(label("step"), "No prediction");
+  EXPECT_TRUE(label("facts").contains(error)) << "said where the number was, too";
+  EXPECT_TRUE(TruthNames().contains(QStringLiteral("former values"))) << "said at the timeline";
+  window_->ShowChart(ChartsPanel::Kind::kSteps);
+  EXPECT_TRUE(window_->charts().view().chart().series.empty());
+  QTest::keyClick(window_.get(), Qt::Key_1, Qt::ControlModifier);
+  EXPECT_EQ(window_->comparison().pinned(Pin::kA), nullptr) << "there is nothing to pin";
+  ASSERT_TRUE(Predicted([&] {
+    window_->whatif().row("param.sink")->findChild<QToolButton*>(QStringLiteral("reset"))->click();
+  }));
+  EXPECT_TRUE(label("step").contains("ms P50"));
+  EXPECT_FALSE(TruthNames().contains(QStringLiteral("former values")));
+}
+
 TEST_F(WindowView, SliderPredictsAgainAndLeavesAGhost) {
   OpenSmall();
   const double before = Step();
@@ -269,6 +298,62 @@ TEST_F(WindowView, SessionWithAValueThatIsNoneIsMended) {
         ->click();
   }));
   EXPECT_EQ(window_->result()->request.batch, 2);
+}
+
+TEST_F(WindowView, ChoosingAMethodKeepsPlaceAndFocus) {
+  OpenSmall();
+  auto* scroll = window_->whatif().findChild<QScrollArea*>()->verticalScrollBar();
+  ASSERT_GT(scroll->maximum(), 0);
+  In<QComboBox>("method")->setFocus();
+  const int place = scroll->value();
+  for (int i = 0; i < 2; ++i) {
+    const QString before = In<QComboBox>("method")->currentText();
+    QTest::keyClick(window_->focusWidget(), Qt::Key_Down);
+    EXPECT_NE(In<QComboBox>("method")->currentText(), before) << "again by the same key";
+    EXPECT_EQ(window_->focusWidget(), In<QComboBox>("method"));
+    ASSERT_TRUE(Idle());
+    QTest::qWait(20);
+    EXPECT_EQ(scroll->value(), place);
+  }
+}
+
+TEST_F(WindowView, TabGoesThroughTheValuesAndRound) {
+  OpenSmall();
+  QTest::keyClick(window_.get(), Qt::Key_K, Qt::ControlModifier);
+  QTest::qWait(20);
+  std::vector<QWidget*> seen{window_->focusWidget()};
+  EXPECT_EQ(seen[0]->objectName(), "search");
+  QTest::keyClick(window_->focusWidget(), Qt::Key_Tab);  // the first heading
+  QTest::keyClick(window_->focusWidget(), Qt::Key_Tab);
+  EXPECT_EQ(window_->focusWidget(), In<QComboBox>("method"));
+  bool round = false;
+  for (int i = 0; i < 400 && !round; ++i) {
+    QTest::keyClick(window_->focusWidget(), Qt::Key_Tab);
+    QWidget* now = window_->focusWidget();
+    EXPECT_NE(now, seen.back()) << "a trap: " << now->metaObject()->className();
+    EXPECT_FALSE(window_->findChild<QTableView*>()->isAncestorOf(now)) << "under another tab";
+    EXPECT_NE(now, window_->findChild<QTableView*>()) << "under another tab";
+    seen.push_back(now);
+    round = now == seen[0];
+  }
+  EXPECT_TRUE(round);
+}
+
+TEST_F(WindowView, ValueThatWasFoundIsSetByKeys) {
+  OpenSmall();
+  QTest::keyClick(window_.get(), Qt::Key_K, Qt::ControlModifier);
+  QTest::keyClicks(window_->focusWidget(), QStringLiteral("budget"));
+  QTest::keyClick(window_->focusWidget(), Qt::Key_Return);
+  EXPECT_EQ(window_->focusWidget(), In<NumberBox>("param.budget"));
+  ASSERT_TRUE(Predicted([&] { QTest::keyClick(window_->focusWidget(), Qt::Key_Up); }));
+  QTest::keyClick(window_.get(), Qt::Key_K, Qt::ControlModifier);
+  QTest::keyClicks(window_->focusWidget(), QStringLiteral("zzz"));
+  auto* none = window_->whatif().findChild<QLabel*>(QStringLiteral("none_found"));
+  EXPECT_TRUE(none->isVisible());
+  EXPECT_THAT(none->text().toStdString(), HasSubstr("zzz"));
+  QTest::keyClick(window_->focusWidget(), Qt::Key_Escape);
+  EXPECT_FALSE(none->isVisible());
+  EXPECT_TRUE(window_->whatif().row("param.budget")->isVisible());
 }
 
 TEST_F(WindowView, MethodChangesItsControls) {
