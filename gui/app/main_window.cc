@@ -235,8 +235,7 @@ void MainWindow::UseTrace(const SharedFile& file) {
   try {
     auto predictor = std::make_shared<sim::Predictor>(file->path.toStdString());
     trace_ = file;
-    worker_.SetPredictor(predictor);
-    for (PredictionWorker& worker : pin_workers_) worker.SetPredictor(predictor);
+    worker_.SetPredictor(predictor, file->path);
     whatif_->SetTrace(predictor->info());
     result_.reset();
     former_.reset();
@@ -358,7 +357,11 @@ void MainWindow::PinNow(Pin pin) {
 }
 
 void MainWindow::GoToPin(Pin pin) {
-  if (const SharedResult pinned = comparison_->pinned(pin)) SetRequest(pinned->request);
+  const SharedResult pinned = comparison_->pinned(pin);
+  if (!pinned) return;
+  SetRequest(pinned->request);
+  if (trace_ && trace_->path == pinned->trace) return;
+  if (const auto file = FindFile(pinned->trace)) UseTrace(files_->files()[*file]);
 }
 
 void MainWindow::Unpin(Pin pin) {

@@ -126,6 +126,8 @@ class MainWindow : public QMainWindow {
   void Remember(const QString& path);
   QStringList Recent() const;
   void FinishRestore();
+  void RestorePin(Pin pin, const Session::Pinned& pinned);
+  std::optional<size_t> FindFile(const QString& path) const;
   void ShowDock(QDockWidget* dock);
   void ShowKeys();
   void Tell(const Error& error);

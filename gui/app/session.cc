@@ -49,8 +49,11 @@ void SaveSession(const Session& session, const QString& path) {
   for (const QString& file : session.files) files.append(told(file));
   QJsonObject pins;
   for (int pin = 0; pin < kPins; ++pin) {
-    const auto& request = session.pins[static_cast<size_t>(pin)];
-    if (request) pins[Name(static_cast<Pin>(pin))] = ToJson(*request);
+    const auto& pinned = session.pins[static_cast<size_t>(pin)];
+    if (!pinned) continue;
+    QJsonObject json = ToJson(pinned->request);
+    json["trace"] = told(pinned->trace);
+    pins[Name(static_cast<Pin>(pin))] = json;
   }
   const QJsonObject json{
       {kVersionKey, kVersion},
@@ -103,10 +106,12 @@ Session LoadSession(const QString& path) {
   session.request = RequestFromJson(json["request"].toObject());
   const QJsonObject pins = json["pins"].toObject();
   for (int pin = 0; pin < kPins; ++pin) {
-    const QJsonValue request = pins[Name(static_cast<Pin>(pin))];
-    if (request.isObject()) {
-      session.pins[static_cast<size_t>(pin)] = RequestFromJson(request.toObject());
-    }
+    const QJsonValue pinned = pins[Name(static_cast<Pin>(pin))];
+    if (!pinned.isObject()) continue;
+    const QString trace = pinned["trace"].toString();  // older sessions have one for all
+    session.pins[static_cast<size_t>(pin)] = {
+        RequestFromJson(pinned.toObject()),
+        trace.isEmpty() ? session.trace : QDir::cleanPath(folder.absoluteFilePath(trace))};
   }
   session.ghost = json["ghost"].toString();
   session.chart = json["chart"].toString();

@@ -24,7 +24,11 @@ struct Session {
   };
   std::optional<Place> predicted, measured;  ///< none: the live prediction; nothing
   sim::PredictRequest request;
-  std::array<std::optional<sim::PredictRequest>, kPins> pins;
+  struct Pinned {
+    sim::PredictRequest request;
+    QString trace;  ///< of the files
+  };
+  std::array<std::optional<Pinned>, kPins> pins;
   QString ghost;  ///< what the ghost shows: a name of the window's
   QString chart;
   QString appearance;

@@ -125,6 +125,9 @@ void MainWindow::ShowSummary() {
   if (!former.result || former.result == result_) {
     former = FormerOf(Ghost::kPinA, former_, *comparison_);
   }
+  if (former.result && former.result->trace != result_->trace) {
+    former.name += QStringLiteral(" of %1").arg(QFileInfo(former.result->trace).fileName());
+  }
   summary_->Show(result_->prediction, former.result ? &former.result->prediction : nullptr,
                  former.name);
 }

@@ -24,7 +24,7 @@ void MainWindow::SaveSessionTo(const QString& path) const {
   session.request = whatif_->request();
   for (const Pin pin : {Pin::kA, Pin::kB}) {
     if (const SharedResult& pinned = comparison_->pinned(pin)) {
-      session.pins[static_cast<size_t>(pin)] = pinned->request;
+      session.pins[static_cast<size_t>(pin)] = {pinned->request, pinned->trace};
     }
   }
   session.ghost = Name(ghost_);
@@ -64,29 +64,41 @@ void MainWindow::RestoreSession(const QString& path) {
 void MainWindow::FinishRestore() {
   if (!restoring_) return;
   const Session session = *std::exchange(restoring_, std::nullopt);
-  const auto find = [&](const QString& path) -> std::optional<size_t> {
-    for (size_t i = 0; i < files_->files().size(); ++i) {
-      if (files_->files()[i]->path == path) return i;
-    }
-    return std::nullopt;
-  };
-  if (const auto trace = find(session.trace)) {
-    UseTrace(files_->files()[*trace]);
-    for (const Pin pin : {Pin::kA, Pin::kB}) {
-      const auto& request = session.pins[static_cast<size_t>(pin)];
-      if (request) pin_workers_[static_cast<size_t>(pin)].Predict(*request);
-    }
+  if (const auto trace = FindFile(session.trace)) UseTrace(files_->files()[*trace]);
+  for (const Pin pin : {Pin::kA, Pin::kB}) {
+    if (const auto& pinned = session.pins[static_cast<size_t>(pin)]) RestorePin(pin, *pinned);
   }
   // Files that could not be opened are not in the list, so places are found by name.
   for (const auto& place : {session.predicted, session.measured}) {
     if (!place) continue;
-    const auto file = find(session.files[place->file]);
+    const auto file = FindFile(session.files[place->file]);
     if (file && static_cast<size_t>(place->timeline) < files_->files()[*file]->timelines.size()) {
       ShowTimelineOf(*file, static_cast<size_t>(place->timeline));
     }
   }
   restoring_view_ = session.timeline;
   ShowSides();
+}
+
+std::optional<size_t> MainWindow::FindFile(const QString& path) const {
+  for (size_t i = 0; i < files_->files().size(); ++i) {
+    if (files_->files()[i]->path == path) return i;
+  }
+  return std::nullopt;
+}
+
+void MainWindow::RestorePin(Pin pin, const Session::Pinned& pinned) {
+  if (!FindFile(pinned.trace)) return;  // told when it could not be opened
+  PredictionWorker& worker = pin_workers_[static_cast<size_t>(pin)];
+  try {
+    const bool same = trace_ && trace_->path == pinned.trace;
+    worker.SetPredictor(
+        same ? worker_.predictor() : std::make_shared<sim::Predictor>(pinned.trace.toStdString()),
+        pinned.trace);
+    worker.Predict(pinned.request);
+  } catch (const Error& error) {
+    Tell(error);
+  }
 }
 
 void MainWindow::RestoreView() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "gui/whatif/comparison_model.h"
 
+#include <QFileInfo>
 #include <QFont>
 #include <QLocale>
 #include <cmath>
@@ -14,6 +15,7 @@ namespace {
 std::map<QString, QString> Settings(const PredictionResult& result) {
   const sim::PredictRequest& request = result.prediction.request;
   std::map<QString, QString> settings;
+  settings[QStringLiteral("trace")] = QFileInfo(result.trace).fileName();
   settings[QStringLiteral("method")] = QString::fromStdString(request.method);
   settings[QStringLiteral("machine")] = QString::fromStdString(request.machine);
   settings[QStringLiteral("model")] = QString::fromStdString(result.prediction.model.name);
@@ -121,8 +123,12 @@ QVariant ComparisonModel::Number(const sim::PredictionField& field, int column) 
   const sim::Prediction* prediction = Of(column);
   if (!prediction) return {};
   const double value = field.Of(*prediction);
-  if (column != kAgainstA && column != kAgainstB) return Shown(value);
-  if (!now_) return {};
+  const bool yes_or_no = field.name == "fits";
+  if (column != kAgainstA && column != kAgainstB) {
+    if (yes_or_no) return value != 0 ? QStringLiteral("yes") : QStringLiteral("no");
+    return Shown(value);
+  }
+  if (!now_ || yes_or_no) return {};
   const double now = field.Of(now_->prediction);
   if (!std::isfinite(now) || !std::isfinite(value) || value == 0) return {};
   const double percent = (now - value) / std::abs(value) * 100;
@@ -169,12 +175,13 @@ QVariant ComparisonModel::headerData(int section, Qt::Orientation orientation, i
   }
   if (role == Qt::ToolTipRole && (section == kA || section == kB)) {
     const SharedResult& pin = pins_[section == kA ? 0 : 1];
-    return pin ? Describe(pin->request) : QStringLiteral("nothing is pinned here");
+    if (!pin) return QStringLiteral("nothing is pinned here");
+    return QStringLiteral("%1: %2").arg(QFileInfo(pin->trace).fileName(), Describe(pin->request));
   }
   if (role != Qt::DisplayRole) return {};
   static const QStringList kNames = {QStringLiteral("now"), QStringLiteral("A"),
-                                     QStringLiteral("now - A"), QStringLiteral("B"),
-                                     QStringLiteral("now - B")};
+                                     QStringLiteral("now against A"), QStringLiteral("B"),
+                                     QStringLiteral("now against B")};
   return section < kNames.size() ? QVariant(kNames[section]) : QVariant();
 }
 

@@ -12,10 +12,11 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kRest{150};
 
 SharedResult PredictNow(sim::Predictor& predictor, const sim::PredictRequest& request,
-                        const std::stop_token& stop) {
+                        const QString& trace, const std::stop_token& stop) {
   const auto begin = Clock::now();
   auto result = std::make_shared<PredictionResult>();
   result->request = request;
+  result->trace = trace;
   sim::PredictRequest quick = request;
   quick.prefill = false;
   quick.samples = 0;
@@ -41,9 +42,11 @@ bool Rest(const std::stop_token& stop) {
 PredictionWorker::PredictionWorker(QObject* parent) : QObject(parent) {}
 PredictionWorker::~PredictionWorker() = default;
 
-void PredictionWorker::SetPredictor(std::shared_ptr<sim::Predictor> predictor) {
+void PredictionWorker::SetPredictor(std::shared_ptr<sim::Predictor> predictor,
+                                    const QString& trace) {
   Cancel();
   predictor_ = std::move(predictor);
+  trace_ = trace;
 }
 
 void PredictionWorker::Cancel() {
@@ -69,9 +72,9 @@ void PredictionWorker::Predict(const sim::PredictRequest& request) {
   if (!predictor_) return;
   const uint64_t ticket = ++latest_;
   SetBusy(true);
-  const auto predict = [this, ticket, request,
+  const auto predict = [this, ticket, request, trace = trace_,
                         predictor = predictor_](const std::stop_token& stop) {
-    const SharedResult result = PredictNow(*predictor, request, stop);
+    const SharedResult result = PredictNow(*predictor, request, trace, stop);
     Post(ticket, [this, result] {
       SetBusy(false);
       Q_EMIT Predicted(result);
@@ -81,6 +84,7 @@ void PredictionWorker::Predict(const sim::PredictRequest& request) {
     whole.samples = kRefinedSamples;
     auto refined = std::make_shared<PredictionResult>();
     refined->request = request;
+    refined->trace = trace;
     refined->prediction = predictor->Predict(whole, nullptr, stop);
     refined->log = result->log;
     Post(ticket, [this, refined] { Q_EMIT Refined(refined); });

@@ -17,6 +17,7 @@ namespace stallcast::gui {
 /// A prediction as the window shows it.
 struct PredictionResult {
   sim::PredictRequest request;  ///< as asked for
+  QString trace;                ///< path of the file that it was predicted from
   sim::Prediction prediction;
   std::shared_ptr<const TimelineModel> model;
   std::shared_ptr<const traces::AccessLog> log;  ///< null: the method selects nothing
@@ -32,8 +33,8 @@ class PredictionWorker : public QObject {
   explicit PredictionWorker(QObject* parent = nullptr);
   ~PredictionWorker() override;
 
-  /// The trace to predict from; null: none. Cancels what is under way.
-  void SetPredictor(std::shared_ptr<sim::Predictor> predictor);
+  /// The trace to predict from, and its path; null: none. Cancels what is under way.
+  void SetPredictor(std::shared_ptr<sim::Predictor> predictor, const QString& trace = {});
   const std::shared_ptr<sim::Predictor>& predictor() const { return predictor_; }
 
   /// Predicts at once without what takes long (prefill, samples), with the timeline; then, unless
@@ -54,6 +55,7 @@ class PredictionWorker : public QObject {
   void SetBusy(bool busy);
 
   std::shared_ptr<sim::Predictor> predictor_;
+  QString trace_;
   uint64_t latest_ = 0;
   bool busy_ = false;
   LatestJob job_;  // last: stops before the rest goes

@@ -392,6 +392,33 @@ TEST_F(WindowView, PinsAreCompared) {
   EXPECT_EQ(window_->comparison().pinned(Pin::kA), nullptr);
 }
 
+TEST_F(WindowView, PinsKeepTheirTrace) {
+  QFile::copy(Path("small.kvt"), Path("other.kvt"));
+  OpenSmall();
+  const double step = Step();
+  QTest::keyClick(window_.get(), Qt::Key_1, Qt::ControlModifier);
+  ASSERT_TRUE(Predicted([&] { window_->Open({Path("other.kvt")}); }));
+  const ComparisonModel& model = window_->comparison();
+  ASSERT_EQ(model.headerData(0, Qt::Vertical, Qt::DisplayRole).toString(), "trace")
+      << "all that they differ in";
+  EXPECT_EQ(model.index(0, ComparisonModel::kNow).data().toString(), "other.kvt");
+  EXPECT_EQ(model.index(0, ComparisonModel::kA).data().toString(), "small.kvt");
+  EXPECT_THAT(window_->findChild<QLabel*>(QStringLiteral("change"))->text().toStdString(),
+              HasSubstr("pin A of small.kvt"));
+  window_->SaveSessionTo(Path("two.stallcast"));
+
+  ASSERT_TRUE(Predicted([&] { QTest::keyClick(window_.get(), Qt::Key_1, Qt::AltModifier); }));
+  EXPECT_EQ(window_->result()->trace, Path("small.kvt"));
+  EXPECT_EQ(Step(), step);
+
+  Start();
+  window_->Open({Path("two.stallcast")});
+  ASSERT_TRUE(Idle());
+  EXPECT_EQ(window_->result()->trace, Path("other.kvt"));
+  ASSERT_NE(window_->comparison().pinned(Pin::kA), nullptr);
+  EXPECT_EQ(window_->comparison().pinned(Pin::kA)->trace, Path("small.kvt"));
+}
+
 TEST_F(WindowView, SweepRunsAndIsCancelled) {
   OpenSmall();
   QTest::keyClick(window_.get(), Qt::Key_3, Qt::AltModifier | Qt::ShiftModifier);
