@@ -46,6 +46,20 @@ bool Fits(const methods::Method& method, const llm::Model& model, const Limits& 
   return model.WeightBytes() + need.gpu() <= limits.gpu && need.host <= limits.host;
 }
 
+// Which memory is too small, and by how much.
+std::string Shortage(const Prediction& prediction, const Limits& limits) {
+  std::vector<std::string> lacks;
+  const auto compare = [&](const char* where, Bytes need, Bytes room) {
+    if (need <= room) return;
+    const auto gibibytes = [](Bytes bytes) { return static_cast<double>(bytes) / (1 << 30); };
+    lacks.push_back(fmt::format("{:.1f} GiB on the {}, where {:.1f} are free", gibibytes(need),
+                                where, gibibytes(room)));
+  };
+  compare("GPU", prediction.gpu_memory, limits.gpu);
+  compare("host", prediction.footprint.host, limits.host);
+  return fmt::format("does not fit: needs {}", fmt::join(lacks, " and "));
+}
+
 // The largest value in [1, top] for which `fits` holds, assuming that it holds up to some point.
 template <class F>
 int64_t Largest(int64_t top, F fits) {
@@ -392,6 +406,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     return Fits(method, model, limits, shortest, longest, static_cast<int32_t>(batch));
   }));
 
+  if (!out.fits) out.notes.push_back(Shortage(out, limits));
   if (trace.synthetic())
     out.notes.emplace_back("synthetic: the trace was not captured from a model");
   if (machine.status != "measured") {

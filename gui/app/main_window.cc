@@ -140,6 +140,7 @@ void MainWindow::Connect() {
   connect(&opener_, &FileOpener::Idle, this, [this] {
     statusBar()->clearMessage();
     FinishRestore();
+    ShowSummary();
   });
   connect(&worker_, &PredictionWorker::Predicted, this, &MainWindow::OnPredicted);
   connect(&worker_, &PredictionWorker::Refined, this, &MainWindow::OnRefined);
@@ -198,6 +199,7 @@ void MainWindow::Open(const QStringList& paths) {
       opener_.Open(whole);
     }
   }
+  ShowSummary();
 }
 
 void MainWindow::OpenSample() {

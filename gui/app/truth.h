@@ -15,7 +15,7 @@ namespace stallcast::gui {
 /// One kind of qualification and every line that says it.
 struct Truth {
   enum class Weight : uint8_t {
-    kLoss,    ///< the data are incomplete: dropped, truncated, zero stamps, damaged
+    kLoss,    ///< incomplete or impossible: dropped, truncated, zero stamps, damaged, does not fit
     kLimit,   ///< the data stand for something else: projected, synthetic, derived, extrapolated
     kChoice,  ///< the user changed something: overridden
   };

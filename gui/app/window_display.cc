@@ -120,7 +120,9 @@ void MainWindow::ShowGhost() {
 // Compares with what the ghost shows; where it shows nothing, with pin A.
 void MainWindow::ShowSummary() {
   if (failed_) return summary_->ShowFailed(*failed_);
-  if (!result_) return summary_->ShowNothing();
+  if (!result_) {
+    return opener_.busy() || refining_ ? summary_->ShowWaiting() : summary_->ShowNothing();
+  }
   Former former = FormerOf(ghost_, former_, *comparison_);
   if (!former.result || former.result == result_) {
     former = FormerOf(Ghost::kPinA, former_, *comparison_);

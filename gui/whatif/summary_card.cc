@@ -4,6 +4,7 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QVBoxLayout>
+#include <algorithm>
 #include <cmath>
 
 #include "sim/prediction_fields.h"
@@ -32,6 +33,10 @@ SummaryCard::SummaryCard(QWidget* parent) : QWidget(parent) {
   facts_->setObjectName(QStringLiteral("facts"));
   facts_->setWordWrap(true);
   facts_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+  problem_ = new QLabel(this);
+  problem_->setObjectName(QStringLiteral("problem"));
+  problem_->setProperty("role", "error");
+  problem_->setWordWrap(true);
   auto* line = new QHBoxLayout;
   line->addWidget(step_);
   line->addWidget(change_, 1);
@@ -40,19 +45,37 @@ SummaryCard::SummaryCard(QWidget* parent) : QWidget(parent) {
   column->setSpacing(2);
   column->addLayout(line);
   column->addWidget(facts_);
+  column->addWidget(problem_);
   ShowNothing();
+}
+
+void SummaryCard::SetProblem(const QString& text) {
+  facts_->setVisible(!facts_->text().isEmpty());
+  problem_->setText(text);
+  problem_->setVisible(!text.isEmpty());
 }
 
 void SummaryCard::ShowNothing() {
   step_->setText(QStringLiteral("No prediction"));
   change_->clear();
-  facts_->setText(QStringLiteral("Open a .kvt trace with queries and keys to predict from it."));
+  facts_->setText(
+      QStringLiteral("Open a .kvt trace with queries and keys (Ctrl+O) or the sample "
+                     "(Ctrl+Alt+O) to predict from it."));
+  SetProblem({});
+}
+
+void SummaryCard::ShowWaiting() {
+  step_->setText(QStringLiteral("..."));
+  change_->clear();
+  facts_->setText(QStringLiteral("Reading and predicting"));
+  SetProblem({});
 }
 
 void SummaryCard::ShowFailed(const QString& why) {
   step_->setText(QStringLiteral("No prediction"));
   change_->clear();
-  facts_->setText(QStringLiteral("These values cannot be predicted: %1").arg(why));
+  facts_->clear();
+  SetProblem(QStringLiteral("These values cannot be predicted: %1").arg(why));
 }
 
 void SummaryCard::ShowBusy(bool busy) { step_->setEnabled(!busy); }
@@ -86,15 +109,22 @@ void SummaryCard::Show(const sim::Prediction& prediction, const sim::Prediction*
   facts << mean << QStringLiteral("ceiling %1 ms").arg(Short(Milliseconds(metrics.ceiling)));
   const double mass = prediction.selection.attention_mass;
   if (std::isfinite(mass)) facts << QStringLiteral("attention mass %1").arg(mass, 0, 'f', 3);
-  facts << QStringLiteral("GPU %1 GiB%2")
-               .arg(static_cast<double>(prediction.gpu_memory) / (1 << 30), 0, 'f', 1)
-               .arg(prediction.fits ? QString() : QStringLiteral(": does not fit"));
+  const auto memory = [&](const char* where, Bytes bytes) {
+    facts << QStringLiteral("%1 %2 GiB")
+                 .arg(QLatin1String(where))
+                 .arg(static_cast<double>(bytes) / (1 << 30), 0, 'f', 1);
+  };
+  memory("GPU", prediction.gpu_memory);
+  if (prediction.footprint.host > 0) memory("host", prediction.footprint.host);
   if (prediction.prefill) {
     facts << QStringLiteral("prefill %1 s").arg(Short(Seconds(*prediction.prefill)));
   }
   // Lines break between facts only.
   for (QString& fact : facts) fact.replace(' ', QChar::Nbsp);
   facts_->setText(facts.join(QStringLiteral("\u00a0· ")));
+  const auto shortage = std::ranges::find_if(
+      prediction.notes, [](const std::string& note) { return note.starts_with("does not fit"); });
+  SetProblem(shortage == prediction.notes.end() ? QString() : QString::fromStdString(*shortage));
 }
 
 }  // namespace stallcast::gui

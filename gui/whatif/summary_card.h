@@ -19,6 +19,8 @@ class SummaryCard : public QWidget {
   /// `reference` (a pin, or what was there before) may be null.
   void Show(const sim::Prediction& prediction, const sim::Prediction* reference,
             const QString& reference_name);
+  /// The first prediction is on its way.
+  void ShowWaiting();
   /// There is no trace to predict from.
   void ShowNothing();
   /// The values at hand cannot be predicted.
@@ -26,9 +28,12 @@ class SummaryCard : public QWidget {
   void ShowBusy(bool busy);
 
  private:
+  void SetProblem(const QString& text);
+
   QLabel* step_ = nullptr;
   QLabel* change_ = nullptr;
   QLabel* facts_ = nullptr;
+  QLabel* problem_ = nullptr;
 };
 
 }  // namespace stallcast::gui

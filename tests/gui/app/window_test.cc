@@ -192,7 +192,7 @@ TEST_F(WindowView, ValuesThatCannotBePredictedLeaveNoPredictionOfNow) {
     return window_->findChild<QLabel*>(QLatin1String(name))->text();
   };
   EXPECT_EQ(label("step"), "No prediction");
-  EXPECT_TRUE(label("facts").contains(error)) << "said where the number was, too";
+  EXPECT_TRUE(label("problem").contains(error)) << "said where the number was, too";
   EXPECT_TRUE(TruthNames().contains(QStringLiteral("former values"))) << "said at the timeline";
   window_->ShowChart(ChartsPanel::Kind::kSteps);
   EXPECT_TRUE(window_->charts().view().chart().series.empty());
@@ -363,6 +363,35 @@ TEST_F(WindowView, MethodChangesItsControls) {
   EXPECT_EQ(window_->whatif().row("param.budget"), nullptr);
   EXPECT_EQ(window_->result()->log, nullptr);
   EXPECT_DOUBLE_EQ(window_->result()->prediction.selection.attention_mass, 1);
+}
+
+TEST_F(WindowView, TellsWhichMemoryIsTooSmall) {
+  OpenSmall();
+  const auto problem = [&] {
+    const auto* label = window_->findChild<QLabel*>(QStringLiteral("problem"));
+    return label->isVisible() ? label->text().toStdString() : std::string();
+  };
+  EXPECT_EQ(problem(), "");
+  ASSERT_TRUE(Predicted([&] {
+    auto* memory = In<NumberBox>("machine.host.bytes");
+    memory->selectAll();
+    QTest::keyClicks(memory, QStringLiteral("1MiB"));
+    QTest::keyClick(memory, Qt::Key_Return);
+  }));
+  EXPECT_THAT(problem(), HasSubstr("on the host, where 0.0 are free"));
+  EXPECT_THAT(problem(), testing::Not(HasSubstr("GPU")));
+  EXPECT_TRUE(TruthNames().contains(QStringLiteral("does not fit")));
+}
+
+TEST_F(WindowView, SaysThatThePredictionIsOnItsWay) {
+  const auto* step = window_->findChild<QLabel*>(QStringLiteral("step"));
+  EXPECT_EQ(step->text(), "No prediction");
+  window_->Open({Path("small.kvt")});
+  EXPECT_EQ(step->text(), "...");
+  ASSERT_TRUE(Idle());
+  EXPECT_TRUE(step->text().contains("P50"));
+  window_->commands().Find(QStringLiteral("close_files"))->trigger();
+  EXPECT_EQ(step->text(), "No prediction");
 }
 
 TEST_F(WindowView, PinsAreCompared) {
