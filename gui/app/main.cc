@@ -23,13 +23,15 @@ using namespace stallcast::gui;
 struct Options {
   std::vector<std::string> files;
   std::string screenshot;
-  std::string size = "1440x900";
+  std::string size;
   std::string theme;
   std::string chart;
   double scale = 0;
 };
 
+// Of no text: an invalid one.
 QSize ParseSize(const std::string& text) {
+  if (text.empty()) return {};
   int width = 0, height = 0, used = 0;
   if (std::sscanf(text.c_str(), "%dx%d%n", &width, &height, &used) != 2 ||
       static_cast<size_t>(used) != text.size() || std::min(width, height) < 200 ||
@@ -59,7 +61,8 @@ void SetEnvironment(const Options& options) {
 }
 
 int Run(const Options& options, int argc, char** argv) {
-  const QSize size = ParseSize(options.size);
+  const bool picture = !options.screenshot.empty();  // the same for everybody
+  const QSize size = ParseSize(options.size.empty() && picture ? "1440x900" : options.size);
   const auto chart = ParseChart(options.chart);
   SetEnvironment(options);
   QApplication app(argc, argv);
@@ -73,9 +76,10 @@ int Run(const Options& options, int argc, char** argv) {
   Apply(appearance);
   MainWindow window;
   window.SetAppearance(appearance);
-  window.resize(size);
+  if (size.isValid()) window.resize(size);
   if (chart) window.ShowChart(*chart);
   window.show();
+  if (!picture) window.RestoreLayout(/*with_size=*/!size.isValid(), options.theme.empty());
   if (options.files.empty()) {
     window.OpenSample();
   } else {
@@ -83,7 +87,7 @@ int Run(const Options& options, int argc, char** argv) {
     for (const std::string& file : options.files) files << QString::fromStdString(file);
     window.Open(files);
   }
-  if (options.screenshot.empty()) return QApplication::exec();
+  if (!picture) return QApplication::exec();
   TakeScreenshot(window, QString::fromStdString(options.screenshot));
   for (const QString& why : window.not_opened()) {
     fmt::print(stderr, "stallcast-gui: {}\n", why.toStdString());
@@ -102,11 +106,13 @@ int main(int argc, char** argv) {
   cli.add_option("--screenshot", options.screenshot,
                  "Draw the window into this PNG and end, without a screen")
       ->type_name("PNG");
-  cli.add_option("--size", options.size, "Size of the window, as 1440x900")->type_name("WxH");
+  cli.add_option("--size", options.size, "Size of the window, as 1440x900 (default: the last)")
+      ->type_name("WxH");
   cli.add_option("--scale", options.scale, "Scale of everything, as 2")
       ->type_name("FACTOR")
       ->check(CLI::Range(0.5, 4.0));
-  cli.add_option("--theme", options.theme, "light or dark (default: the desktop's)")
+  cli.add_option("--theme", options.theme,
+                 "light or dark (default: the last chosen, or the desktop's)")
       ->check(CLI::IsMember({"light", "dark"}));
   cli.add_option("--chart", options.chart, "Chart to begin with")->type_name("NAME");
   try {

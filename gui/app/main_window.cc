@@ -7,7 +7,9 @@
 #include <QHeaderView>
 #include <QLabel>
 #include <QMimeData>
+#include <QScreen>
 #include <QScrollArea>
+#include <QSettings>
 #include <QStatusBar>
 #include <QTableView>
 #include <QTreeView>
@@ -30,6 +32,9 @@ namespace {
 // A pause this long ends a move of the controls; what was there before is then the former position.
 constexpr int kMoveMilliseconds = 2000;
 constexpr int32_t kFirstSteps = 64;
+constexpr auto kGeometryKey = "window/geometry";
+constexpr auto kDocksKey = "window/docks";
+constexpr auto kAppearanceKey = "window/appearance";
 constexpr int kNarrow = 130;  // letters: a window with less has no room for a third column
 
 // Where the shipped traces lie: beside the sources that the program was built from, or beside it.
@@ -75,7 +80,7 @@ MainWindow::MainWindow(QWidget* parent) : QMainWindow(parent) {
 
 MainWindow::~MainWindow() = default;
 
-QSize MainWindow::sizeHint() const { return {1440, 900}; }
+QSize MainWindow::sizeHint() const { return QSize(1440, 900).boundedTo(screen()->availableSize()); }
 
 void MainWindow::BuildDocks() {
   const auto dock = [this](const char* name, const QString& title, QWidget* widget,
@@ -184,6 +189,22 @@ void MainWindow::showEvent(QShowEvent* event) {
   const int wanted = fontMetrics().height() * 22;
   resizeDocks({charts_dock_}, {std::min(wanted, height() * 2 / 5)}, Qt::Vertical);
   first_layout_ = saveState();
+}
+
+void MainWindow::closeEvent(QCloseEvent* event) {
+  QSettings settings;
+  settings.setValue(kGeometryKey, saveGeometry());
+  settings.setValue(kDocksKey, saveState());
+  QMainWindow::closeEvent(event);
+}
+
+void MainWindow::RestoreLayout(bool with_size, bool with_theme) {
+  const QSettings settings;
+  if (with_size) restoreGeometry(settings.value(kGeometryKey).toByteArray());
+  restoreState(settings.value(kDocksKey).toByteArray());
+  const QString theme = settings.value(kAppearanceKey).toString();
+  if (with_theme && theme == Name(Appearance::kDark)) SetAppearance(Appearance::kDark);
+  if (with_theme && theme == Name(Appearance::kLight)) SetAppearance(Appearance::kLight);
 }
 
 void MainWindow::Open(const QStringList& paths) {
@@ -390,6 +411,11 @@ void MainWindow::ShowLive() {
 void MainWindow::SetAppearance(Appearance appearance) {
   appearance_ = appearance;
   Apply(appearance);
+}
+
+void MainWindow::ChooseAppearance(Appearance appearance) {
+  SetAppearance(appearance);
+  QSettings().setValue(kAppearanceKey, Name(appearance));
 }
 
 void MainWindow::ShowChart(ChartsPanel::Kind kind) {

@@ -61,6 +61,8 @@ class MainWindow : public QMainWindow {
   /// What is predicted; a problem shows beside its control.
   void SetRequest(const sim::PredictRequest& request);
   void SetAppearance(Appearance appearance);
+  /// The same, and remembered.
+  void ChooseAppearance(Appearance appearance);
   void ShowChart(ChartsPanel::Kind kind);
   /// Nothing is being read, predicted, swept or compared.
   bool idle() const;
@@ -76,9 +78,14 @@ class MainWindow : public QMainWindow {
   ComparisonModel& comparison() { return *comparison_; }
   const SharedResult& result() const { return result_; }
 
+  /// As the window was when it was last closed: docks, theme where one was chosen, and size.
+  void RestoreLayout(bool with_size, bool with_theme);
+
+  /// Fits the screen.
   QSize sizeHint() const override;
 
  protected:
+  void closeEvent(QCloseEvent* event) override;
   void showEvent(QShowEvent* event) override;
   void dragEnterEvent(QDragEnterEvent* event) override;
   void dropEvent(QDropEvent* event) override;

@@ -36,8 +36,12 @@ void MessageBar::Tell(const QString& text) {
   messages_ << text;
   QStringList shown = messages_.mid(std::max<qsizetype>(0, messages_.size() - kMostShown));
   if (messages_.size() > kMostShown) {
-    shown.prepend(QStringLiteral("(%1 earlier messages)").arg(messages_.size() - kMostShown));
+    const qsizetype earlier = messages_.size() - kMostShown;
+    shown.prepend(QStringLiteral("(%1 earlier %2: hold the mouse here)")
+                      .arg(earlier)
+                      .arg(earlier == 1 ? QStringLiteral("message") : QStringLiteral("messages")));
   }
+  text_->setToolTip(messages_.size() > kMostShown ? messages_.join('\n') : QString());
   text_->setText(shown.join('\n'));
   show();
 }

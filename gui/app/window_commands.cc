@@ -212,10 +212,10 @@ void MainWindow::BuildWindowCommands() {
   commands_->AddSeparator(kWindow);
   commands_->Add(kWindow, "light", QStringLiteral("&Light Theme"),
                  QKeySequence(Qt::CTRL | Qt::ALT | Qt::Key_L), QStringLiteral("Dark on light"),
-                 [this] { SetAppearance(Appearance::kLight); });
+                 [this] { ChooseAppearance(Appearance::kLight); });
   commands_->Add(kWindow, "dark", QStringLiteral("D&ark Theme"),
                  QKeySequence(Qt::CTRL | Qt::ALT | Qt::Key_D), QStringLiteral("Light on dark"),
-                 [this] { SetAppearance(Appearance::kDark); });
+                 [this] { ChooseAppearance(Appearance::kDark); });
   commands_->Add(kHelp, "commands", QStringLiteral("&Command Palette…"),
                  QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_P),
                  QStringLiteral("Finds a command by some letters of its name"),

@@ -195,10 +195,8 @@ void ControlRow::Show(const sim::PredictRequest& request) {
   is_default_ = !control_.read(request).has_value();
   QString label = control_.label;
   if (!control_.unit.isEmpty()) label += QStringLiteral(" (%1)").arg(control_.unit);
-  label_->setText(is_default_ ? label : QStringLiteral("%1 *").arg(label));
-  QFont weight = font();
-  weight.setBold(!is_default_);
-  label_->setFont(weight);
+  // As text: a font would be lost with the next change of theme.
+  label_->setText(is_default_ ? label : QStringLiteral("<b>%1 *</b>").arg(label.toHtmlEscaped()));
   reset_->setVisible(!is_default_);
   ShowValue(control_.Value(request));
 }

@@ -21,6 +21,7 @@
 #include <QMimeData>
 #include <QProcess>
 #include <QPushButton>
+#include <QScreen>
 #include <QScrollArea>
 #include <QScrollBar>
 #include <QSettings>
@@ -772,6 +773,26 @@ TEST_F(WindowView, NothingIsCutInASmallWindow) {
     EXPECT_TRUE(widget->x() >= 0 && widget->geometry().right() <= parent.right())
         << widget->metaObject()->className() << " " << widget->objectName().toStdString();
   }
+}
+
+TEST_F(WindowView, ComesBackAsItWasClosed) {
+  window_->resize(700, 500);
+  window_->findChild<QDockWidget*>(QStringLiteral("files"))->hide();
+  window_->commands().Find(QStringLiteral("dark"))->trigger();
+  window_->close();
+  Start();
+  window_->RestoreLayout(/*with_size=*/true, /*with_theme=*/true);
+  EXPECT_EQ(window_->size(), QSize(700, 500));
+  EXPECT_TRUE(window_->findChild<QDockWidget*>(QStringLiteral("files"))->isHidden());
+  EXPECT_TRUE(IsDark(QApplication::palette()));
+  window_->commands().Find(QStringLiteral("reset_layout"))->trigger();
+  EXPECT_FALSE(window_->findChild<QDockWidget*>(QStringLiteral("files"))->isHidden());
+}
+
+TEST_F(WindowView, FirstSizeFitsTheScreen) {
+  const QSize screen = window_->screen()->availableSize();
+  EXPECT_LE(window_->sizeHint().width(), screen.width());
+  EXPECT_LE(window_->sizeHint().height(), screen.height());
 }
 
 TEST_F(WindowView, RecentFilesAreKept) {
