@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "models/hardware/nearest.h"
 #include "models/llm/config_json.h"
 #include "models/methods/method.h"
 #include "traces/common/error.h"
+#include "traces/common/nearest.h"
 
 namespace stallcast::sim {
 namespace {
@@ -60,7 +60,7 @@ void CheckName(std::string_view what, std::string_view name, const std::vector<s
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
   const std::vector<std::string_view> views(known.begin(), known.end());
   throw UsageError(fmt::format("there is no {} '{}'", what, name), std::string(where),
-                   hardware::Suggestion(name, views));
+                   Suggestion(name, views));
 }
 
 void CheckModel(std::string_view name, std::string_view where) {

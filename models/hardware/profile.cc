@@ -7,9 +7,9 @@
 #include <cmath>
 #include <utility>
 
-#include "models/hardware/nearest.h"
 #include "models/hardware/profile_check.h"
 #include "traces/common/error.h"
+#include "traces/common/nearest.h"
 
 namespace stallcast::hardware {
 namespace {

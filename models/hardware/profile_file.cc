@@ -15,11 +15,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "models/hardware/nearest.h"
 #include "models/hardware/profile.h"
 #include "models/hardware/profile_check.h"
 #include "models/toml_file.h"
 #include "traces/common/error.h"
+#include "traces/common/nearest.h"
 
 namespace stallcast::hardware {
 namespace {

@@ -8,11 +8,11 @@
 #include <set>
 #include <utility>
 
-#include "models/hardware/nearest.h"
 #include "models/hardware/profile.h"
 #include "models/llm/model.h"
 #include "models/toml_file.h"
 #include "traces/common/error.h"
+#include "traces/common/nearest.h"
 
 namespace stallcast::papers {
 namespace {
@@ -84,7 +84,7 @@ class Reader {
     for (const auto& [key, node] : table) {
       if (std::find(known.begin(), known.end(), key.str()) == known.end()) {
         Fail(node, fmt::format("unknown key '{}' in {}", key.str(), in),
-             hardware::Suggestion(key.str(), {known.begin(), known.size()}));
+             Suggestion(key.str(), {known.begin(), known.size()}));
       }
     }
   }
@@ -93,8 +93,7 @@ class Reader {
              const std::vector<std::string>& names) const {
     const std::vector<std::string_view> known(names.begin(), names.end());
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      Fail(table, fmt::format("there is no {} '{}'", what, name),
-           hardware::Suggestion(name, known));
+      Fail(table, fmt::format("there is no {} '{}'", what, name), Suggestion(name, known));
     }
   }
   template <typename Named>

@@ -1,4 +1,4 @@
-#include "models/hardware/nearest.h"
+#include "traces/common/nearest.h"
 
 #include <fmt/ranges.h>
 
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-namespace stallcast::hardware {
+namespace stallcast {
 namespace {
 
 constexpr size_t kLongestName = 80;  // longer ones are no misspelling of anything
@@ -45,4 +45,4 @@ std::string Suggestion(std::string_view name, std::span<const std::string_view> 
   return nearest.empty() ? list : fmt::format("did you mean '{}'? {}", nearest, list);
 }
 
-}  // namespace stallcast::hardware
+}  // namespace stallcast
