@@ -24,9 +24,15 @@ bool HoldsDevice(const traces::Timeline& timeline) {
 
 // Whether what recording costs could be predicted, and is not.
 bool LeavesRecordingOut(const sim::PredictRequest& request) {
-  return std::ranges::none_of(request.machine_overrides,
-                              [](const auto& o) { return o.first == "host.recorded"; }) &&
-         hardware::FindProfile(request.machine).recorder_launch > 0;
+  if (std::ranges::any_of(request.machine_overrides,
+                          [](const auto& o) { return o.first == "host.recorded"; })) {
+    return false;
+  }
+  try {
+    return hardware::FindProfile(request.machine).recorder_launch > 0;
+  } catch (const Error&) {  // its file has gone since
+    return false;
+  }
 }
 
 // Another prediction beside that of now.

@@ -82,7 +82,7 @@ Chart UnitMap(const traces::AccessLog& log, int layer, int head, const ChartColo
       runs.Add(Has(now, id) ? kNow : Has(ahead, id) ? kAhead : kHit, id, step);
     }
     for (const uint32_t id : ahead) {
-      if (!Has(selected, id)) runs.Add(kVain, id, step);
+      if (!std::ranges::binary_search(selected, id)) runs.Add(kVain, id, step);
     }
   }
   const std::array<std::pair<Fate, QString>, kFates> names = {{

@@ -38,7 +38,7 @@ class TimelineView : public QWidget {
   /// middle of the screen stays where it is when a side is replaced (a slider moved); the first
   /// sides are shown whole.
   void SetSides(sim::Predicted<Model> predicted, sim::Measured<Model> measured);
-  void SetPair(std::shared_ptr<const TimelinePair> pair);
+  void SetPair(std::shared_ptr<const TimelinePair> pair);  ///< null: nothing is shown
   const std::shared_ptr<const TimelinePair>& pair() const;
 
   /// Another prediction, drawn as a thin band of this name beside each predicted lane; null removes

@@ -88,7 +88,7 @@ void TimelineView::Impl::SetPair(std::shared_ptr<const TimelinePair> next) {
   if (!state_.filter.isEmpty()) {
     const Filter filter(state_.filter.toStdString());
     for (Side side : kSides) {
-      masks_[static_cast<size_t>(side)] = FilterMask(filter, *pair_, side);
+      masks_[static_cast<size_t>(side)] = pair_ ? FilterMask(filter, *pair_, side) : FilterMask();
     }
   }
   ShowFound();

@@ -323,6 +323,16 @@ TEST_F(TimelineViewTest, DraggingSelectsAnAreaWithItsSums) {
   EXPECT_FALSE(area);
 }
 
+TEST_F(TimelineViewTest, ShowsNothingWithAFilterOn) {
+  QTest::mouseMove(&view_, {500, 100});
+  view_.SetFilter("gemm");
+  view_.SetPair(nullptr);
+  EXPECT_EQ(view_.pair(), nullptr);
+  EXPECT_FALSE(view_.grab().isNull());
+  view_.SetSides({predicted_}, {measured_});
+  EXPECT_EQ(view_.filter(), "gemm") << "and is there again with the next timeline";
+}
+
 TEST_F(TimelineViewTest, ZoomAndFilterCanBeUndone) {
   const AxisRange whole = view_.visible();
   view_.ShowStep(1);
