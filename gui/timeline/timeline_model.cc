@@ -9,6 +9,7 @@
 #include <queue>
 #include <tuple>
 
+#include "sim/predict.h"
 #include "traces/common/error.h"
 #include "traces/common/parallel.h"
 #include "traces/reorder.h"
@@ -118,7 +119,12 @@ int64_t BytesOf(const std::vector<T>& column) {
 
 }  // namespace
 
-std::shared_ptr<const TimelineModel> TimelineModel::Build(Timeline timeline) {
+std::shared_ptr<const TimelineModel> TimelineModel::Build(Timeline timeline,
+                                                          const std::stop_token& stop) {
+  const auto stop_if_asked = [&] {
+    if (stop.stop_requested()) throw sim::Cancelled();
+  };
+  stop_if_asked();
   Check(timeline);
   std::shared_ptr<TimelineModel> model(new TimelineModel);
   const auto owned = std::make_shared<Timeline>(std::move(timeline));
@@ -127,6 +133,7 @@ std::shared_ptr<const TimelineModel> TimelineModel::Build(Timeline timeline) {
   model->lanes_.resize(t.lanes.size());
 
   std::vector<uint32_t> order = OrderByLane(t, model->lanes_);
+  stop_if_asked();
   std::vector<std::vector<int64_t>> tracks(t.lanes.size());
   ParallelFor(std::ssize(tracks), [&](int, int64_t i) {
     const ModelLane& lane = model->lanes_[static_cast<size_t>(i)];
@@ -135,6 +142,7 @@ std::shared_ptr<const TimelineModel> TimelineModel::Build(Timeline timeline) {
         AssignTracks(t, std::span(order).subspan(static_cast<size_t>(lane.first_row),
                                                  static_cast<size_t>(lane.rows)));
   });
+  stop_if_asked();
   if (!std::is_sorted(order.begin(), order.end())) traces::Reorder(t, order);
   order = {};
 
@@ -148,6 +156,7 @@ std::shared_ptr<const TimelineModel> TimelineModel::Build(Timeline timeline) {
       first += rows;
     }
   }
+  stop_if_asked();
   model->indices_.resize(model->tracks_.size());
   ParallelFor(std::ssize(model->tracks_), [&](int, int64_t i) {
     const ModelTrack& track = model->tracks_[static_cast<size_t>(i)];
@@ -163,8 +172,10 @@ std::shared_ptr<const TimelineModel> TimelineModel::Build(Timeline timeline) {
     }
   }
 
+  stop_if_asked();
   model->ops_ = OpIndex(t, t.flows);
   t.flows = {};
+  stop_if_asked();
   model->FindSteps();
   model->FindAllExposures();
   return model;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,9 @@ struct ModelTrack {
 class TimelineModel {
  public:
   /// Takes the timeline over. Throws Error when columns are faulty (traces::FirstFault), or beyond
-  /// what can be drawn: 2^31 rows, 13 days.
-  static std::shared_ptr<const TimelineModel> Build(traces::Timeline timeline);
+  /// what can be drawn: 2^31 rows, 13 days. Throws sim::Cancelled soon after `stop` was requested.
+  static std::shared_ptr<const TimelineModel> Build(traces::Timeline timeline,
+                                                    const std::stop_token& stop = {});
   /// The same rows with these waits instead of their own, and what the compute lanes were exposed
   /// to by them (for a recording of a plan whose prediction has them). Columns are shared.
   static std::shared_ptr<const TimelineModel> WithWaits(

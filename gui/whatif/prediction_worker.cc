@@ -22,7 +22,7 @@ SharedResult PredictNow(sim::Predictor& predictor, const sim::PredictRequest& re
   quick.samples = 0;
   traces::Timeline timeline;
   result->prediction = predictor.Predict(quick, &timeline, stop);
-  result->model = TimelineModel::Build(std::move(timeline));
+  result->model = TimelineModel::Build(std::move(timeline), stop);
   result->log = predictor.Log(quick, stop);
   result->took = Clock::now() - begin;
   return result;

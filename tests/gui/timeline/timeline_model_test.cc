@@ -12,6 +12,7 @@
 #include "models/hardware/cost_model.h"
 #include "sim/engine.h"
 #include "sim/metrics.h"
+#include "sim/predict.h"
 #include "tests/gui/timeline/random_timeline.h"
 #include "tests/sim/freekv_plan.h"
 #include "traces/common/error.h"
@@ -253,6 +254,13 @@ TEST(TimelineModel, StepsBeginWhereTheOneBeforeEnded) {
   EXPECT_EQ(model->steps()[0].begin.count(), 50);
   EXPECT_EQ(model->steps()[1].begin.count(), 150);
   EXPECT_EQ(model->steps()[1].end.count(), 250);
+}
+
+TEST(TimelineModel, IsNotBuiltOnceNobodyWantsIt) {
+  std::stop_source stop;
+  EXPECT_NE(TimelineModel::Build(RandomTimeline(1, 50), stop.get_token()), nullptr);
+  stop.request_stop();
+  EXPECT_THROW(TimelineModel::Build(RandomTimeline(1, 50), stop.get_token()), sim::Cancelled);
 }
 
 TEST(TimelineModel, RefusesWhatCannotBeDrawn) {
