@@ -303,6 +303,11 @@ TEST_F(Predictions, WhatDoesNotFitIsSaid) {
   const Prediction p = Predictor(path()).Predict(request);
   EXPECT_FALSE(p.fits);
   EXPECT_EQ(p.largest_batch, 0);
+  const auto told = std::ranges::find_if(
+      p.notes, [](const std::string& note) { return note.starts_with("does not fit"); });
+  ASSERT_NE(told, p.notes.end());
+  EXPECT_NE(told->find(" GiB on the GPU, where "), std::string::npos) << *told;
+  EXPECT_EQ(told->find("host"), std::string::npos) << "which is large enough";
 }
 
 TEST_F(Predictions, MemoryIsThePeakOfTheRun) {
