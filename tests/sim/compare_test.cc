@@ -102,6 +102,12 @@ TEST(Compare, RowsOfOneOpAreOneSpan) {
   ASSERT_EQ(c.ops.size(), 1u);
   EXPECT_EQ(c.ops[0].duration.measured.value.count(), 25);
   EXPECT_TRUE(c.only_measured.value.empty());
+  // Whatever their order, and where one ends in the middle of another.
+  const auto shuffled = MeasuredMaker()
+                            .Add(kStream, 3, 0, 1, 120, 5)
+                            .Add(kStream, 3, 0, 1, 100, 30)
+                            .Add(kStream, 3, 0, 1, 107, 5);
+  EXPECT_EQ(CompareSides(p, shuffled).ops[0].duration.measured.value.count(), 30);
 }
 
 TEST(Compare, CountsAndNamesWhatIsOnOneSideOnly) {
@@ -155,6 +161,23 @@ TEST(Compare, TellsOpsOfDifferentPlans) {
   EXPECT_EQ(CompareSides(p, p).of_other_plans, 0);
 }
 
+TEST(Compare, WhatASideDoesNotKnowOfAnOpTellsNoOtherPlan) {
+  const auto p = PredictedMaker().Add(kStream, 0, 0, 0, 0, 5, 1).Add(kHost, 0, 0, 0, 0, 5, 1);
+  // A role that nothing says; and a call that names another layer than its op, which is its run's
+  // to tell.
+  Timeline m = MeasuredMaker().Add(kStream, 0, 0, 0, 0, 5, 1).Add(kHost, 0, 0, 0, 0, 5);
+  m.role[0] = Role::kOther;
+  EXPECT_EQ(CompareSides(p, m).ops.size(), 2u);
+  EXPECT_EQ(CompareSides(p, m).of_other_plans, 0);
+  EXPECT_EQ(CompareSides(m, p).of_other_plans, 0);
+}
+
+TEST(Compare, TheWorstStepIsNamedEvenWhereNoneIsOff) {
+  const auto p = PredictedMaker().Add(kStream, 0, 3, 0, 0, 5).Add(kStream, 1, 4, 0, 5, 5);
+  EXPECT_EQ(CompareSides(p, p).worst_step, 3);
+  EXPECT_EQ(CompareSides(p, p).worst_step_error, 0);
+}
+
 TEST(Compare, EveryRowIsMatchedOrCounted) {
   auto p = PredictedMaker();
   auto m = MeasuredMaker();
@@ -190,9 +213,42 @@ TEST(Compare, SummaryQuantilesAreObservedValues) {
   EXPECT_EQ(s.p90.count(), 9);
   EXPECT_EQ(s.worst.count(), 10);
   EXPECT_DOUBLE_EQ(s.median_relative, 0.05);
+  EXPECT_DOUBLE_EQ(s.p90_relative, 0.09);
   EXPECT_DOUBLE_EQ(s.worst_relative, 0.1);
   EXPECT_EQ((s.worst_op * 7 + 3) % 10 + 1, 10);
   EXPECT_EQ(s.total.residual().count(), 45 - 10);
+}
+
+TEST(Compare, OfAnOddNumberTheMedianIsTheMiddle) {
+  auto p = PredictedMaker();
+  auto m = MeasuredMaker();
+  for (const int residual : {3, 1, 2}) {
+    p.Add(kStream, residual, 0, 0, 1000 * residual, 100 + residual);
+    m.Add(kStream, residual, 0, 0, 1000 * residual, 100);
+  }
+  EXPECT_EQ(Summarize(CompareSides(p, m), GroupBy::kName)[0].median.count(), 2);
+}
+
+TEST(Compare, TheGroupThatTookLongestComesFirst) {
+  const auto p = PredictedMaker().Add(kStream, 0, 0, 0, 0, 90).Add(kStream, 1, 0, 1, 90, 10);
+  const auto m = MeasuredMaker().Add(kStream, 0, 0, 0, 0, 20).Add(kStream, 1, 0, 1, 20, 80);
+  EXPECT_EQ(Summarize(CompareSides(p, m), GroupBy::kName)[0].group, "copy");
+}
+
+TEST(Compare, IdleBeforeIsOfARowsOwnLaneInTheOrderOfTime) {
+  // On the stream 0 to 100 with another row inside, then 130 on: idle for 30. The host's rows, which
+  // end later, are another lane's.
+  const auto p = PredictedMaker()
+                     .Add(kStream, 2, 0, 0, 130, 10)
+                     .Add(kStream, 0, 0, 0, 0, 100)
+                     .Add(kStream, 1, 0, 1, 20, 10)
+                     .Add(kHost, 0, 0, 0, 0, 500);
+  const Comparison c = CompareSides(p, p);
+  ASSERT_EQ(c.ops.size(), 4u);  // of op 0 its run and its call
+  for (const MatchedOp& op : c.ops) {
+    SCOPED_TRACE(op.op);
+    EXPECT_EQ(op.idle.predicted.value.count(), op.op == 2 ? 30 : 0);
+  }
 }
 
 TEST(Compare, IdleBeforeShowsTheGapOnTheLane) {

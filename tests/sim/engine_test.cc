@@ -122,6 +122,24 @@ TEST(Engine, AGraphPaysForItsLaunchOnce) {
   ExpectTime(ran.End(last), 6us + 100 * 1ns + 100 * 1us + 99 * 500ns);
 }
 
+TEST(Engine, BeforeAndBehindAGraphTheGapIsTheStreams) {
+  Profile machine = TestMachine();
+  machine.device_gap = 2e-6;
+  machine.device_graph_gap = 0.5e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  const OpId before = s.builder.Run(lane, Kernel(10us));
+  s.builder.BeginGraph(s.host);
+  const OpId first = s.builder.Run(lane, Kernel(10us));
+  const OpId second = s.builder.Run(lane, Kernel(10us));
+  s.builder.EndGraph();
+  const OpId behind = s.builder.Run(lane, Kernel(10us));
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(first), ran.End(before) + 2us);
+  ExpectTime(ran.Start(second), ran.End(first) + 500ns);
+  ExpectTime(ran.Start(behind), ran.End(second) + 2us);
+}
+
 TEST(Engine, APiecewiseCopyGoesAtThePaceOfTheSlowerOfHostAndEngine) {
   Profile machine = TestMachine();
   machine.host_copy_call = 3e-6;
@@ -386,25 +404,68 @@ TEST(Engine, AHostGatherSharesHostMemory) {
   ExpectTime(ran.End(b), 1ms);
 }
 
-TEST(Engine, SamplesScatterByTheSpreadAndRepeatBySeed) {
+TEST(Engine, HostGathersShareHostMemoryByWhatTheyWant) {
+  // 40 and 20 GB/s want 120 GB/s of memory (read and written) and get 100, each five sixths of it.
   Profile machine = TestMachine();
-  machine.kernels["layout"].spread = 0.1;
+  machine.host_gather_thread = 20e9;
+  Streams s;
+  const LaneId other = s.builder.AddHost("other");
+  const OpId two = s.builder.Run(s.host, plan::HostGather{1000, 40000, 2});
+  const OpId one = s.builder.Run(other, plan::HostGather{1000, 20000, 1});
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(two), 1200us);
+  ExpectTime(ran.End(one), 1200us);
+}
+
+TEST(Engine, SamplesScatterByTheSpreadAndRepeatBySeed) {
+  constexpr double kSpread = 0.5;
+  Profile machine = TestMachine();
+  machine.kernels["layout"].spread = kSpread;
   Streams s;
   s.builder.BeginStep(0);
   s.builder.EndStep(s.builder.Run(s.Add(true), Kernel(100us)));
   const plan::Plan plan = s.builder.Finish();
   const Simulation simulation(plan, CostModel(machine));
-  double sum = 0, squares = 0;
+  double sum = 0, logs = 0, squares = 0;
   constexpr int kSamples = 4000;
   for (int i = 0; i < kSamples; ++i) {
     const double t = Seconds(simulation.Sample(static_cast<uint64_t>(i)).end_of_all) / 100e-6;
     sum += t;
-    squares += t * t;
+    logs += std::log(t);
+    squares += std::log(t) * std::log(t);
   }
-  const double mean = sum / kSamples, sigma = std::sqrt(squares / kSamples - mean * mean);
-  EXPECT_NEAR(mean, 1, 4 * 0.1 / std::sqrt(kSamples));
-  EXPECT_NEAR(sigma, 0.1, 0.008);
+  EXPECT_NEAR(sum / kSamples, 1, 4 * kSpread / std::sqrt(kSamples));
+  // The logarithm of a lognormal factor of mean 1 is normal, its mean half of its variance below 0.
+  const double variance = std::log1p(kSpread * kSpread), mean = logs / kSamples;
+  EXPECT_NEAR(mean, -variance / 2, 4 * std::sqrt(variance / kSamples));
+  EXPECT_NEAR(std::sqrt(squares / kSamples - mean * mean), std::sqrt(variance),
+              3 * std::sqrt(variance / (2 * kSamples)));
   EXPECT_EQ(simulation.Sample(5).end, simulation.Sample(5).end);
+}
+
+TEST(Engine, ASampleStretchesWhatAnOpTakesBesideItsBytesToo) {
+  Profile plain = TestMachine();
+  plain.kernels["layout"].spread = plain.copy_spread = plain.host_spread = 0.2;
+  Profile starts = plain;
+  starts.kernels["layout"].fixed_s = starts.copy_h2d_start = 50e-6;
+  starts.host_gather_start = hardware::Curve({1, 2}, {50e-6, 50e-6});
+  // 100 us of bytes each, alone.
+  for (const plan::Work& work : {plan::Work(Kernel(100us)), plan::Work(H2D(5 * kMB)),
+                                 plan::Work(plan::HostGather{100, 4000, 1})}) {
+    SCOPED_TRACE(plan::KindName(work));
+    const auto stretched = [&](const Profile& machine, Picoseconds nominal) {
+      Streams s;
+      const LaneId stream = s.Add(true);
+      s.builder.Run(plan::IsHostWork(work) ? s.host : stream, work);
+      const plan::Plan plan = s.builder.Finish();
+      const Simulation simulation(plan, CostModel(machine));
+      ExpectTime(simulation.Run().end_of_all, nominal);
+      return Seconds(simulation.Sample(1).end_of_all) / Seconds(nominal);
+    };
+    const double factor = stretched(plain, 100us);
+    EXPECT_GT(std::abs(factor - 1), 0.01);
+    EXPECT_NEAR(stretched(starts, 150us), factor, 1e-6);
+  }
 }
 
 // Random plans keep the rules of the machine whatever they hold.
@@ -612,13 +673,157 @@ TEST(Metrics, ATransferOnTheComputeLaneIsExposed) {
   const LaneId compute = s.Add(true);
   s.builder.BeginStep(0);
   s.builder.At(0, plan::Role::kRecall);
-  s.builder.Run(compute, H2D(1000000));
+  s.builder.Run(compute, H2D(kMB));                               // 20 us
+  s.builder.Run(compute, plan::ZeroCopyGather{10, kMB / 10, 10});  // 20 us
+  s.builder.At(0, plan::Role::kOffload);
+  s.builder.Run(compute, D2H(kMB));  // 25 us
   s.builder.At(0, plan::Role::kAttention);
   s.builder.EndStep(s.builder.Run(compute, Kernel(5us)));
   const Ran ran(s, TestMachine());
   const Metrics m = Measure(ran.simulation(), ran.execution(), 1);
-  ExpectTime(m.roles[static_cast<size_t>(plan::Role::kRecall)].exposed, 20us);
+  const auto role = [&](plan::Role of) { return m.roles[static_cast<size_t>(of)]; };
+  ExpectTime(role(plan::Role::kRecall).exposed, 40us);
+  ExpectTime(role(plan::Role::kRecall).overlapped, 0us);
+  ExpectTime(role(plan::Role::kOffload).exposed, 25us);
   ExpectTime(m.compute_busy, 5us);
+  // Only what moves for the recall is recalled.
+  EXPECT_EQ(m.recall_bytes, 2 * kMB);
+  EXPECT_EQ(m.recall_pieces, 1 + 10);
+  EXPECT_NEAR(m.recall_rate, 50e9, 50e3);
+  // 3 MB over a link of 50 GB/s both ways take longer than the kernel, and than either engine.
+  ExpectTime(m.ceiling, 60us);
+}
+
+// A copy hidden to 10 us under a kernel, then an attention that waits for it, all synchronised.
+void RecallAndAttend(Streams& s, LaneId compute, LaneId recall, int step, int64_t pieces) {
+  s.builder.BeginStep(step);
+  s.builder.At(0, plan::Role::kRecall);
+  const OpId fetched = s.builder.Run(
+      recall, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, pieces, kMB / 2});
+  s.builder.At(0, plan::Role::kMlp);
+  s.builder.Run(compute, Kernel(10us));
+  s.builder.At(0, plan::Role::kAttention);
+  s.builder.Run(compute, Kernel(10us), {fetched});
+  s.builder.SetRole(plan::Role::kSync);
+  s.builder.EndStep(s.builder.SyncStream(s.host, compute));
+}
+
+TEST(Metrics, AreMeansOverTheSteps) {
+  // Copies of 20 and 40 us: steps of 30 and 50 us.
+  Profile machine = TestMachine();
+  machine.kernels["layout"].max_bytes = 1;
+  Streams s;
+  const LaneId compute = s.Add(true), recall = s.Add();
+  RecallAndAttend(s, compute, recall, 0, 2);
+  RecallAndAttend(s, compute, recall, 1, 4);
+  const Ran ran(s, machine);
+  const Metrics m = Measure(ran.simulation(), ran.execution(), 3);
+  ASSERT_EQ(m.step_times.size(), 2u);
+  ExpectTime(m.step_times[0], 30us);
+  ExpectTime(m.step_times[1], 50us);
+  ExpectTime(m.step_mean, 40us);
+  EXPECT_NEAR(m.tokens_per_second, 3 / 40e-6, 1);
+  const RoleTime& role = m.roles[static_cast<size_t>(plan::Role::kRecall)];
+  ExpectTime(role.busy, 30us);
+  ExpectTime(role.overlapped, 10us);
+  ExpectTime(role.exposed, 20us);
+  EXPECT_EQ(role.bytes, 3 * kMB / 2);
+  ExpectTime(m.exposed, 20us);
+  ExpectTime(m.compute_busy, 20us);
+  EXPECT_EQ(m.recall_bytes, 3 * kMB / 2);
+  EXPECT_EQ(m.recall_pieces, 3);
+  EXPECT_NEAR(m.recall_rate, 50e9, 50e3);
+  ExpectTime(m.ceiling, 30us);
+  ExpectTime(m.critical[static_cast<size_t>(plan::Role::kRecall)], 30us);
+  ExpectTime(m.critical[static_cast<size_t>(plan::Role::kAttention)], 10us);
+  EXPECT_EQ(m.roles[static_cast<size_t>(plan::Role::kSync)].busy.count(), 0);  // waiting is no work
+  EXPECT_DOUBLE_EQ(m.extrapolated, 4.0 / 8);  // the kernels of 8 ops
+}
+
+TEST(Metrics, StepQuantilesAreStepsThatOccurred) {
+  Streams s;
+  const LaneId compute = s.Add(true);
+  for (int step = 0; step < 20; ++step) {
+    s.builder.BeginStep(step);
+    s.builder.EndStep(s.builder.Run(compute, Kernel((step * 7 % 20 + 1) * 1us)));
+  }
+  const Ran ran(s, TestMachine());
+  const Metrics m = Measure(ran.simulation(), ran.execution(), 1);
+  ExpectTime(m.step_p50, 10us);
+  ExpectTime(m.step_p95, 19us);
+}
+
+TEST(Metrics, TheCeilingIsTheLongestOfComputeEnginesAndWhatIsShared) {
+  Profile machine = TestMachine();
+  const auto ceiling = [&](std::initializer_list<plan::Work> compute, const plan::Work& beside) {
+    Streams s;
+    const LaneId lane = s.Add(true);
+    for (const plan::Work& work : compute) s.builder.Run(lane, work);
+    s.builder.Run(plan::IsHostWork(beside) ? s.host : s.Add(), beside);
+    return Ceiling(Ran(s, machine).simulation());
+  };
+  ExpectTime(ceiling({Kernel(30us), Kernel(20us)}, H2D(kMB)), 50us);
+  ExpectTime(ceiling({Kernel(10us)}, H2D(kMB)), 20us);
+  ExpectTime(ceiling({Kernel(10us)}, D2H(kMB)), 25us);
+  ExpectTime(ceiling({Kernel(10us)}, plan::HostGather{1, kMB, 1}), 20us);  // 2 MB at 100 GB/s
+  machine.kernels["top_k"].fixed_s = 70e-6;  // beside what it shares
+  EXPECT_NEAR(Seconds(ceiling({Kernel(30us), plan::TopK{1, 1, 1}}, H2D(kMB))), 100e-6, 1e-9);
+  // A copy's start keeps its engine too, unless the copy can go in its call.
+  machine.copy_d2h_start = 100e-6;
+  ExpectTime(ceiling({Kernel(10us)}, D2H(kMB)), 125us);
+  machine.copy_h2d_start = 100e-6;
+  ExpectTime(ceiling({Kernel(10us)}, H2D(kMB)), 120us);
+  machine.copy_h2d_inline_call = hardware::Curve({1e6}, {1e-6});
+  ExpectTime(ceiling({Kernel(10us)}, H2D(kMB)), 20us);
+}
+
+TEST(Metrics, GapsAndCallsAreTheHosts) {
+  // A gap of 4 us between kernels; behind a gather of 10 us three calls of 2 us.
+  Profile machine = TestMachine();
+  machine.device_gap = 4e-6;
+  machine.host_launch = 2e-6;
+  Streams s;
+  const LaneId compute = s.Add(true), other = s.Add();
+  s.builder.BeginStep(0);
+  s.builder.At(0, plan::Role::kRecall);
+  s.builder.Run(s.host, plan::HostGather{1, 40000, 1});  // 10 us at 4 GB/s
+  s.builder.At(0, plan::Role::kMlp);
+  s.builder.Run(other, plan::Layout{1, 1});
+  s.builder.Run(other, plan::Layout{1, 1});
+  s.builder.Run(compute, Kernel(50us));
+  s.builder.EndStep(s.builder.Run(compute, Kernel(50us)));
+  const Ran ran(s, machine);
+  const Metrics m = Measure(ran.simulation(), ran.execution(), 1);
+  ExpectTime(m.roles[static_cast<size_t>(plan::Role::kRecall)].exposed, 10us);
+  ExpectTime(m.roles[static_cast<size_t>(plan::Role::kHost)].exposed, 3 * 2us + 4us);
+  ExpectTime(m.critical[static_cast<size_t>(plan::Role::kHost)], 3 * 2us + 4us);
+  ExpectTime(m.critical[static_cast<size_t>(plan::Role::kMlp)], 100us);
+}
+
+TEST(Metrics, WhatTheHostDoesAfterAWaitIsItsWorkAndTheWayOnIsSync) {
+  // A copy of 25 us to the host; 3 us until a worker is woken for it, 5 us until it goes on; then a
+  // gather of 10 us, 5 us until another thread knows, and its launch.
+  Profile machine = TestMachine();
+  machine.host_handoff = 3e-6;
+  machine.host_sync = 5e-6;
+  Streams s;
+  const LaneId compute = s.Add(true), side = s.Add(), worker = s.builder.AddHost("worker");
+  s.builder.BeginStep(0);
+  s.builder.At(0, plan::Role::kOffload);
+  const OpId down = s.builder.Run(side, D2H(kMB));
+  s.builder.At(0, plan::Role::kRecall);
+  const OpId gathered = s.builder.Run(worker, plan::HostGather{1, 40000, 1}, {down});
+  s.builder.At(0, plan::Role::kHost);
+  s.builder.Run(s.host, plan::HostHandoff{}, {gathered});
+  s.builder.At(0, plan::Role::kAttention);
+  s.builder.EndStep(s.builder.Run(compute, Kernel(50us)));
+  const Ran ran(s, machine);
+  const Metrics m = Measure(ran.simulation(), ran.execution(), 1);
+  const auto exposed = [&](plan::Role of) { return m.roles[static_cast<size_t>(of)].exposed; };
+  ExpectTime(exposed(plan::Role::kOffload), 25us);
+  ExpectTime(exposed(plan::Role::kRecall), 5us + 10us);  // with its way on: it does more than wait
+  ExpectTime(exposed(plan::Role::kSync), 3us);
+  ExpectTime(exposed(plan::Role::kHost), 0us);
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 // calls behind other calls.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cstddef>
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "tests/sim/engine_run.h"
@@ -35,6 +37,38 @@ TEST(EngineTraffic, ACopyStartsLaterBesideALoadOnTheMemory) {
   const OpId copy = s.builder.Run(s.Add(), H2D(kMB / 2));  // 10 us to start, 10 us to move
   const Ran ran(s, machine);
   ExpectTime(ran.End(copy), 10us + 3us + 10us);
+}
+
+TEST(EngineTraffic, ALoadThatIsThereBeforeACopyDelaysItAsMuch) {
+  Profile machine = LoadedMachine();
+  Streams s;
+  HalfLoad(s, machine, 1000us);
+  const LaneId side = s.Add();
+  const OpId before = s.builder.Run(side, plan::TopK{1, 1, 1});
+  const OpId copy = s.builder.Run(side, H2D(kMB / 2));
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(copy), ran.End(before) + 10us + 3us + 10us);
+}
+
+TEST(EngineTraffic, ALoadDoesNotDelayHostWork) {
+  Profile machine = LoadedMachine();
+  machine.host_gather_start = hardware::Curve({1, 2}, {10e-6, 10e-6});
+  Streams s;
+  HalfLoad(s, machine, 1000us);
+  const OpId gather = s.builder.Run(s.host, plan::HostGather{1, 40000, 1});  // 10 us at 4 GB/s
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(gather), 10us + 10us);
+}
+
+TEST(EngineTraffic, ACopyToTheHostStartsLaterByWhatItsOwnDirectionDoes) {
+  Profile machine = LoadedMachine();
+  machine.copy_d2h_start = 10e-6;
+  machine.load_d2h_piece = hardware::Curve({0.5, 1.0}, {8e-6, 9e-6});
+  Streams s;
+  HalfLoad(s, machine, 1000us);
+  const OpId copy = s.builder.Run(s.Add(), D2H(400'000));  // 10 us to move
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(copy), 10us + 8us + 10us);
 }
 
 TEST(EngineTraffic, AnEndOfTheLoadEndsTheDelay) {
@@ -91,6 +125,19 @@ TEST(EngineTraffic, CopiesAreSlowerWhileTwoOtherStreamsHaveWork) {
   }
 }
 
+TEST(EngineTraffic, WorkOfTheHostDoesNotCrowdACopy) {
+  Profile machine = TestMachine();
+  machine.copy_crowded_piece = 2e-6;
+  Streams s;
+  const LaneId lane = s.Add(), worker = s.builder.AddHost("worker");
+  s.builder.Run(worker, plan::HostGather{1, kMB, 1});
+  s.builder.Run(s.Add(true), Kernel(10us));
+  const OpId copies =
+      s.builder.Run(lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 3, kMB / 2});
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(copies), 30us);
+}
+
 TEST(EngineTraffic, KernelsFollowLaterBesideTwoStreamsWhereAKernelWaitsForCopies) {
   Profile machine = TestMachine();
   machine.device_crowded_gap = 3e-6;
@@ -120,6 +167,52 @@ TEST(EngineTraffic, KernelsFollowLaterBesideTwoStreamsWhereAKernelWaitsForCopies
   ExpectTime(end({kKernels, kKernels, kCopiesAndKernel}), 3us + 2 * 3us);
 }
 
+TEST(EngineTraffic, AStreamCrowdsOthersFromItsCopyUntilTheKernelBehindItStarts) {
+  Profile machine = TestMachine();
+  machine.device_crowded_gap = 3e-6;
+  machine.device_gap = machine.device_copy_gap = 30e-6;
+  machine.kernels["top_k"].fixed_s = 100e-6;
+  machine.kernels["sort"].fixed_s = 20e-6;
+  // Between two kernels, the first of which takes so long, beside a stream whose first op takes
+  // 20 us and whose second, behind the gap, starts at 50 us; a third stream is busy all the time.
+  const auto gap = [&](const plan::Work& first, Picoseconds time, bool called_late) {
+    Streams s;
+    const LaneId lane = s.Add(true), other = s.Add();
+    s.builder.Run(s.Add(), plan::TopK{1, 1, 1});
+    s.builder.Run(other, first);
+    if (!called_late) s.builder.Run(other, plan::TopK{1, 1, 1});
+    const OpId before = s.builder.Run(lane, Kernel(time));
+    const OpId behind = s.builder.Run(lane, Kernel(1us));
+    s.builder.SyncStream(s.host, lane);
+    if (called_late) s.builder.Run(other, plan::TopK{1, 1, 1});
+    const Ran ran(s, machine);
+    return ran.Start(behind) - ran.End(before);
+  };
+  ExpectTime(gap(H2D(kMB), 10us, false), 33us);
+  ExpectTime(gap(H2D(kMB), 40us, false), 33us);
+  ExpectTime(gap(H2D(kMB), 60us, false), 30us);
+  ExpectTime(gap(H2D(kMB), 10us, true), 30us);
+  ExpectTime(gap(plan::Sort{1, 1}, 10us, false), 30us);
+  ExpectTime(gap(plan::Sort{1, 1}, 40us, false), 30us);
+}
+
+TEST(EngineTraffic, ACopyBehindAKernelFollowsACrowdAsEver) {
+  Profile machine = TestMachine();
+  machine.device_crowded_gap = 3e-6;
+  machine.kernels["top_k"].fixed_s = 100e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  for (int i = 0; i < 2; ++i) {
+    const LaneId other = s.Add();
+    s.builder.Run(other, H2D(8 * kMB));
+    s.builder.Run(other, plan::TopK{1, 1, 1});
+  }
+  const OpId kernel = s.builder.Run(lane, Kernel(1us));
+  const OpId copy = s.builder.Run(lane, D2H(kMB));
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(copy), ran.End(kernel));
+}
+
 TEST(EngineTraffic, NoKernelStartsWhileTheFrontEndMovesACopy) {
   Profile machine = TestMachine();
   machine.copy_h2d_inline_call = hardware::Curve({1000, 20000}, {5e-6, 5e-6});
@@ -136,6 +229,20 @@ TEST(EngineTraffic, NoKernelStartsWhileTheFrontEndMovesACopy) {
     ExpectTime(ran.End(copy), timed ? 9us : 5us + 20ns);
     ExpectTime(ran.Start(next), timed ? 9us : 7us);
   }
+}
+
+TEST(EngineTraffic, KernelsAloneWaitForTheLongestOfTheCopiesInTheFrontEnd) {
+  Profile machine = TestMachine();
+  machine.copy_h2d_inline_call = hardware::Curve({1000, 20000}, {1e-6, 1e-6});
+  machine.copy_h2d_inline_time = hardware::Curve({1000, 20000}, {1e-6, 8e-6});
+  Streams s;
+  s.builder.Run(s.Add(), H2D(20000));  // from 1 us on for 8
+  s.builder.Run(s.Add(), H2D(1000));   // from 2 us on for 1
+  const OpId kernel = s.builder.Run(s.Add(true), Kernel(1us));
+  const OpId copy = s.builder.Run(s.Add(), D2H(kMB));
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(kernel), 9us);
+  ExpectTime(ran.Start(copy), 2us);
 }
 
 TEST(EngineTraffic, ProductsPayForWhatKernelsBeforeThemHaveWritten) {
@@ -177,6 +284,9 @@ TEST(EngineTraffic, ProductsPayForWhatKernelsBeforeThemHaveWritten) {
   // Copies do not drag, and other kernels are not dragged.
   EXPECT_THAT(times({H2D(8 * kMB)}, {100}), ElementsAre(us(101)));
   EXPECT_THAT(times({writes, Kernel(1ms)}, {100}), ElementsAre(us(106.1)));
+  // No kernel owes more than may be owed.
+  machine.memory_drag_most = 2e-6;
+  EXPECT_THAT(times({writes}, {100, 100}), ElementsAre(us(103), us(101)));
 }
 
 TEST(EngineTraffic, AStreamThatWaitsHasWork) {
@@ -222,6 +332,20 @@ TEST(EngineTraffic, AStreamLeavesTheEngineWhereItsNextCopyWaits) {
   const Ran ran(s, TestMachine());
   ExpectTime(ran.Start(queued), 20us);
   ExpectTime(ran.Start(waits), 40us);
+}
+
+TEST(EngineTraffic, AStreamLeavesTheEngineWhereItsNextCopyIsCalledLate) {
+  Profile machine = TestMachine();
+  machine.host_launch = machine.host_copy_call = 30e-6;
+  Streams s;
+  const LaneId one = s.Add(true), two = s.Add(), third = s.Add();
+  s.builder.Run(one, H2D(50 * kMB));                      // from 30 us on for 1 ms
+  const OpId queued = s.builder.Run(two, H2D(kMB));       // called at 30 us
+  for (int i = 0; i < 40; ++i) s.builder.Run(third, Kernel(1us));
+  const OpId late = s.builder.Run(one, H2D(kMB));  // its call, the 43rd, ends at 1290 us
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(queued), 1030us);
+  ExpectTime(ran.Start(late), 1290us);
 }
 
 TEST(EngineTraffic, SmallCopiesOfTwoStreamsTakeTurns) {
@@ -273,6 +397,22 @@ TEST(EngineTraffic, BackgroundKeepsTheEngineForAsManyCopiesAsMayBeUnderWay) {
   ExpectTime(ran.Total(), 21us + 9 * (20us + hardware::kBackgroundCopies * 20us));
 }
 
+TEST(EngineTraffic, AHeldUpBackgroundHasNoMoreCopiesToMakeUpForThanMayBeUnderWay) {
+  // 8 of its copies wait when the plan's 2 ms of copies are done, of 50 that would have begun. One
+  // of 20 us begins each 40 us: 320 us later it has caught up, and at 3030 us none is under way.
+  Profile machine = TestMachine();
+  machine.background_h2d = 25e9;
+  machine.background_piece = kMB;
+  machine.kernels["top_k"].fixed_s = 1030e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  for (int i = 0; i < 100; ++i) s.builder.Run(lane, H2D(kMB));
+  s.builder.Run(lane, plan::TopK{1, 1, 1});
+  const OpId copy = s.builder.Run(lane, H2D(kMB / 2));
+  const Ran ran(s, machine);
+  EXPECT_NEAR(Seconds(ran.End(copy)), 3040e-6, 1e-9);
+}
+
 TEST(EngineTraffic, AWaitForBackgroundCopiesIsPartOfTheOp) {
   // The background's first copy begins at 40 us and holds the engine until 60.
   Profile machine = TestMachine();
@@ -286,6 +426,25 @@ TEST(EngineTraffic, AWaitForBackgroundCopiesIsPartOfTheOp) {
   ExpectTime(ran.Start(copy), ran.End(kernel));
   ExpectTime(ran.End(copy), 60us + 10us);
   EXPECT_EQ(ran.Why(copy).kind, CauseKind::kLane);
+}
+
+TEST(EngineTraffic, ACopyThatQueuesBehindBackgroundHasBegunWhenThatBegins) {
+  // The engine: a copy from 30 to 50 us, the background that came at 40 us, the copy that came at
+  // 45 us.
+  Profile machine = TestMachine();
+  machine.background_h2d = 25e9;
+  machine.background_piece = kMB;
+  machine.kernels["top_k"].fixed_s = 30e-6;
+  machine.kernels["sort"].fixed_s = 45e-6;
+  Streams s;
+  const LaneId one = s.Add(true), two = s.Add();
+  s.builder.Run(one, plan::TopK{1, 1, 1});
+  const OpId first = s.builder.Run(one, H2D(kMB));
+  s.builder.Run(two, plan::Sort{1, 1});
+  const OpId copy = s.builder.Run(two, H2D(kMB));
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(copy), ran.End(first));
+  ExpectTime(ran.End(copy), ran.End(first) + 20us + 20us);
 }
 
 TEST(EngineTraffic, BackgroundOfOneDirectionLeavesTheOtherItsBothWaysRate) {
@@ -332,25 +491,86 @@ TEST(EngineTraffic, ASmallCopyToAnIdleStreamGoesInItsCall) {
   ExpectTime(ran.CallTime(back), 1us);
 }
 
+TEST(EngineTraffic, WhetherACopyGoesInItsCallIsSettledWhenTheCallBegins) {
+  Streams s;
+  const LaneId lane = s.Add(true), other = s.Add();
+  for (int i = 0; i < 5; ++i) s.builder.Run(other, plan::Layout{1, 1});
+  s.builder.Run(lane, Kernel(1us));  // from 6 us on
+  for (int i = 0; i < 3; ++i) s.builder.Run(other, plan::Layout{1, 1});
+  const OpId idle = s.builder.Run(lane, H2D(20000));
+  s.builder.Run(lane, Kernel(50us));
+  const OpId busy = s.builder.Run(lane, H2D(20000));
+  const Ran ran(s, MachineThatInlines());
+  ExpectTime(ran.CallBegin(idle), 9us);
+  ExpectTime(ran.CallTime(idle), 5us);
+  ExpectTime(ran.CallTime(busy), 1us);
+}
+
+TEST(EngineTraffic, ACopyThatWentInItsCallIsNoCopyToTheStreams) {
+  Profile machine = MachineThatInlines();
+  machine.device_launch_latency = 1e-6, machine.device_copy_latency = 3e-6;
+  machine.device_event_latency = 2e-6, machine.device_event_from_copy = 7e-6;
+  machine.host_sync = 4e-6, machine.host_sync_copy = 11e-6;
+  Streams s;
+  const LaneId lane = s.Add(true), other = s.Add();
+  const OpId copy = s.builder.Run(lane, H2D(20000));
+  const OpId after = s.builder.Run(other, Kernel(1us), {copy});
+  const OpId sync = s.builder.SyncStream(s.host, lane);
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(copy), 5us + 1us);
+  ExpectTime(ran.Start(after), ran.End(copy) + 2us);
+  ExpectTime(ran.End(sync), ran.End(copy) + 4us);
+}
+
+TEST(EngineTraffic, ACopyInItsCallFollowsAndIsFollowedAsAKernel) {
+  Profile machine = MachineThatInlines();
+  machine.device_gap = 7e-6, machine.device_copy_gap = 20e-6, machine.device_direction_gap = 40e-6;
+  Streams s;
+  const LaneId lane = s.Add(true);
+  std::vector<OpId> ops;
+  for (const plan::Work& work : {plan::Work(Kernel(10us)), plan::Work(H2D(20000)),
+                                 plan::Work(D2H(kMB)), plan::Work(H2D(20000))}) {
+    ops.push_back(s.builder.Run(lane, work));
+    s.builder.SyncStream(s.host, lane);  // so that the next finds its stream idle
+  }
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(ops[1]), ran.End(ops[0]) + 7us);
+  ExpectTime(ran.Start(ops[2]), ran.End(ops[1]) + 20us);
+  ExpectTime(ran.Start(ops[3]), ran.End(ops[2]) + 20us);
+}
+
 TEST(EngineTraffic, ACopyThatStillHasToWaitDoesNotGoInItsCall) {
   Streams s;
   const OpId kernel = s.builder.Run(s.Add(true), Kernel(50us));
-  const LaneId side = s.Add();
+  const LaneId side = s.Add(), third = s.Add();
   const OpId waits = s.builder.Run(side, H2D(20000), {kernel});
+  s.builder.Run(third, Kernel(1us), {kernel});
+  const OpId behind = s.builder.Run(third, H2D(20000));  // nothing of its stream is under way yet
   s.builder.SyncStream(s.host, side);
   const OpId finds_it_done = s.builder.Run(side, H2D(20000), {kernel});
   const Ran ran(s, MachineThatInlines());
   ExpectTime(ran.CallTime(waits), 1us);
+  ExpectTime(ran.CallTime(behind), 1us);
   ExpectTime(ran.CallTime(finds_it_done), 5us);
 }
 
 TEST(EngineTraffic, OfSeveralPiecesTheFirstGoesInItsCall) {
-  Streams s;
-  const LaneId lane = s.Add(true);
-  const OpId pieces =
-      s.builder.Run(lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 4, 20000});
-  const Ran ran(s, MachineThatInlines());
-  ExpectTime(ran.CallTime(pieces), 5us + 3 * 1us);
+  for (const int64_t count : {2, 4}) {
+    Profile machine = MachineThatInlines();
+    machine.device_copy_gap = 8e-6;
+    machine.copy_h2d_inline_time = hardware::Curve({1000, 20000}, {7e-6, 7e-6});
+    Streams s;
+    const LaneId lane = s.Add(true);
+    const OpId pieces =
+        s.builder.Run(lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, count, 20000});
+    const OpId kernel = s.builder.Run(lane, Kernel(1us));
+    const OpId beside = s.builder.Run(s.Add(), Kernel(1us));
+    const Ran ran(s, machine);
+    ExpectTime(ran.CallTime(pieces), 5us + (count - 1) * 1us);
+    ExpectTime(ran.Start(pieces), 5us + 1us);  // with the second, the first on the copy engine
+    ExpectTime(ran.Start(beside), 6us + 7us);              // when the front end has moved the first
+    ExpectTime(ran.Start(kernel), ran.End(pieces) + 8us);  // it ends as copies do
+  }
 }
 
 // One thread that decodes, and another with a stream of its own.
@@ -362,24 +582,32 @@ struct TwoThreads : Streams {
 TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
   Profile machine = TestMachine();
   machine.host_launch = machine.host_copy_call = machine.host_copy_back_call = 1e-6;
+  machine.host_notify = 10e-6;
   machine.host_woken = hardware::Curve({100e-6, 1000e-6}, {16e-6, 64e-6});
   const std::pair<Picoseconds, Picoseconds> cases[] = {{100us, 16us}, {50us, 8us}, {1000us, 64us}};
   for (const auto& [asleep, longer] : cases) {
     SCOPED_TRACE(asleep.count());
     TwoThreads s;
-    s.builder.Run(s.compute, Kernel(asleep - 1us));
+    s.builder.Run(s.compute, Kernel(asleep - 11us));
     s.builder.SyncStream(s.host, s.compute);
     const OpId posted = s.builder.Run(s.host, plan::HostHandoff{});
+    const OpId of_waiting = s.builder.Run(s.compute, Kernel(1us));
     s.builder.Run(s.worker, plan::HostHandoff{}, {posted});
     const OpId first = s.builder.Run(s.lane, Kernel(1us));
+    const Copy none{Direction::kHostToDevice, CopyPath::kPerPiece, 0, 1000};
+    const OpId no_call = s.builder.Run(s.builder.AddStream("idle", s.worker), none);
     const Copy two{Direction::kHostToDevice, CopyPath::kPerPiece, 2, 1000};
     const OpId copies = s.builder.Run(s.lane, two);
     const OpId next = s.builder.Run(s.lane, Kernel(1us));
     const Ran ran(s, machine);
     // Half of it, then half of what is left, and so on.
     ExpectTime(ran.CallTime(first), 1us + longer / 2);
+    ExpectTime(ran.Start(first), ran.CallBegin(first) + 1us + longer / 2);
+    ExpectTime(ran.Start(no_call), ran.CallBegin(no_call));
     ExpectTime(ran.CallTime(copies), 2us + longer / 4 + longer / 8);
+    ExpectTime(ran.Start(copies), ran.CallBegin(copies) + 1us + longer / 4);
     ExpectTime(ran.CallTime(next), 1us + longer / 16);
+    ExpectTime(ran.CallTime(of_waiting), 1us);  // a wait for the device is no sleep
   }
 }
 
@@ -402,6 +630,19 @@ TEST(EngineTraffic, AnEventIsWaitedForOnceAnotherThreadHasRecordedIt) {
   ExpectTime(ran.CallBegin(behind), 8us);
 }
 
+TEST(EngineTraffic, AnEventOfAThreadThatIsAheadIsWaitedForToo) {
+  Profile machine = TestMachine();
+  machine.host_launch = 1e-6;
+  TwoThreads s;
+  OpId last = OpId::kNone;
+  for (int i = 0; i < 5; ++i) last = s.builder.Run(s.compute, plan::Layout{1, 1});
+  const OpId waits = s.builder.Run(s.lane, plan::Layout{1, 1}, {last});
+  const OpId next = s.builder.Run(s.lane, plan::Layout{1, 1});
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(waits), 6us);
+  ExpectTime(ran.Start(next), 7us);
+}
+
 TEST(EngineTraffic, CallsOfTwoThreadsSlowOneAnotherDown) {
   Profile machine = TestMachine();
   machine.host_launch = 1e-6;
@@ -413,30 +654,64 @@ TEST(EngineTraffic, CallsOfTwoThreadsSlowOneAnotherDown) {
   const Ran ran(s, machine);
   // The first call of all begins beside nobody's; the few end at 7 us.
   for (size_t i = 0; i < few.size(); ++i) ExpectTime(ran.CallTime(few[i]), i == 0 ? 1us : 2us);
+  for (const OpId id : few) ExpectTime(ran.Start(id), ran.CallBegin(id) + ran.CallTime(id));
   for (const OpId id : many) ExpectTime(ran.CallTime(id), ran.CallBegin(id) < 7us ? 2us : 1us);
   EXPECT_LT(ran.CallBegin(many[3]), 7us);
   EXPECT_GT(ran.CallBegin(many[5]), 7us);
 }
 
+TEST(EngineTraffic, OfAThreadThatCallsAndOneThatWaitsTheWorseCounts) {
+  for (const auto& [beside, contended] : {std::pair{3.0, 2.0}, std::pair{2.0, 3.0}}) {
+    Profile machine = TestMachine();
+    machine.host_launch = 1e-6;
+    machine.host_beside = beside;
+    machine.host_contended = contended;
+    for (size_t waiting = 0; waiting < 3; ++waiting) {
+      PlanBuilder b;
+      const std::array<LaneId, 3> threads{b.AddHost("a"), b.AddHost("b"), b.AddHost("c")};
+      Streams s;
+      s.builder = std::move(b);
+      std::vector<OpId> calls;
+      for (size_t i = 0; i < threads.size(); ++i) {
+        const LaneId lane = s.builder.AddStream("stream", threads[i]);
+        if (i == waiting) {
+          s.builder.Run(lane, Kernel(100us));
+          s.builder.SyncStream(threads[i], lane);
+          continue;
+        }
+        for (int call = 0; call < 10; ++call) {
+          const OpId id = s.builder.Run(lane, plan::Layout{1, 1});
+          if (call >= 3) calls.push_back(id);  // till then some begin at the same instant
+        }
+      }
+      const Ran ran(s, machine);
+      for (const OpId id : calls) ExpectTime(ran.CallTime(id), 3us);
+    }
+  }
+}
+
 TEST(EngineTraffic, CallsTakeLongerWhileAnotherThreadWaitsInOne) {
   Profile machine = TestMachine();
   machine.host_launch = 1e-6;
+  machine.host_sync = 4e-6;
   machine.host_beside = 1.5;
   TwoThreads s;
   s.builder.Run(s.compute, Kernel(10us));  // 1 us to 11 us, synchronised till then
   s.builder.SyncStream(s.host, s.compute);
   std::vector<OpId> kernels;
-  for (int i = 0; i < 12; ++i) kernels.push_back(s.builder.Run(s.lane, plan::Layout{1, 1}));
+  for (int i = 0; i < 16; ++i) kernels.push_back(s.builder.Run(s.lane, plan::Layout{1, 1}));
   const Ran ran(s, machine);
-  // The first two calls begin together; the last of the slow ones at 10.5 us.
-  for (int i = 0; i < 12; ++i) {
+  // The first two calls begin together; the last of the slow ones at 14.5 us, while the thread that
+  // waited wakes up.
+  for (int i = 0; i < 16; ++i) {
     SCOPED_TRACE(i);
     const OpId id = kernels[static_cast<size_t>(i)];
-    const bool beside = i > 0 && ran.CallBegin(id) < 11us;
+    const bool beside = i > 0 && ran.CallBegin(id) < 15us;
     if (i > 0) ExpectTime(ran.CallTime(id), beside ? 1500ns : 1us);
   }
-  EXPECT_LT(ran.CallBegin(kernels[6]), 11us);
   EXPECT_GT(ran.CallBegin(kernels[9]), 11us);
+  EXPECT_LT(ran.CallBegin(kernels[9]), 15us);
+  EXPECT_GT(ran.CallBegin(kernels[12]), 15us);
 }
 
 TEST(EngineTraffic, AnEventBetweenAKernelAndACopyHasItsOwnLatency) {

@@ -157,6 +157,24 @@ TEST(ExposedTime, IsCutAtTheStepsEnds) {
   Expect(exposed.at(1), {20, 0, 0, 20});   // 100 to 120; after the step's end nothing counts
 }
 
+TEST(ExposedTime, TheFirstStepBeginsWithItsFirstRowInWhateverOrder) {
+  const Timeline t = Of({{kCompute, Role::kMlp, 1, 60, 100},
+                         {kSide, Role::kRecall, 0, 20, 50},
+                         {kCompute, Role::kAttention, 2, 70, 130}});
+  EXPECT_EQ(StepSpans(t).at(0).start.count(), 20);
+  EXPECT_EQ(StepSpans(t).at(0).end.count(), 130);
+  Expect(ExposedBySteps(t).at(0), {30, 0, 10, 40});
+}
+
+TEST(ExposedTime, RowsOfNoStepAreNotOneOp) {
+  // Two rows of the prompt that bear the same number; what they leave free is not theirs.
+  Expect(Exposed({{kSide, Role::kRecall, 7, 0, 10, -1},
+                  {kSide, Role::kRecall, 7, 50, 60, -1},
+                  {kCompute, Role::kAttention, 1, 0, 20},
+                  {kCompute, Role::kMlp, 2, 80, 100}}),
+         {10, 0, 50, 60});
+}
+
 TEST(ExposedTime, IsNotKnownWithoutAComputeLane) {
   Timeline t = Of({{kCompute, Role::kAttention, 0, 0, 100}, {kSide, Role::kRecall, 1, 50, 140}});
   for (traces::TimelineLane& lane : t.lanes) lane.compute = false;

@@ -33,6 +33,32 @@ TEST(Summarize, CountsTheStepsThatWerePredicted) {
   EXPECT_DOUBLE_EQ(late.evictions, (2 + 0 + 2 * (1 + 2)) / 6.0);
 }
 
+TEST(Summarize, AStepIsCorrectedWhereALayerSelectsInIt) {
+  traces::AccessLog log = traces::SampleLog();
+  traces::LayerAccess& layer = log.layers[1];
+  // Of three steps of two heads: ahead only, now by the second head, now and ahead.
+  layer.flags = {traces::kSelectedAhead | traces::kTriggered, traces::kSelectedAhead,
+                 traces::kSelectedAhead,                      traces::kSelectedNow,
+                 traces::kSelectedNow | traces::kSelectedAhead, 0};
+  EXPECT_DOUBLE_EQ(Summarize(log).correction_rate, 2.0 / 3);
+}
+
+TEST(Summarize, KeptIsTheMeanShareOfEachStepsContext) {
+  traces::AccessLog log = traces::SampleLog();
+  log.prompt_tokens = 9;
+  traces::LayerAccess& layer = log.layers[1];
+  // Contexts of 10, 11 and 12 tokens.
+  layer.cached_tokens = {5, 10, 11, 11, 3, 6};
+  layer.flags = {0, 0, traces::kEvicted, traces::kEvicted, 0, 0};
+  const SelectionMetrics metrics = Summarize(log);
+  EXPECT_DOUBLE_EQ(metrics.kept, (0.5 + 1 + 1 + 1 + 0.25 + 0.5) / 6);
+  EXPECT_DOUBLE_EQ(metrics.eviction_rate, 1.0 / 3);
+  // Where nothing is dropped there is no share to speak of.
+  layer.cached_tokens.clear();
+  EXPECT_TRUE(std::isnan(Summarize(log).kept));
+  EXPECT_TRUE(std::isnan(Summarize(log).eviction_rate));
+}
+
 TEST(Summarize, WhatTheLogDoesNotHoldIsNotKnown) {
   traces::AccessLog log = traces::SampleLog();
   for (traces::LayerAccess& layer : log.layers) {

@@ -1,9 +1,16 @@
 // Plans that the methods write: what they move, and how their times answer to the machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
+#include <limits>
+#include <map>
 #include <memory>
 #include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "models/hardware/profile.h"
 #include "models/methods/decoder_plan.h"
@@ -11,6 +18,7 @@
 #include "sim/engine.h"
 #include "sim/metrics.h"
 #include "tests/models/methods/random_trace.h"
+#include "tests/sim/test_machine.h"
 
 namespace stallcast::sim {
 namespace {
@@ -83,6 +91,7 @@ std::vector<Variant> Variants() {
           {"freekv", with({{"recall", "batched"}})},
           {"freekv", with({{"recall", "batched"}, {"correction", "off"}})},
           {"freekv", with({{"recall", "staged"}})},
+          {"freekv", with({{"recall", "staged"}, {"layout", "nhd"}})},
           {"freekv", with({{"recall", "zero-copy"}})},
           {"freekv", with({{"overwrite", "as-coded"}, {"correction", "off"}})},
           {"freekv", with({{"overwrite", "as-coded"}, {"recall", "zero-copy"}, {"tau", "0.8"}})},
@@ -216,6 +225,107 @@ TEST_P(Plans, AttendWhatTheLogSays) {
   }
 }
 
+// On a machine whose links are so slow that what is not waited for is late.
+TEST_P(Plans, NothingStartsBeforeWhatItNeedsIsThere) {
+  hardware::Profile machine = hardware::FindProfile("h200");
+  hardware::Set(machine, "link.h2d", "2MB/s");
+  hardware::Set(machine, "link.d2h", "2MB/s");
+  const plan::Plan plan = Decode();
+  const Simulation simulation(plan, hardware::CostModel(machine));
+  const Execution run = simulation.Run();
+  const bool freekv = GetParam().method == "freekv";
+  const bool safe = freekv && !GetParam().params.contains("overwrite");
+  // Pages that go from the host to their places: NHD rows, which no bulk copy brings, and what a
+  // kernel reads.
+  const ParamValues& params = GetParam().params;
+  const bool direct = params.contains("layout") && !params.contains("recall");
+  std::set<plan::LaneId> brings;                           // lanes that recall
+  std::map<int, Picoseconds> recalled, summarised;         // by layer
+  std::map<std::pair<int, int>, Picoseconds> selected, attended;  // by step and layer
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const plan::Op& op = plan.ops[i];
+    if (op.lane == op.issuer) continue;
+    const std::pair<int, int> place{op.step, op.layer};
+    const Picoseconds start = run.start[i], end = run.end[i];
+    const bool copies = std::holds_alternative<Copy>(op.work);
+    if (op.role == plan::Role::kRecall) {
+      brings.insert(op.lane);
+      EXPECT_GE(start, selected[place]) << "op " << i;
+      const bool overwrites = !copies || direct;
+      if (safe && overwrites) {
+        EXPECT_GE(start, attended[place]) << "op " << i;
+      }
+      recalled[op.layer] = std::max(recalled[op.layer], end);
+    } else if (op.role == plan::Role::kLayout && brings.contains(op.lane)) {
+      if (safe) {
+        EXPECT_GE(start, attended[place]) << "op " << i;
+      }
+      recalled[op.layer] = std::max(recalled[op.layer], end);
+    } else if (std::holds_alternative<plan::Summarize>(op.work)) {
+      summarised[op.layer] = end;
+    } else if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
+      EXPECT_GE(start, recalled[op.layer]) << "op " << i;
+      attended[place] = end;
+    }
+    if (op.role == plan::Role::kSelection && !copies) selected[place] = end;
+    if (std::holds_alternative<plan::Score>(op.work)) {
+      EXPECT_GE(start, summarised[op.layer]) << "op " << i;
+      // Slots are chosen for others when those that were on their way have come.
+      if (freekv) {
+        EXPECT_GE(start, recalled[op.layer]) << "op " << i;
+      }
+    }
+  }
+}
+
+TEST_P(Plans, CopyNothingThatIsEmpty) {
+  for (const plan::Plan& plan : {Decode(), methods::WritePrefill(*method_, input_)}) {
+    for (const plan::Op& op : plan.ops) {
+      if (const auto* copy = std::get_if<Copy>(&op.work)) {
+        EXPECT_GT(copy->pieces * copy->piece_bytes, 0);
+      }
+    }
+  }
+}
+
+TEST_P(Plans, SelectAtMostOnceForALayerInAStep) {
+  std::map<std::pair<int, int>, int> scores;
+  const plan::Plan plan = Decode();
+  for (const plan::Op& op : plan.ops) {
+    if (std::holds_alternative<plan::Score>(op.work)) ++scores[{op.step, op.layer}];
+  }
+  for (const auto& [place, count] : scores) EXPECT_EQ(count, 1) << place.first;
+}
+
+// At a context no longer than what the trace attends nothing is selected or moved.
+TEST_P(Plans, WhatFitsIsNotRecalled) {
+  if (!log_ || GetParam().method == "wgkv" || GetParam().method == "pariskv") return;
+  int32_t least = std::numeric_limits<int32_t>::max();
+  for (const traces::LayerAccess& layer : log_->layers) {
+    if (!layer.dense) least = std::min(least, layer.attended_tokens.front());
+  }
+  PlanInput input = input_;
+  input.prompt_tokens = least - 1;  // the step's own token comes to it
+  input.steps = 1;
+  const plan::Plan plan = methods::WriteDecode(*method_, input);
+  for (const plan::Op& op : plan.ops) {
+    EXPECT_NE(op.role, plan::Role::kRecall);
+    if (GetParam().method == "freekv") {
+      EXPECT_FALSE(std::holds_alternative<plan::QuerySimilarity>(op.work));
+    }
+  }
+}
+
+TEST_P(Plans, AppendBoundsWhereQuestReadsThem) {
+  const plan::Plan plan = Decode();
+  for (const plan::Op& op : plan.ops) {
+    if (const auto* append = std::get_if<plan::RopeAppend>(&op.work)) {
+      EXPECT_EQ(append->bounds,
+                GetParam().method == "quest" && op.layer >= method_->DenseLayers());
+    }
+  }
+}
+
 TEST_P(Plans, StepsEndInOrderAndNeverBeatTheCeiling) {
   const plan::Plan plan = Decode();
   const Simulation simulation(plan, hardware::CostModel(hardware::FindProfile("h200")));
@@ -296,6 +406,7 @@ TEST_P(Plans, RepeatBitForBit) {
 }
 
 TEST_P(Plans, PrefillOffloadsTheWholeCacheOnce) {
+  input_.batch = 3;
   const plan::Plan plan = methods::WritePrefill(*method_, input_);
   int64_t offloaded = 0;
   for (const plan::Op& op : plan.ops) {
@@ -315,7 +426,7 @@ TEST_P(Plans, PrefillOffloadsTheWholeCacheOnce) {
     tokens = input_.prompt_tokens - 16 - (GetParam().params.contains("prompt_window") ? 0 : 32);
   }
   if (GetParam().method == "pariskv") tokens = input_.prompt_tokens - 16 - 32;
-  EXPECT_EQ(offloaded, layers * tokens * input_.model.KvBytesPerTokenLayer());
+  EXPECT_EQ(offloaded, 3 * layers * tokens * input_.model.KvBytesPerTokenLayer());
 }
 
 TEST_P(Plans, ABatchRecallsAsManyTimesTheBytes) {
@@ -345,6 +456,32 @@ std::string VariantName(const testing::TestParamInfo<Variant>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, Plans, testing::ValuesIn(Variants()), VariantName);
+
+TEST(OffloadPieces, ALayersCacheIsFetchedWhenABufferIsFree) {
+  for (const int prefetch : {0, 1, 2}) {
+    SCOPED_TRACE(prefetch);
+    const auto method = MakeMethod("offload", {{"prefetch", std::to_string(prefetch)}}).method;
+    const plan::Plan plan =
+        methods::WriteDecode(*method, {SmallModel(), 1, 5000, 1, false, nullptr});
+    const Simulation simulation(plan, hardware::CostModel(TestMachine()));
+    const Execution run = simulation.Run();
+    std::vector<size_t> fetches, attentions;
+    for (size_t i = 0; i < plan.ops.size(); ++i) {
+      if (plan.ops[i].role == plan::Role::kRecall) fetches.push_back(i);
+      if (plan.ops[i].role == plan::Role::kAttention) attentions.push_back(i);
+    }
+    ASSERT_EQ(fetches.size(), 4u);
+    ASSERT_EQ(attentions.size(), 4u);
+    // One after another, into the buffer that its layer's attention is done with.
+    for (size_t layer = 0; layer < fetches.size(); ++layer) {
+      Picoseconds due = layer == 0 ? Picoseconds{0} : run.end[fetches[layer - 1]];
+      const size_t buffers = static_cast<size_t>(prefetch) + 1;
+      if (layer >= buffers) due = std::max(due, run.end[attentions[layer - buffers]]);
+      EXPECT_EQ(run.start[fetches[layer]], due) << layer;
+      EXPECT_GE(run.start[attentions[layer]], run.end[fetches[layer]]) << layer;
+    }
+  }
+}
 
 // FreeKV's pieces do what they are for, on a link slow enough to matter.
 class FreeKvPieces : public testing::Test {
@@ -413,6 +550,69 @@ TEST_F(FreeKvPieces, CorrectionCostsTime) {
 
 TEST_F(FreeKvPieces, FragmentedPagesAreSlowToCopy) {
   EXPECT_LT(Time({{"speculation", "off"}}), Time({{"speculation", "off"}, {"layout", "nhd"}}));
+}
+
+TEST_F(FreeKvPieces, HeadsTakeTurnsAtTheBuffersAndLayersAtTheWorkers) {
+  const auto count = [&](const ParamValues& params) {
+    const plan::Plan plan = Decode(params);
+    std::set<plan::LaneId> streams, workers;
+    std::map<int, plan::LaneId> worker_of;  // by layer
+    for (const plan::Op& op : plan.ops) {
+      if (op.role == plan::Role::kRecall && std::holds_alternative<Copy>(op.work)) {
+        streams.insert(op.lane);
+      }
+      if (std::holds_alternative<plan::HostHandoff>(op.work) && op.lane != plan::LaneId{0}) {
+        workers.insert(op.lane);
+        EXPECT_EQ(worker_of.try_emplace(op.layer, op.lane).first->second, op.lane);
+      }
+    }
+    return std::pair(streams.size(), workers.size());
+  };
+  EXPECT_EQ(count({{"workers", "2"}}), std::pair(size_t{2}, size_t{2}));
+  EXPECT_EQ(count({{"workers", "1"}}), std::pair(size_t{2}, size_t{1}));
+  EXPECT_EQ(count({{"double_buffer", "off"}, {"workers", "2"}}), std::pair(size_t{1}, size_t{2}));
+}
+
+TEST_F(FreeKvPieces, OnlyWhatReplacesPagesWaitsForTheAttention) {
+  const plan::Plan plan = Decode({{"correction", "off"}});
+  OpId attention = OpId::kNone;
+  int copies = 0, placed = 0;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const plan::Op& op = plan.ops[i];
+    if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
+      attention = OpId{static_cast<int32_t>(i)};
+    }
+    if (plan.lanes[static_cast<size_t>(plan::Index(op.lane))].name.find("recall") != 0) continue;
+    const auto waits = plan.Waits(op);
+    const bool waits_for_it = std::find(waits.begin(), waits.end(), attention) != waits.end();
+    if (op.role == plan::Role::kRecall) {
+      EXPECT_FALSE(waits_for_it) << "op " << i;  // a copy to a buffer
+      ++copies;
+    }
+    if (op.role == plan::Role::kLayout) placed += waits_for_it;
+  }
+  EXPECT_GT(copies, 0);
+  EXPECT_GT(placed, 0);
+}
+
+TEST_F(FreeKvPieces, WhatABufferHoldsIsPutInItsPlace) {
+  for (const char* layout : {"hybrid", "nhd"}) {
+    for (const char* recall : {"per-page", "batched", "staged"}) {
+      SCOPED_TRACE(std::string(layout) + ' ' + recall);
+      const plan::Plan plan = Decode({{"layout", layout}, {"recall", recall}});
+      int64_t recalled = 0, placed = 0;
+      for (const plan::Op& op : plan.ops) {
+        if (op.role == plan::Role::kRecall) recalled += plan::Count(op.work).link_h2d;
+        const std::string& lane = plan.lanes[static_cast<size_t>(plan::Index(op.lane))].name;
+        if (op.role == plan::Role::kLayout && lane.find("recall") == 0) {
+          placed += plan::Count(op.work).device_written;
+        }
+      }
+      // Rows that the host lays out as the cache does go there themselves, but from a bulk copy.
+      const bool direct = std::string(layout) == "nhd" && std::string(recall) != "staged";
+      EXPECT_EQ(placed, direct ? 0 : recalled);
+    }
+  }
 }
 
 TEST_F(FreeKvPieces, AStepWithoutHostDecisionsCanBeAGraph) {
@@ -546,6 +746,79 @@ TEST_F(LouisKvPieces, EverySegmentThatLeavesIsOffloadedOnce) {
   }
 }
 
+TEST_F(LouisKvPieces, ASegmentThatHasLeftIsAUnitMoreToScore) {
+  const auto method = Make({{"trigger", "every-token"}});
+  const traces::AccessLog log = Log(*method);
+  const plan::Plan plan = methods::WriteDecode(*method, Input(log));
+  std::map<int, int64_t> first, left;  // by layer
+  for (const plan::Op& op : plan.ops) {
+    if (const auto* score = std::get_if<plan::Score>(&op.work)) {
+      const int64_t units = first.try_emplace(op.layer, score->units).first->second;
+      EXPECT_EQ(score->units, units + left[op.layer]);
+    }
+    left[op.layer] += std::holds_alternative<plan::Summarize>(op.work);
+  }
+  for (const auto& [layer, units] : first) EXPECT_GT(left[layer], 0);
+}
+
+TEST_F(LouisKvPieces, ASelectionWaitsForTheSegmentsThatLeft) {
+  const auto method = Make({{"trigger", "every-token"}});
+  const traces::AccessLog log = Log(*method);
+  const plan::Plan plan = methods::WriteDecode(*method, Input(log));
+  std::map<int, OpId> gone;  // by layer: the last segment's copy to the host
+  OpId awaited = OpId::kNone;  // the last of them that the compute stream has waited for
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const plan::Op& op = plan.ops[i];
+    if (plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute) {
+      for (const OpId wait : plan.Waits(op)) {
+        if (plan[wait].role == plan::Role::kOffload) awaited = std::max(awaited, wait);
+      }
+    }
+    if (op.role == plan::Role::kOffload) gone[op.layer] = OpId{static_cast<int32_t>(i)};
+    if (std::holds_alternative<plan::Score>(op.work) && gone.contains(op.layer)) {
+      EXPECT_GE(awaited, gone[op.layer]) << "op " << i;
+    }
+  }
+  EXPECT_FALSE(gone.empty());
+}
+
+TEST_F(LouisKvPieces, ABatchSelectsForEachOfItsQueryHeads) {
+  for (const char* group : {"query-head", "consistent"}) {
+    const auto method = Make({{"group", group}, {"trigger", "every-token"}});
+    const traces::AccessLog log = Log(*method);
+    PlanInput input = Input(log);
+    input.batch = 3;
+    const plan::Plan plan = methods::WriteDecode(*method, input);
+    std::map<int, int64_t> scored;  // query heads, by layer
+    for (const plan::Op& op : plan.ops) {
+      if (const auto* score = std::get_if<plan::Score>(&op.work)) {
+        scored[op.layer] = score->kv_rows * score->group;
+      } else if (const auto* select = std::get_if<plan::SelectUnits>(&op.work)) {
+        EXPECT_EQ(select->rows * select->group, scored[op.layer]);
+      }
+    }
+    EXPECT_FALSE(scored.empty());
+  }
+}
+
+TEST_F(LouisKvPieces, PagesOfThePromptAreAllSummarised) {
+  const auto method = Make({{"units", "pages"}});
+  const PlanInput input{SmallModel(), 3, 203, 0, false, nullptr};
+  const int64_t rows = 3 * 2, tokens = 203 - 16 - 32;  // beside sink and buffer
+  const plan::Plan plan = methods::WritePrefill(*method, input);
+  int found = 0;
+  for (const plan::Op& op : plan.ops) {
+    const auto* pages = std::get_if<plan::Summarize>(&op.work);
+    if (pages == nullptr) continue;
+    ++found;
+    EXPECT_EQ(pages->units % rows, 0);
+    const int64_t held = pages->units / rows * pages->unit_tokens;
+    EXPECT_GE(held, tokens);
+    EXPECT_LT(held, tokens + pages->unit_tokens);  // the last page may be partial
+  }
+  EXPECT_EQ(found, 4 - method->DenseLayers());
+}
+
 TEST_F(LouisKvPieces, RetrievalAtAStrideCanBeAGraph) {
   const auto method = Make({{"trigger", "stride"}});
   const traces::AccessLog log = Log(*method);
@@ -602,6 +875,30 @@ TEST_F(PrkvPieces, ContiguousPagesAreFasterToGather) {
 
 TEST_F(PrkvPieces, WriteBackNeedNotBeWaitedFor) {
   EXPECT_LT(Time({}), Time({{"async_write_back", "off"}}));
+}
+
+TEST_F(PrkvPieces, NothingIsFetchedThatHasNotBeenWrittenBack) {
+  // Writing back takes longer than the 25 steps until the next update.
+  hardware::Profile machine = hardware::FindProfile("h200");
+  hardware::Set(machine, "link.d2h", "2MB/s");
+  for (const char* transfer : {"batched", "per-page"}) {
+    const plan::Plan plan = Decode({{"transfer", transfer}});
+    const Simulation simulation(plan, hardware::CostModel(machine));
+    const Execution run = simulation.Run();
+    std::map<int, Picoseconds> written;  // by layer: by the stream of that name
+    int fetched = 0;
+    for (size_t i = 0; i < plan.ops.size(); ++i) {
+      const plan::Op& op = plan.ops[i];
+      if (plan.lanes[static_cast<size_t>(plan::Index(op.lane))].name == "write-back") {
+        written[op.layer] = run.end[i];
+      }
+      const auto* copy = std::get_if<Copy>(&op.work);
+      if (copy == nullptr || copy->direction != Direction::kHostToDevice) continue;
+      EXPECT_GE(run.start[i], written[op.layer]) << "op " << i;
+      fetched += written[op.layer] > Picoseconds{0};
+    }
+    EXPECT_GT(fetched, 0);
+  }
 }
 
 TEST_F(PrkvPieces, EveryUpdateFetchesAndWritesBackTheLayer) {

@@ -86,6 +86,9 @@ TEST_F(CostModelTest, AKernelTakesFixedAndTheLargestOfItsTerms) {
   cost = model_.Cost(plan::Gemm{.m = 4096, .n = 4096, .k = 4096});
   EXPECT_NEAR(Seconds(cost.Alone()), 2e-6 + 2.0 * 4096 * 4096 * 4096 / 100e12, 1e-12);
   EXPECT_LT(cost.rate, 2e12);
+  // What others have written delays the weights that a product streams, not its operations.
+  EXPECT_FALSE(cost.dragged);
+  EXPECT_TRUE(model_.Cost(plan::Gemm{.m = 1, .n = 4096, .k = 4096}).dragged);
   // 50,000 candidates of one row at 1 ns outlast 200 KB.
   cost = model_.Cost(plan::TopK{.rows = 1, .candidates = 50'000, .k = 1});
   EXPECT_EQ(cost.Alone(), Us(2 + 50));
@@ -102,6 +105,18 @@ TEST_F(CostModelTest, AKernelsDemandsAreItsTrafficAndItsBlocks) {
   const OpCost one = model_.Cost(plan::Layout{.pieces = 1, .piece_bytes = 1});
   EXPECT_DOUBLE_EQ(DemandOn(one, Resource::kSms) * one.rate, 1);
   EXPECT_TRUE(one.extrapolated);
+  const OpCost part = model_.Cost(plan::Layout{.pieces = 1, .piece_bytes = 24 * 1024});
+  EXPECT_DOUBLE_EQ(DemandOn(part, Resource::kSms) * part.rate, 2);  // one block has half as much
+}
+
+TEST_F(CostModelTest, AKernelOfAnEndOfTheTimedRangeIsInIt) {
+  const auto extrapolated = [&](Bytes moved) {
+    return model_.Cost(plan::Layout{.pieces = 1, .piece_bytes = moved / 2}).extrapolated;
+  };
+  EXPECT_TRUE(extrapolated(99'998));
+  EXPECT_FALSE(extrapolated(100'000));
+  EXPECT_FALSE(extrapolated(1'000'000'000));
+  EXPECT_TRUE(extrapolated(1'000'000'002));
 }
 
 TEST_F(CostModelTest, NoWorkTakesTheFixedTimeOnly) {
@@ -124,6 +139,7 @@ TEST_F(CostModelTest, ABulkCopyIsOneCallOneStartAndItsBytes) {
   EXPECT_EQ(h2d.host, Us(3));
   EXPECT_EQ(h2d.first_call, Us(3));
   EXPECT_EQ(h2d.engine, Engine::kCopyH2D);
+  EXPECT_DOUBLE_EQ(h2d.spread, 0.02);
   EXPECT_EQ(h2d.Alone(), Us(2 + 20));
   EXPECT_EQ(DemandOn(h2d, Resource::kLinkH2D), 1);
   EXPECT_EQ(DemandOn(h2d, Resource::kLinkD2H), 0);
@@ -148,6 +164,57 @@ TEST_F(CostModelTest, PiecewiseCopiesOverlapWithTheirCalls) {
     const double end = std::max(Seconds(cost.first_call) + Seconds(cost.Alone()),
                                 Seconds(cost.host) + Seconds(cost.last_piece));
     EXPECT_NEAR(end, std::max(h + n * e, n * h + e), 1e-10) << piece;
+  }
+}
+
+TEST_F(CostModelTest, CopiesThatTakeTurnsTakeAsLongAlone) {
+  Profile profile = RoundProfile();
+  profile.copy_crowded_piece = 5e-6;
+  const Copy small{.path = CopyPath::kPerPiece, .pieces = 40, .piece_bytes = 1'000};
+  const Picoseconds alone = CostModel(profile).Cost(small).Alone();
+  for (const double turn : {0.5e-6, 9e-6}) {  // less and more than a piece's own start
+    profile.copy_h2d_turns = Curve({200, 1'000}, {turn, turn});
+    const CostModel model(profile);
+    const OpCost cost = model.Cost(small);
+    EXPECT_EQ(cost.engine, Engine::kNone);
+    EXPECT_NEAR(Seconds(cost.Alone()), Seconds(alone), 1e-12);
+    EXPECT_EQ(cost.crowded, Us(0));
+    const double turns = 40 * turn + 40'000 / 50e9;
+    EXPECT_NEAR(DemandOn(cost, Resource::kCopyTurns) * cost.amount,
+                std::min(turns, Seconds(alone)), 1e-12);
+  }
+  // Neither larger ones nor those to the host do.
+  Copy other = small;
+  other.piece_bytes = 1'001;
+  EXPECT_EQ(CostModel(profile).Cost(other).engine, Engine::kCopyH2D);
+  other = small;
+  other.direction = Direction::kDeviceToHost;
+  EXPECT_EQ(CostModel(profile).Cost(other).engine, Engine::kCopyD2H);
+}
+
+TEST_F(CostModelTest, OnlyTheFirstOfSmallCopiesToTheGpuGoesInItsCall) {
+  Profile profile = RoundProfile();
+  profile.copy_h2d_inline_call = Curve({1'000, 20'000}, {5e-6, 5e-6});
+  const CostModel model(profile);
+  const auto inlined = [&](CopyPath path, int64_t pieces, Bytes bytes) {
+    return model
+        .InlinedCost(Copy{.path = path, .pieces = pieces, .piece_bytes = bytes})
+        .has_value();
+  };
+  EXPECT_TRUE(inlined(CopyPath::kBulk, 1, 20'000));
+  EXPECT_TRUE(inlined(CopyPath::kPerPiece, 1, 20'000));
+  EXPECT_TRUE(inlined(CopyPath::kPerPiece, 9, 20'000));
+  EXPECT_FALSE(inlined(CopyPath::kBulk, 1, 20'001));
+  EXPECT_FALSE(inlined(CopyPath::kPerPiece, 0, 1'000));
+  EXPECT_FALSE(inlined(CopyPath::kBulk, 9, 1'000));  // one call with nine times as much
+  EXPECT_FALSE(inlined(CopyPath::kBatched, 9, 1'000));
+  EXPECT_FALSE(inlined(CopyPath::k2D, 1, 1'000));
+  // One is at the GPU when its bytes have crossed the link, whatever path wrote it.
+  for (const CopyPath path : {CopyPath::kBulk, CopyPath::kPerPiece}) {
+    const auto one = model.InlinedCost(Copy{.path = path, .pieces = 1, .piece_bytes = 20'000});
+    EXPECT_EQ(one->host, Us(5));
+    EXPECT_EQ(one->Alone(), Us(0.4));
+    EXPECT_EQ(one->last_piece, Us(0));
   }
 }
 
@@ -274,6 +341,9 @@ TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
   EXPECT_DOUBLE_EQ(DemandOn(cost, Resource::kSms) * cost.rate, 32);  // two blocks each
   EXPECT_DOUBLE_EQ(DemandOn(cost, Resource::kDeviceMemory) * cost.rate, 20e9 + 400e9);
   EXPECT_EQ(DemandOn(cost, Resource::kLinkH2D), 1);
+  const OpCost many =
+      model_.Cost(plan::ZeroCopyGather{.pieces = 500'000, .piece_bytes = 1'000, .blocks = 400});
+  EXPECT_DOUBLE_EQ(DemandOn(many, Resource::kSms) * many.rate, 100);  // there are no more
   // A kernel that would fill memory keeps the rest: transfers reach their rate first.
   const OpCost kernel = model_.Cost(plan::Layout{.pieces = 1'000, .piece_bytes = 1'000'000});
   EXPECT_LT(cost.rate / cost.weight, kernel.rate / kernel.weight);
@@ -352,6 +422,8 @@ TEST_F(CostModelTest, RowsByThreadsAsTheyWereTimed) {
   EXPECT_EQ(alone(16'000, 8), Us(6 + 20 + 1'000));
   EXPECT_FALSE(CostModel(profile).Cost(plan::HostGather{1'000, 256, 8}).extrapolated);
   EXPECT_TRUE(CostModel(profile).Cost(plan::HostGather{1'000, 256, 9}).extrapolated);
+  profile.host_gather_rate = Curve({1, 2, 8, 9}, {4e9, 6.4e9, 16e9, 16e9});
+  EXPECT_TRUE(CostModel(profile).Cost(plan::HostGather{1'000, 256, 9}).extrapolated);
   Set(profile, "host.gather_piece", "1us");
   EXPECT_EQ(alone(256, 2), Us(6 + 60 + 40));
 }
@@ -361,6 +433,11 @@ TEST_F(CostModelTest, HostWorkAndLatencies) {
   for (const plan::Work& work : {plan::Work(plan::HostSync{}), plan::Work(plan::HostHandoff{})}) {
     EXPECT_EQ(model_.Cost(work).host + model_.Cost(work).Alone(), Us(0));
   }
+  Profile profile = RoundProfile();
+  profile.host_notify = 1.75e-6;
+  const CostModel notifies(profile);
+  EXPECT_EQ(notifies.Cost(plan::HostHandoff{}).host, Us(1.75));
+  EXPECT_EQ(notifies.Cost(plan::HostSync{}).host, Us(0));
   const Latencies& latencies = model_.latencies();
   EXPECT_EQ(latencies.launch, Us(1.5));
   EXPECT_EQ(latencies.copy_launch, Us(1.8));
@@ -374,6 +451,40 @@ TEST_F(CostModelTest, HostWorkAndLatencies) {
   EXPECT_EQ(latencies.stream_wait, Us(0.25));
   EXPECT_EQ(latencies.host_sync, Us(2));
   EXPECT_EQ(latencies.host_handoff, Us(6));
+}
+
+TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
+  Profile profile = RoundProfile();
+  profile.copy_h2d_inline_call = Curve({1'000}, {5e-6});
+  profile.recorder_copy_call = 1e-6, profile.recorder_copy_back_call = 2e-6;
+  profile.recorder_launch = 4e-6, profile.recorder_op = 8e-6, profile.recorder_copy = 16e-6;
+  profile.recorder_event_record = 32e-6, profile.recorder_stream_wait = 64e-6;
+  const auto model = [&](double recorded) {
+    profile.host_recorded = recorded;
+    return CostModel(profile);
+  };
+  const CostModel plain = model(0), recorded = model(1), half = model(0.5);
+  const auto more = [&](const plan::Work& work) {
+    return recorded.Cost(work).host - plain.Cost(work).host;
+  };
+  const Copy up{.pieces = 1, .piece_bytes = 1'000};
+  Copy back = up;
+  back.direction = Direction::kDeviceToHost;
+  EXPECT_EQ(more(up), Us(1));
+  EXPECT_EQ(half.Cost(up).host - plain.Cost(up).host, Us(0.5));
+  EXPECT_EQ(more(back), Us(2));
+  EXPECT_EQ(more(Copy{.path = CopyPath::kPerPiece, .pieces = 7, .piece_bytes = 1'000}), Us(7));
+  EXPECT_EQ(more(Copy{.path = CopyPath::kBatched, .pieces = 7, .piece_bytes = 1'000}), Us(1));
+  EXPECT_EQ(recorded.InlinedCost(up)->host - plain.InlinedCost(up)->host, Us(1));
+  EXPECT_EQ(more(plan::Layout{.pieces = 1, .piece_bytes = 1'000}), Us(4));
+  EXPECT_EQ(more(plan::GraphLaunch{.nodes = 300}), Us(4));
+  EXPECT_EQ(more(plan::HostSync{}), Us(0));
+  const Latencies& a = plain.latencies();
+  const Latencies& b = recorded.latencies();
+  EXPECT_EQ(b.op - a.op, Us(8));
+  EXPECT_EQ(b.between_copies - a.between_copies, Us(16));
+  EXPECT_EQ(b.event_record - a.event_record, Us(32));
+  EXPECT_EQ(b.stream_wait - a.stream_wait, Us(64));
 }
 
 TEST(PointAtTest, ATimedShapeCostsWhatWasTimedAndAFarOneWhatTheLawSays) {

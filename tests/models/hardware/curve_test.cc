@@ -72,6 +72,10 @@ TEST(RateTableTest, AFasterLinkHelpsWhatTheLinkBounds) {
   EXPECT_NEAR(table.At(1000, 1), 1 / (1 / 10e9 - 1 / 50e9 + 1 / 100e9), 1);
   table.Relink(100e9, 50e9);
   EXPECT_NEAR(table.At(1000, 1), 10e9, 1);
+  // What was timed a little above the wire's rate takes the wire's time, no less.
+  RateTable above({1000}, {1}, {51e9});
+  above.Relink(50e9, 100e9);
+  EXPECT_NEAR(above.At(1000, 1), 100e9, 1);
 }
 
 }  // namespace

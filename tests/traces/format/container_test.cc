@@ -137,6 +137,33 @@ TEST(ContainerTest, LongTensorSplitByTheWriterMerges) {
   EXPECT_TRUE(trace.tensors[0].data == tensor.data);
 }
 
+TEST(ContainerTest, TokensLargerThanAPieceComeBack) {
+  TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 0, 5, 2);
+  spec.heads = 1;
+  spec.head_dim = 5 << 19;  // 5 MiB
+  const Tensor tensor{spec, std::vector<std::byte>(static_cast<size_t>(spec.bytes()),
+                                                   std::byte{3})};
+  std::vector<std::byte> file;
+  TraceWriter writer(&file, {});
+  writer.Write(spec, tensor.data);
+  writer.Finish();
+  EXPECT_EQ(ReadTrace(file, "x.kvt").tensors.at(0).data, tensor.data);
+}
+
+TEST(ContainerTest, LayersAreThoseWithQueriesAndKeys) {
+  Trace trace;
+  const auto add = [&](TensorKind kind, int layer) {
+    trace.tensors.push_back({SampleSpec(kind, DType::kBf16, layer, 0, 3), {}});
+  };
+  add(TensorKind::kQuery, 4);
+  add(TensorKind::kKey, 4);
+  add(TensorKind::kQuery, 1);
+  add(TensorKind::kKey, 2);
+  add(TensorKind::kKey, 0);
+  add(TensorKind::kQuery, 0);
+  EXPECT_EQ(trace.Layers(), (std::vector<int>{0, 4}));
+}
+
 TEST(ContainerTest, HighlyCompressibleTensorIsNotRefused) {
   TensorSpec spec = SampleSpec(TensorKind::kGate, DType::kFp32, 0, 0, 1'000'000);
   std::vector<std::byte> file;
@@ -182,6 +209,16 @@ TEST(ContainerTest, LongTimelineComesBack) {
   const Trace trace = ReadWhole(file);
   ASSERT_EQ(trace.timelines.size(), 1u);
   EXPECT_TRUE(trace.timelines[0] == timeline);
+}
+
+TEST(ContainerTest, MoreFlowsThanRowsComeBack) {
+  Timeline timeline = SampleTimeline();
+  for (int64_t i = 0; i < 70'000; ++i) timeline.flows.push_back({i, i * i});
+  std::vector<std::byte> file;
+  TraceWriter writer(&file, {});
+  writer.Write(timeline);
+  writer.Finish();
+  EXPECT_EQ(ReadTrace(file, "x.kvt").timelines.at(0), timeline);
 }
 
 TEST(ContainerTest, TimelineWrittenInPartsComesBackInOrder) {
@@ -270,6 +307,24 @@ TEST(ContainerTest, LongLogComesBack) {
   ASSERT_EQ(trace.access_logs.size(), 2u);
   EXPECT_TRUE(trace.access_logs[0] == log);
   EXPECT_EQ(trace.access_logs[1], SampleLog());
+}
+
+TEST(ContainerTest, CellsOfALogCountWhicheverOfTheirColumnsItHolds) {
+  const auto records = [](const AccessLog& log) {
+    std::vector<std::byte> file;
+    TraceWriter writer(&file, {});
+    writer.Write(log);
+    writer.Finish();
+    ReadReport report;
+    EXPECT_EQ(ReadTrace(file, "x.kvt", {}, &report).access_logs.at(0), log);
+    return report.records;
+  };
+  AccessLog log = SampleLog();
+  EXPECT_EQ(records(log), 6);
+  log.layers[1].flags.clear();
+  EXPECT_EQ(records(log), 6);
+  log.layers[1].attended_tokens.clear();
+  EXPECT_EQ(records(log), 6);
 }
 
 TEST(ContainerTest, SeveralTimelinesStayApart) {

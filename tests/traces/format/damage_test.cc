@@ -4,7 +4,9 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +14,10 @@
 #include "tests/traces/format/layout.h"
 #include "tests/traces/sample.h"
 #include "traces/common/error.h"
+#include "traces/format/chunk.h"
+#include "traces/format/log_codec.h"
+#include "traces/format/tensor_codec.h"
+#include "traces/format/timeline_codec.h"
 #include "traces/format/trace_file.h"
 
 namespace stallcast::traces {
@@ -292,6 +298,285 @@ TEST(DamageTest, FramesThatLieAreSkipped) {
   EXPECT_THAT(problem(FileAround(longer, 1600, spec)), HasSubstr("size stated"));
   EXPECT_THAT(problem(FileAround(std::vector<std::byte>(64), 1600, spec)),
               HasSubstr("size stated"));
+}
+
+// Messages whose checksums are right and whose contents are not.
+proto::Timeline MessageOf(const Timeline& timeline) {
+  proto::Timeline written;
+  format::EncodeTimeline(timeline, 0,
+                         [&](const proto::Timeline& message, int64_t) { written = message; });
+  return written;
+}
+
+proto::AccessLog MessageOf(const AccessLog& log) {
+  proto::AccessLog written;
+  format::EncodeAccessLog(log, 0,
+                          [&](const proto::AccessLog& message, int64_t) { written = message; });
+  return written;
+}
+
+TEST(DamageTest, TimelineMessagesThatLieAddNothing) {
+  using Message = proto::Timeline;
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const std::vector<std::function<void(Message&)>> lies = {
+      [](Message& m) { m.mutable_op_delta()->RemoveLast(); },
+      [](Message& m) { m.mutable_step_delta()->RemoveLast(); },
+      [](Message& m) { m.mutable_layer()->RemoveLast(); },
+      [](Message& m) { m.mutable_role()->RemoveLast(); },
+      [](Message& m) { m.mutable_name()->RemoveLast(); },
+      [](Message& m) { m.mutable_start_delta_ps()->RemoveLast(); },
+      [](Message& m) { m.mutable_duration_ps()->RemoveLast(); },
+      [](Message& m) { m.mutable_bytes()->RemoveLast(); },
+      [](Message& m) { m.add_graph_node_delta(1); },
+      [](Message& m) { m.mutable_flow_from_delta()->RemoveLast(); },
+      [](Message& m) { m.set_lane(0, static_cast<uint32_t>(m.lanes_size())); },
+      [](Message& m) { m.set_name(0, static_cast<uint32_t>(m.names_size())); },
+      [](Message& m) { m.set_role(0, kRoles); },
+      [](Message& m) { m.set_layer(0, 40'000); },
+      [](Message& m) { m.set_duration_ps(0, -1); },
+      [](Message& m) { m.set_start_delta_ps(0, 1), m.set_duration_ps(0, kMost); },
+      [](Message& m) { m.mutable_lanes(0)->set_kind(99); },
+      [](Message& m) {
+        m.mutable_lanes(0)->set_kind(static_cast<uint32_t>(LaneKind::kCopyEngine) + 1);
+      },
+      [](Message& m) { m.set_origin(static_cast<uint32_t>(Timeline::Origin::kMeasured) + 1); },
+      [](Message& m) {
+        // More lanes than a row's lane can name.
+        while (m.lanes_size() < (1 << 16) + 1) m.add_lanes();
+        m.set_lane(0, 1 << 16);
+      }};
+  for (size_t i = 0; i < lies.size(); ++i) {
+    SCOPED_TRACE(i);
+    Message message = MessageOf(SampleTimeline());
+    lies[i](message);
+    Timeline timeline;
+    EXPECT_NE(format::AppendTimeline(message, &timeline), "");
+    EXPECT_EQ(timeline, Timeline());
+  }
+  // A later part of a timeline knows the lanes and names of those before.
+  const std::vector<std::function<void(Message&)>> others = {
+      [](Message& m) { m.mutable_lanes(0)->set_name("other"); },
+      [](Message& m) { m.mutable_lanes(0)->set_compute(true); },
+      [](Message& m) {
+        m.mutable_lanes(0)->set_kind(static_cast<uint32_t>(LaneKind::kStream));
+      },
+      [](Message& m) { m.set_names(0, "other"); }};
+  for (size_t i = 0; i < others.size(); ++i) {
+    SCOPED_TRACE(i);
+    Message message = MessageOf(SampleTimeline());
+    Timeline timeline;
+    ASSERT_EQ(format::AppendTimeline(message, &timeline), "");
+    others[i](message);
+    EXPECT_NE(format::AppendTimeline(message, &timeline), "");
+    EXPECT_EQ(timeline, SampleTimeline());
+  }
+}
+
+TEST(DamageTest, LogMessagesThatLieAddNothing) {
+  using Message = proto::AccessLog;
+  const auto piece = [](Message& m) { return m.mutable_layers(1); };
+  const std::vector<std::function<void(Message&)>> lies = {
+      [](Message& m) { (*m.mutable_params())["more"] = "1"; },
+      [](Message& m) { m.mutable_params()->begin()->second = "other"; },
+      [](Message& m) { m.set_method("other"); },
+      [](Message& m) { m.set_trace_hash("other"); },
+      [](Message& m) { m.set_unit("other"); },
+      [](Message& m) { m.set_unit_tokens(17); },
+      [](Message& m) { m.set_prompt_tokens(8); },
+      [](Message& m) { m.set_steps(4); },
+      [](Message& m) { m.set_steps(-1); },
+      [](Message& m) { m.set_kv_heads(3); },
+      [](Message& m) { m.set_query_heads(5); },
+      [](Message& m) { m.set_model_layers(3); },
+      [](Message& m) { m.set_layer_count(3); },
+      [&](Message& m) { piece(m)->set_heads(-1); },
+      [&](Message& m) { piece(m)->set_steps(-1); },
+      [&](Message& m) { piece(m)->set_first_step(-1); },
+      [](Message& m) { m.mutable_layers(0)->set_heads(-1); },
+      [](Message& m) {
+        m.mutable_layers(0)->clear_attention_mass();
+        m.mutable_layers(0)->set_steps(-1);
+      },
+      [&](Message& m) { piece(m)->set_first_step(1); },  // three steps from there on end behind
+      [&](Message& m) { piece(m)->mutable_flags()->pop_back(); },
+      [&](Message& m) { piece(m)->mutable_similarity()->RemoveLast(); },
+      [&](Message& m) { piece(m)->mutable_attended_tokens()->RemoveLast(); },
+      [&](Message& m) { piece(m)->mutable_evicted()->RemoveLast(); },
+      [&](Message& m) { piece(m)->mutable_cached_tokens()->RemoveLast(); },
+      [&](Message& m) { piece(m)->mutable_attention_mass()->RemoveLast(); },
+      [&](Message& m) { piece(m)->mutable_output_error()->RemoveLast(); },
+      // A cell without a list, the ids in number as before; and more ids than the lists hold.
+      [&](Message& m) { piece(m)->mutable_recalled_now()->mutable_counts()->RemoveLast(); },
+      [&](Message& m) { piece(m)->mutable_selected()->add_id_deltas(1); }};
+  for (size_t i = 0; i < lies.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Message whole = MessageOf(SampleLog());
+    format::AccessLogBuilder builder(whole);
+    Message message = whole;
+    lies[i](message);
+    EXPECT_NE(builder.Add(message), "");
+    ASSERT_EQ(builder.Add(whole), "");
+    std::vector<std::string> problems;
+    EXPECT_EQ(builder.Finish(&problems), SampleLog());
+    EXPECT_THAT(problems, IsEmpty());
+  }
+}
+
+// A file of these chunks, each of a kind, with a description and a payload, as a writer packs them.
+struct Packed {
+  format::ChunkKind kind;
+  std::string meta, payload;
+};
+std::vector<std::byte> FileOf(const std::vector<Packed>& chunks) {
+  const auto header = format::EncodeFileHeader();
+  std::vector<std::byte> file(header.begin(), header.end());
+  format::ChunkPacker packer;
+  uint32_t sequence = 0;
+  for (const Packed& chunk : chunks) {
+    const auto bytes = packer.Pack(chunk.kind, sequence++, chunk.meta,
+                                   std::as_bytes(std::span(chunk.payload)));
+    file.insert(file.end(), bytes.begin(), bytes.end());
+  }
+  return file;
+}
+
+TEST(DamageTest, WhatBeginsWithALieBeginsWithTheNextChunk) {
+  const proto::Timeline timeline = MessageOf(SampleTimeline());
+  proto::Timeline lying_timeline = timeline;
+  lying_timeline.mutable_bytes()->RemoveLast();
+  const proto::AccessLog log = MessageOf(SampleLog());
+  proto::AccessLog lying_log = log;
+  lying_log.mutable_layers(1)->mutable_flags()->pop_back();
+  using enum format::ChunkKind;
+  ReadReport report;
+  const Trace trace = ReadTrace(FileOf({{kTimeline, "", lying_timeline.SerializeAsString()},
+                                        {kTimeline, "", timeline.SerializeAsString()},
+                                        {kAccessLog, "", lying_log.SerializeAsString()},
+                                        {kAccessLog, "", log.SerializeAsString()}}),
+                                "x.kvt", {}, &report);
+  EXPECT_THAT(trace.timelines, ElementsAre(SampleTimeline()));
+  EXPECT_THAT(trace.access_logs, ElementsAre(SampleLog()));
+  EXPECT_EQ(report.damaged, 2);
+  EXPECT_EQ(report.records, SampleTimeline().rows() + 6);
+  // And nothing where nothing follows.
+  const Trace alone = ReadTrace(FileOf({{kTimeline, "", lying_timeline.SerializeAsString()},
+                                        {kAccessLog, "", lying_log.SerializeAsString()}}),
+                                "x.kvt");
+  EXPECT_THAT(alone.timelines, IsEmpty());
+  EXPECT_THAT(alone.access_logs, IsEmpty());
+}
+
+TEST(DamageTest, ElementsThatAreNotThoseDescribedAreLeftOut) {
+  const TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 0, 0, 3);
+  std::vector<std::byte> encoded;
+  const std::string meta = format::EncodeTensor(spec, SampleTensor(spec).data, spec, &encoded);
+  std::string payload(reinterpret_cast<const char*>(encoded.data()), encoded.size());
+  const auto tensors = [&] {
+    ReadReport report;
+    const Trace trace =
+        ReadTrace(FileOf({{format::ChunkKind::kTensor, meta, payload}}), "x.kvt", {}, &report);
+    EXPECT_EQ(report.damaged, trace.tensors.empty() ? 1 : 0);
+    return trace.tensors.size();
+  };
+  EXPECT_EQ(tensors(), 1u);
+  payload[5] ^= 1;  // the chunk's own checksum is of what it holds
+  EXPECT_EQ(tensors(), 0u);
+}
+
+TEST(DamageTest, AChunkBehindAnyNumberOfStrayBytesIsFound) {
+  // The search goes a MiB at a time; heads lie across its ends.
+  const std::vector<std::byte> file = SampleFile();
+  for (const int64_t shift : {0, 1, 4, 7, 8, 9, 30, 56, 60, 90, 200, 4096}) {
+    SCOPED_TRACE(shift);
+    std::vector<std::byte> longer(file.begin(), file.begin() + 16);
+    longer.resize(longer.size() + (1 << 20) - shift);
+    longer.insert(longer.end(), file.begin() + 16, file.end());
+    ReadReport report;
+    const Trace trace = ReadTrace(longer, "x.kvt", {}, &report);
+    ExpectNoLies(trace);
+    EXPECT_EQ(trace.tensors.size(), 4u);
+    EXPECT_EQ(report.chunks, std::ssize(ChunkOffsets(file)) - 1);
+  }
+}
+
+TEST(DamageTest, AChunkThatClaimsToEndBehindTheFileIsDamagedWhereOthersFollow) {
+  std::vector<std::byte> file = SampleFile();
+  const int64_t timeline = ChunkOffsets(file)[9];
+  Put<uint64_t>(&file, timeline + 16, 1 << 20);
+  Reseal(&file, timeline);
+  ReadReport report;
+  EXPECT_THAT(ReadTrace(file, "x.kvt", {}, &report).timelines, IsEmpty());
+  EXPECT_EQ(report.damaged, 1);
+  EXPECT_FALSE(report.truncated);
+}
+
+TEST(DamageTest, ALayerWhoseHeadsChangeOnTheWayIsLeftOut) {
+  // The first of two messages holds two steps of the layer, the second a third of one head.
+  proto::AccessLog first = MessageOf(SampleLog()), second = first;
+  second.clear_layers();
+  AccessLog log = SampleLog();
+  log.layers.erase(log.layers.begin());
+  log.layers[0].heads = 1;
+  log.steps = 6;
+  log.layers[0].attention_mass.assign(6, 0.5f);
+  log.layers[0].output_error.assign(6, 0.5f);
+  proto::LayerAccess other = MessageOf(log).layers(0);
+  log.layers[0].heads = 3;
+  log.steps = 2;
+  log.layers[0].attention_mass.assign(2, 0.5f);
+  log.layers[0].output_error.assign(2, 0.5f);
+  const proto::LayerAccess three = MessageOf(log).layers(0);
+  first.set_steps(8), second.set_steps(8);
+  first.set_layer_count(1), second.set_layer_count(1);
+  first.clear_layers();
+  *first.add_layers() = three;
+  other.set_first_step(2);
+  *second.add_layers() = other;
+  format::AccessLogBuilder builder(first);
+  EXPECT_EQ(builder.Add(first), "");
+  EXPECT_EQ(builder.Add(second), "");
+  std::vector<std::string> problems;
+  EXPECT_THAT(builder.Finish(&problems).layers, IsEmpty());
+  EXPECT_THAT(problems, ElementsAre(HasSubstr("0 of 1 layers are whole")));
+}
+
+TEST(DamageTest, DescriptionsOfTensorsThatLieAreRefused) {
+  using Message = proto::Tensor;
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int32_t kMany = std::numeric_limits<int32_t>::max();
+  const TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 0, 7, 3);
+  std::vector<std::byte> encoded;
+  const std::string meta = format::EncodeTensor(spec, SampleTensor(spec).data, spec, &encoded);
+  const auto fault = [&](const std::function<void(Message&)>& lie, uint64_t bytes) {
+    Message message;
+    message.ParseFromString(meta);
+    lie(message);
+    format::TensorMeta parsed;
+    return format::ParseTensorMeta(message.SerializeAsString(), bytes, &parsed);
+  };
+  const uint64_t bytes = encoded.size();
+  EXPECT_EQ(fault([](Message&) {}, bytes), "");
+  EXPECT_THAT(fault([](Message&) {}, bytes - 1), HasSubstr("holds"));
+  const std::vector<std::function<void(Message&)>> lies = {
+      [](Message& m) { m.set_kind(m.kind() + 256); },
+      [](Message& m) { m.set_dtype(m.dtype() + 256); },
+      [](Message& m) { m.set_kind(99); },
+      [](Message& m) { m.set_dtype(99); },
+      [](Message& m) { m.set_layer(-1); },
+      [](Message& m) { m.set_heads(-2), m.set_head_dim(-4); },
+      [](Message& m) { m.set_first_token(-1); },
+      [](Message& m) { m.set_first_token(kMost - 1); },
+      [](Message& m) { m.set_encoding(static_cast<Message::Encoding>(7)); }};
+  for (size_t i = 0; i < lies.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_NE(fault(lies[i], bytes), "");
+  }
+  // Of no bytes, or of so many that their number wraps to what is there.
+  EXPECT_NE(fault([](Message& m) { m.set_head_dim(0); }, 0), "");
+  EXPECT_NE(fault([](Message& m) { m.set_tokens(-3); }, -bytes), "");
+  EXPECT_NE(fault([](Message& m) { m.set_tokens(m.tokens() + (int64_t{1} << 60)); }, bytes), "");
+  EXPECT_THAT(fault([](Message& m) { m.set_heads(kMany), m.set_head_dim(kMany); }, bytes),
+              HasSubstr("more elements"));
 }
 
 TEST(DamageTest, UnknownKindOfChunkIsSkipped) {
