@@ -295,7 +295,7 @@ void TimelineView::Impl::ToggleMeasure() {
 }
 
 void TimelineView::Impl::ClearSelection() {
-  if (search_->hasFocus()) {
+  if (searching()) {
     view_->setFocus();
     ShowSearch();
     return;

@@ -85,12 +85,7 @@ void TimelineView::Impl::SetPair(std::shared_ptr<const TimelinePair> next) {
   measure_.reset();
   hover_ = {};
   selected_ = keep;
-  if (!state_.filter.isEmpty()) {
-    const Filter filter(state_.filter.toStdString());
-    for (Side side : kSides) {
-      masks_[static_cast<size_t>(side)] = pair_ ? FilterMask(filter, *pair_, side) : FilterMask();
-    }
-  }
+  FilterOps();
   ShowFound();
   std::optional<OpDetails> details;
   if (selected_) details = Describe(*pair_, *selected_);
@@ -156,13 +151,10 @@ void TimelineView::Impl::Apply(const ViewState& next) {
     Realign();
   }
   if (state_.filter != before.filter) {
-    const Filter filter(state_.filter.toStdString());
-    for (Side side : kSides) {
-      masks_[static_cast<size_t>(side)] = pair_ ? FilterMask(filter, *pair_, side) : FilterMask();
-    }
-    if (!search_->hasFocus()) search_->setText(state_.filter);
+    FilterOps();
+    if (!searching()) search_->setText(state_.filter);
     ShowSearch();
-    if (!filter.empty()) {
+    if (!state_.filter.isEmpty()) {
       Say(tr("%1 predicted and %2 measured ops found")
               .arg(CountText(masks_[0].total()), CountText(masks_[1].total())));
     }
@@ -255,9 +247,16 @@ void TimelineView::Impl::OpenSearch() {
   ShowSearch();
 }
 
+void TimelineView::Impl::FilterOps() {
+  const Filter filter(state_.filter.toStdString());
+  for (Side side : kSides) {
+    masks_[static_cast<size_t>(side)] = pair_ ? FilterMask(filter, *pair_, side) : FilterMask();
+  }
+}
+
 // The line is there while it is written in, and while a filter is set: it says why ops are pale.
 void TimelineView::Impl::ShowSearch() {
-  search_->setVisible(!state_.filter.isEmpty() || search_->hasFocus());
+  search_->setVisible(!state_.filter.isEmpty() || searching());
   ShowFound();
   Invalidate();
 }

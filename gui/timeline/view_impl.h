@@ -125,6 +125,8 @@ class TimelineView::Impl {
   void Match(int direction);
   std::optional<OpRef> NearestMatch(MatchPlace from, int direction) const;
   MatchPlace PlaceOf(OpRef op) const;
+  void FilterOps();
+  bool searching() const { return view_->focusWidget() == search_; }
   void ShowSearch();
   void ShowFound();
   void OpOnTrack(int direction);
