@@ -411,6 +411,11 @@ QString ChartsPanel::TextOf(const sim::PredictRequest& request) const {
       .arg(text, QString::fromStdString(predictor_->path().filename().string()));
 }
 
+QString ChartsPanel::TitleOf(const QString& side) const {
+  const auto& model = side == QLatin1String("measured") ? measured_model_ : predicted_model_;
+  return model ? QString::fromStdString(model->timeline().title) : QString();
+}
+
 ChartsPanel::SweepBase ChartsPanel::BaseNow(bool all_methods,
                                             const std::optional<Control>& swept) const {
   SweepBase base{predictor_, request_, {}};
@@ -522,7 +527,10 @@ Chart ChartsPanel::Make() const {
         all.push_back({run.name, p.metrics.step_times, p.sampled_steps, p.metrics.ceiling, 0,
                        Describe(run.result->request)});
       }
-      all.insert(all.end(), others_.begin(), others_.end());
+      for (const StepTimes& side : others_) {
+        all.push_back(side);
+        all.back().of = TitleOf(side.name);
+      }
       return StepTimeChart(all, colors);
     }
     case Kind::kRoles: {
@@ -534,9 +542,7 @@ Chart ChartsPanel::Make() const {
       const bool now = !runs_.empty() && runs_.front().name == QLatin1String("now");
       for (RoleTimes& side : comparison_ ? RoleTimesOf(*comparison_) : std::vector<RoleTimes>()) {
         if (now && side.name == QLatin1String("predicted")) continue;
-        const TimelineModel& model =
-            side.name == QLatin1String("measured") ? *measured_model_ : *predicted_model_;
-        side.of = QString::fromStdString(model.timeline().title);
+        side.of = TitleOf(side.name);
         all.push_back(std::move(side));
       }
       const SweepResults& methods = method_sweep_.results();
@@ -571,8 +577,8 @@ Chart ChartsPanel::Make() const {
       }
       Chart chart = ResidualChart(comparison, colors);
       if (comparison_) {
-        for (const auto& model : {predicted_model_, measured_model_}) {
-          chart.subject << QString::fromStdString(model->timeline().title);
+        for (const auto& side : {QStringLiteral("predicted"), QStringLiteral("measured")}) {
+          chart.subject << QStringLiteral("%1: %2").arg(side, TitleOf(side));
         }
       }
       return chart;

@@ -94,6 +94,7 @@ class ChartsPanel : public QWidget {
   };
   SweepBase BaseNow(bool all_methods, const std::optional<Control>& swept) const;
   QString TextOf(const sim::PredictRequest& request) const;
+  QString TitleOf(const QString& side) const;  ///< of a side's timeline
   void ShowBase();
 
   std::shared_ptr<sim::Predictor> predictor_;
