@@ -480,37 +480,47 @@ class Overlay {
     Put(card, size, x0, std::max(whole.y0, std::min(y, whole.y1 - size.height)));
   }
 
-  // At the place nearest the cursor that leaves these and the cursor free; just beside the cursor
-  // where there is no such place.
+  // Where it leaves these and the ruler free, or else these; just beside the cursor where there is
+  // no such place.
   void DrawBeside(const Card& card, std::vector<Box> seen) {
     const CardSize size = SizeOf(card);
     const int away = Px(16), rim = Px(6);  // past what outlines add
     const int x = in_.cursor_x, y = in_.cursor_y;
     for (Box& box : seen) box = {box.x0 - rim, box.y0 - rim, box.x1 + rim, box.y1 + rim};
     seen.insert(seen.begin(), {x - away, y - away, x + away, y + away});
+    std::vector<Box> and_ruler = seen;
+    and_ruler.push_back(layout().ruler);
+    auto place = NearestPlace(size, and_ruler);
+    if (!place) place = NearestPlace(size, seen);
+    if (place) {
+      Put(card, size, place->x0, place->y0);
+    } else {
+      Draw(card, x + away, y + away, x - away);
+    }
+  }
+
+  // Beside some of these boxes and over none, as near to the cursor as can be.
+  std::optional<Box> NearestPlace(const CardSize& size, const std::vector<Box>& free) const {
+    const int x = in_.cursor_x, y = in_.cursor_y;
     std::optional<Box> best;
     const auto distance = [&](const Box& b) {
       return std::hypot(std::max({b.x0 - x, x - b.x1, 0}), std::max({b.y0 - y, y - b.y1, 0}));
     };
     const auto try_at = [&](int x0, int y0) {
       const Box place{x0, y0, x0 + size.width, y0 + size.height};
-      const bool covers = std::any_of(seen.begin(), seen.end(),
+      const bool covers = std::any_of(free.begin(), free.end(),
                                       [&](const Box& box) { return box.Overlaps(place); });
       if (covers || Intersection(place, Whole()) != place) return;
       if (!best || distance(place) < distance(*best)) best = place;
     };
-    for (const Box& beside : seen) {
-      for (const Box& over : seen) {
+    for (const Box& beside : free) {
+      for (const Box& over : free) {
         for (const int x0 : {beside.x1, beside.x0 - size.width}) {
           for (const int y0 : {over.y1, over.y0 - size.height}) try_at(x0, y0);
         }
       }
     }
-    if (best) {
-      Put(card, size, best->x0, best->y0);
-    } else {
-      Draw(card, x + away, y + away, x - away);
-    }
+    return best;
   }
 
   void Put(const Card& card, const CardSize& size, int x0, int y) {

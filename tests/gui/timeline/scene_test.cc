@@ -421,6 +421,7 @@ TEST(Overlay, TheCardOfOneOverTheOtherCoversNeither) {
         const Box card = overlay.panels[0].box;
         EXPECT_FALSE(card.Overlaps(op));
         EXPECT_FALSE(card.Overlaps(twin));
+        EXPECT_FALSE(card.Overlaps(d.layout.ruler)) << "there is room beside it";
         EXPECT_EQ(Intersection(card, {0, 0, 1000, 600}), card);
       }
     }
