@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "gui/whatif/control_group.h"
 
+#include <QToolButton>
 #include <QVBoxLayout>
 #include <algorithm>
 
@@ -42,7 +43,6 @@ void ControlGroup::Add(ControlGroup* group) {
   groups_.push_back(group);
   column_->addWidget(group);
   connect(group, &ControlGroup::Changed, this, &ControlGroup::Changed);
-  connect(group, &ControlGroup::RowsMade, this, &ControlGroup::RowsMade);
 }
 
 bool ControlGroup::open() const { return heading_->isChecked(); }
@@ -62,7 +62,6 @@ ControlRow* ControlGroup::Make(Item& item) {
   connect(item.row, &ControlRow::Changed, this, &ControlGroup::Changed);
   item.row->Show(request_);
   item.row->setVisible(item.fits);
-  Q_EMIT RowsMade();
   return item.row;
 }
 

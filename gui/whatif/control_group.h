@@ -2,7 +2,6 @@
 // Controls, or groups of them, under a heading that folds them away.
 #pragma once
 
-#include <QToolButton>
 #include <QWidget>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "gui/whatif/control_row.h"
 
+class QToolButton;
 class QVBoxLayout;
 
 namespace stallcast::gui {
@@ -37,15 +37,6 @@ class ControlGroup : public QWidget {
     for (const Item& item : items_) visit(item.control);
     for (const ControlGroup* group : groups_) group->ForEachControl(visit);
   }
-  /// Calls visit(QWidget*) for all that Tab stops at, from top to bottom.
-  template <class Visit>
-  void ForEachStop(Visit&& visit) const {
-    visit(static_cast<QWidget*>(heading_));
-    for (const Item& item : items_) {
-      if (item.row != nullptr) item.row->ForEachStop(visit);
-    }
-    for (const ControlGroup* group : groups_) group->ForEachStop(visit);
-  }
   /// The first row that is neither folded away nor filtered out; null: there is none.
   ControlRow* FirstShown() const;
   /// Made if need be; null: it is not here.
@@ -63,7 +54,6 @@ class ControlGroup : public QWidget {
  Q_SIGNALS:
   /// The user chose a value; nothing: the default.
   void Changed(const std::string& path, const std::optional<std::string>& text);
-  void RowsMade();
 
  private:
   struct Item {

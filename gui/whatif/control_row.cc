@@ -114,11 +114,9 @@ ControlRow::ControlRow(Control control, QWidget* parent)
   error_->setProperty("role", "error");
   error_->hide();
 
-  for (QWidget* stop : std::initializer_list<QWidget*>{slider_, number_, choice_, flag_, text_}) {
-    if (stop) stops_.push_back(stop);
+  for (QWidget* takes : std::initializer_list<QWidget*>{number_, choice_, flag_, text_}) {
+    if (takes) setFocusProxy(takes);
   }
-  setFocusProxy(stops_.back());  // of a number, where it is typed
-  stops_.push_back(reset_);
 
   grid->addWidget(label_, 0, 0);
   grid->addWidget(reset_, 0, 1);

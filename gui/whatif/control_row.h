@@ -4,7 +4,6 @@
 #pragma once
 
 #include <QWidget>
-#include <vector>
 
 #include "gui/whatif/control.h"
 
@@ -32,11 +31,6 @@ class ControlRow : public QWidget {
   void SetError(const QString& text);
   QString error() const;
   bool is_default() const { return is_default_; }
-  /// Calls visit(QWidget*) for all that Tab stops at, in order.
-  template <class Visit>
-  void ForEachStop(Visit&& visit) const {
-    for (QWidget* stop : stops_) visit(stop);
-  }
 
  Q_SIGNALS:
   /// The user chose a value; nothing: the default.
@@ -59,7 +53,6 @@ class ControlRow : public QWidget {
   QComboBox* choice_ = nullptr;
   QCheckBox* flag_ = nullptr;
   QLineEdit* text_ = nullptr;
-  std::vector<QWidget*> stops_;
 };
 
 }  // namespace stallcast::gui

@@ -34,9 +34,6 @@ WhatIfPanel::WhatIfPanel(QWidget* parent) : QWidget(parent) {
   none_found_->setObjectName(QStringLiteral("none_found"));
   none_found_->setWordWrap(true);
   none_found_->hide();
-  tab_order_.setSingleShot(true);
-  tab_order_.setInterval(0);
-  connect(&tab_order_, &QTimer::timeout, this, &WhatIfPanel::OrderTabs);
   error_ = new QLabel(this);
   error_->setObjectName(QStringLiteral("error"));
   error_->setProperty("role", "error");
@@ -108,7 +105,6 @@ void WhatIfPanel::Rebuild(const sim::PredictRequest& request) {
       ControlGroup* group = make(title, unfolded);
       column_->insertWidget(column_->count() - 1, group);
       connect(group, &ControlGroup::Changed, this, &WhatIfPanel::Apply);
-      connect(group, &ControlGroup::RowsMade, &tab_order_, qOverload<>(&QTimer::start));
       groups_.push_back(group);
       return group;
     }
@@ -139,17 +135,6 @@ std::string WhatIfPanel::FocusedRow() const {
     }
   }
   return {};
-}
-
-// Tab goes from the search down the values, in the order in which they stand.
-void WhatIfPanel::OrderTabs() {
-  QWidget* before = search_;
-  for (const ControlGroup* group : groups_) {
-    group->ForEachStop([&](QWidget* stop) {
-      setTabOrder(before, stop);
-      before = stop;
-    });
-  }
 }
 
 void WhatIfPanel::FocusFirstFound() {

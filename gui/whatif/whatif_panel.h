@@ -2,7 +2,6 @@
 // The controls of a prediction, made from what methods and machines declare.
 #pragma once
 
-#include <QTimer>
 #include <QWidget>
 #include <memory>
 #include <vector>
@@ -52,7 +51,6 @@ class WhatIfPanel : public QWidget {
   void Apply(const std::string& path, const std::optional<std::string>& text);
   void Filter(const QString& words);
   std::string FocusedRow() const;
-  void OrderTabs();
   void FocusFirstFound();
 
   traces::proto::TraceInfo info_;
@@ -61,7 +59,6 @@ class WhatIfPanel : public QWidget {
   QLineEdit* search_ = nullptr;
   QLabel* error_ = nullptr;
   QLabel* none_found_ = nullptr;
-  QTimer tab_order_;  // runs out once the rows that are made at once are there
   QVBoxLayout* column_ = nullptr;
   std::vector<ControlGroup*> groups_;
 };

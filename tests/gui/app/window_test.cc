@@ -318,15 +318,12 @@ TEST_F(WindowView, ChoosingAMethodKeepsPlaceAndFocus) {
   }
 }
 
-TEST_F(WindowView, TabGoesThroughTheValuesAndRound) {
+TEST_F(WindowView, TabGoesRoundWhatIsSeen) {
   OpenSmall();
   QTest::keyClick(window_.get(), Qt::Key_K, Qt::ControlModifier);
   QTest::qWait(20);
   std::vector<QWidget*> seen{window_->focusWidget()};
   EXPECT_EQ(seen[0]->objectName(), "search");
-  QTest::keyClick(window_->focusWidget(), Qt::Key_Tab);  // the first heading
-  QTest::keyClick(window_->focusWidget(), Qt::Key_Tab);
-  EXPECT_EQ(window_->focusWidget(), In<QComboBox>("method"));
   bool round = false;
   for (int i = 0; i < 400 && !round; ++i) {
     QTest::keyClick(window_->focusWidget(), Qt::Key_Tab);
@@ -337,7 +334,11 @@ TEST_F(WindowView, TabGoesThroughTheValuesAndRound) {
     seen.push_back(now);
     round = now == seen[0];
   }
-  EXPECT_TRUE(round);
+  QStringList last;  // stops, to find where it goes in a circle of its own
+  for (size_t i = seen.size() - std::min<size_t>(seen.size(), 12); i < seen.size(); ++i) {
+    last << QLatin1String(seen[i]->metaObject()->className()) + ' ' + seen[i]->objectName();
+  }
+  EXPECT_TRUE(round) << last.join(", ").toStdString();
 }
 
 TEST_F(WindowView, ValueThatWasFoundIsSetByKeys) {
