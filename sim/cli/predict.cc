@@ -110,8 +110,8 @@ void PredictCommand::Run() const {
     const sim::Prediction of =
         predictor.Predict(run.RequestFor(best, machines.front()), timelines.data());
     traces::WriteTimelines(timelines, timeline_format,
-                   InfoOf(of, predictions.front().profile.title, predictor.info(), trace),
-                   timeline);
+                           InfoOf(of, predictions.front().profile.title, predictor.info(), trace),
+                           timeline);
     written = "timeline of " + best + " written to " + timeline + "\n";
   }
   progress.Clear();

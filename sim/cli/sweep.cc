@@ -8,11 +8,11 @@
 
 #include "sim/cli/commands.h"
 #include "sim/cli/output.h"
-#include "traces/common/whole_file.h"
 #include "sim/cli/run_options.h"
 #include "sim/cli/sweep_output.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
+#include "traces/common/whole_file.h"
 
 namespace stallcast::cli {
 namespace {

@@ -236,8 +236,8 @@ TEST(Compare, TheGroupThatTookLongestComesFirst) {
 }
 
 TEST(Compare, IdleBeforeIsOfARowsOwnLaneInTheOrderOfTime) {
-  // On the stream 0 to 100 with another row inside, then 130 on: idle for 30. The host's rows, which
-  // end later, are another lane's.
+  // On the stream 0 to 100 with another row inside, then 130 on: idle for 30. The host's rows,
+  // which end later, are another lane's.
   const auto p = PredictedMaker()
                      .Add(kStream, 2, 0, 0, 130, 10)
                      .Add(kStream, 0, 0, 0, 0, 100)

@@ -673,7 +673,7 @@ TEST(Metrics, ATransferOnTheComputeLaneIsExposed) {
   const LaneId compute = s.Add(true);
   s.builder.BeginStep(0);
   s.builder.At(0, plan::Role::kRecall);
-  s.builder.Run(compute, H2D(kMB));                               // 20 us
+  s.builder.Run(compute, H2D(kMB));                                // 20 us
   s.builder.Run(compute, plan::ZeroCopyGather{10, kMB / 10, 10});  // 20 us
   s.builder.At(0, plan::Role::kOffload);
   s.builder.Run(compute, D2H(kMB));  // 25 us
@@ -698,8 +698,8 @@ TEST(Metrics, ATransferOnTheComputeLaneIsExposed) {
 void RecallAndAttend(Streams& s, LaneId compute, LaneId recall, int step, int64_t pieces) {
   s.builder.BeginStep(step);
   s.builder.At(0, plan::Role::kRecall);
-  const OpId fetched = s.builder.Run(
-      recall, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, pieces, kMB / 2});
+  const OpId fetched =
+      s.builder.Run(recall, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, pieces, kMB / 2});
   s.builder.At(0, plan::Role::kMlp);
   s.builder.Run(compute, Kernel(10us));
   s.builder.At(0, plan::Role::kAttention);
@@ -766,7 +766,7 @@ TEST(Metrics, TheCeilingIsTheLongestOfComputeEnginesAndWhatIsShared) {
   ExpectTime(ceiling({Kernel(10us)}, H2D(kMB)), 20us);
   ExpectTime(ceiling({Kernel(10us)}, D2H(kMB)), 25us);
   ExpectTime(ceiling({Kernel(10us)}, plan::HostGather{1, kMB, 1}), 20us);  // 2 MB at 100 GB/s
-  machine.kernels["top_k"].fixed_s = 70e-6;  // beside what it shares
+  machine.kernels["top_k"].fixed_s = 70e-6;                                // beside what it shares
   EXPECT_NEAR(Seconds(ceiling({Kernel(30us), plan::TopK{1, 1, 1}}, H2D(kMB))), 100e-6, 1e-9);
   // A copy's start keeps its engine too, unless the copy can go in its call.
   machine.copy_d2h_start = 100e-6;

@@ -339,8 +339,8 @@ TEST(EngineTraffic, AStreamLeavesTheEngineWhereItsNextCopyIsCalledLate) {
   machine.host_launch = machine.host_copy_call = 30e-6;
   Streams s;
   const LaneId one = s.Add(true), two = s.Add(), third = s.Add();
-  s.builder.Run(one, H2D(50 * kMB));                      // from 30 us on for 1 ms
-  const OpId queued = s.builder.Run(two, H2D(kMB));       // called at 30 us
+  s.builder.Run(one, H2D(50 * kMB));                 // from 30 us on for 1 ms
+  const OpId queued = s.builder.Run(two, H2D(kMB));  // called at 30 us
   for (int i = 0; i < 40; ++i) s.builder.Run(third, Kernel(1us));
   const OpId late = s.builder.Run(one, H2D(kMB));  // its call, the 43rd, ends at 1290 us
   const Ran ran(s, machine);
@@ -568,7 +568,7 @@ TEST(EngineTraffic, OfSeveralPiecesTheFirstGoesInItsCall) {
     const Ran ran(s, machine);
     ExpectTime(ran.CallTime(pieces), 5us + (count - 1) * 1us);
     ExpectTime(ran.Start(pieces), 5us + 1us);  // with the second, the first on the copy engine
-    ExpectTime(ran.Start(beside), 6us + 7us);              // when the front end has moved the first
+    ExpectTime(ran.Start(beside), 6us + 7us);  // when the front end has moved the first
     ExpectTime(ran.Start(kernel), ran.End(pieces) + 8us);  // it ends as copies do
   }
 }

@@ -37,9 +37,12 @@ TEST(Summarize, AStepIsCorrectedWhereALayerSelectsInIt) {
   traces::AccessLog log = traces::SampleLog();
   traces::LayerAccess& layer = log.layers[1];
   // Of three steps of two heads: ahead only, now by the second head, now and ahead.
-  layer.flags = {traces::kSelectedAhead | traces::kTriggered, traces::kSelectedAhead,
-                 traces::kSelectedAhead,                      traces::kSelectedNow,
-                 traces::kSelectedNow | traces::kSelectedAhead, 0};
+  layer.flags = {traces::kSelectedAhead | traces::kTriggered,
+                 traces::kSelectedAhead,
+                 traces::kSelectedAhead,
+                 traces::kSelectedNow,
+                 traces::kSelectedNow | traces::kSelectedAhead,
+                 0};
   EXPECT_DOUBLE_EQ(Summarize(log).correction_rate, 2.0 / 3);
 }
 

@@ -239,8 +239,8 @@ TEST_P(Plans, NothingStartsBeforeWhatItNeedsIsThere) {
   // kernel reads.
   const ParamValues& params = GetParam().params;
   const bool direct = params.contains("layout") && !params.contains("recall");
-  std::set<plan::LaneId> brings;                           // lanes that recall
-  std::map<int, Picoseconds> recalled, summarised;         // by layer
+  std::set<plan::LaneId> brings;                                  // lanes that recall
+  std::map<int, Picoseconds> recalled, summarised;                // by layer
   std::map<std::pair<int, int>, Picoseconds> selected, attended;  // by step and layer
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const plan::Op& op = plan.ops[i];
@@ -320,8 +320,7 @@ TEST_P(Plans, AppendBoundsWhereQuestReadsThem) {
   const plan::Plan plan = Decode();
   for (const plan::Op& op : plan.ops) {
     if (const auto* append = std::get_if<plan::RopeAppend>(&op.work)) {
-      EXPECT_EQ(append->bounds,
-                GetParam().method == "quest" && op.layer >= method_->DenseLayers());
+      EXPECT_EQ(append->bounds, GetParam().method == "quest" && op.layer >= method_->DenseLayers());
     }
   }
 }
@@ -765,7 +764,7 @@ TEST_F(LouisKvPieces, ASelectionWaitsForTheSegmentsThatLeft) {
   const auto method = Make({{"trigger", "every-token"}});
   const traces::AccessLog log = Log(*method);
   const plan::Plan plan = methods::WriteDecode(*method, Input(log));
-  std::map<int, OpId> gone;  // by layer: the last segment's copy to the host
+  std::map<int, OpId> gone;    // by layer: the last segment's copy to the host
   OpId awaited = OpId::kNone;  // the last of them that the compute stream has waited for
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const plan::Op& op = plan.ops[i];

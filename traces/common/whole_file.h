@@ -14,8 +14,8 @@ namespace stallcast {
 void WriteWhole(const std::filesystem::path& path,
                 const std::function<void(const std::filesystem::path&)>& write);
 
-/// Throws a usage Error where `output` is, by whatever name or link, one of the files that are read.
-/// `inputs` may hold names that are no files: they match nothing.
+/// Throws a usage Error where `output` is, by whatever name or link, one of the files that are
+/// read. `inputs` may hold names that are no files: they match nothing.
 void RefuseToReplace(const std::filesystem::path& output, const std::vector<std::string>& inputs);
 
 }  // namespace stallcast

@@ -180,8 +180,8 @@ TEST_F(CostModelTest, CopiesThatTakeTurnsTakeAsLongAlone) {
     EXPECT_NEAR(Seconds(cost.Alone()), Seconds(alone), 1e-12);
     EXPECT_EQ(cost.crowded, Us(0));
     const double turns = 40 * turn + 40'000 / 50e9;
-    EXPECT_NEAR(DemandOn(cost, Resource::kCopyTurns) * cost.amount,
-                std::min(turns, Seconds(alone)), 1e-12);
+    EXPECT_NEAR(DemandOn(cost, Resource::kCopyTurns) * cost.amount, std::min(turns, Seconds(alone)),
+                1e-12);
   }
   // Neither larger ones nor those to the host do.
   Copy other = small;
@@ -197,8 +197,7 @@ TEST_F(CostModelTest, OnlyTheFirstOfSmallCopiesToTheGpuGoesInItsCall) {
   profile.copy_h2d_inline_call = Curve({1'000, 20'000}, {5e-6, 5e-6});
   const CostModel model(profile);
   const auto inlined = [&](CopyPath path, int64_t pieces, Bytes bytes) {
-    return model
-        .InlinedCost(Copy{.path = path, .pieces = pieces, .piece_bytes = bytes})
+    return model.InlinedCost(Copy{.path = path, .pieces = pieces, .piece_bytes = bytes})
         .has_value();
   };
   EXPECT_TRUE(inlined(CopyPath::kBulk, 1, 20'000));

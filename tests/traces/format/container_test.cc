@@ -141,8 +141,8 @@ TEST(ContainerTest, TokensLargerThanAPieceComeBack) {
   TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 0, 5, 2);
   spec.heads = 1;
   spec.head_dim = 5 << 19;  // 5 MiB
-  const Tensor tensor{spec, std::vector<std::byte>(static_cast<size_t>(spec.bytes()),
-                                                   std::byte{3})};
+  const Tensor tensor{spec,
+                      std::vector<std::byte>(static_cast<size_t>(spec.bytes()), std::byte{3})};
   std::vector<std::byte> file;
   TraceWriter writer(&file, {});
   writer.Write(spec, tensor.data);

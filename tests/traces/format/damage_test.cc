@@ -357,9 +357,7 @@ TEST(DamageTest, TimelineMessagesThatLieAddNothing) {
   const std::vector<std::function<void(Message&)>> others = {
       [](Message& m) { m.mutable_lanes(0)->set_name("other"); },
       [](Message& m) { m.mutable_lanes(0)->set_compute(true); },
-      [](Message& m) {
-        m.mutable_lanes(0)->set_kind(static_cast<uint32_t>(LaneKind::kStream));
-      },
+      [](Message& m) { m.mutable_lanes(0)->set_kind(static_cast<uint32_t>(LaneKind::kStream)); },
       [](Message& m) { m.set_names(0, "other"); }};
   for (size_t i = 0; i < others.size(); ++i) {
     SCOPED_TRACE(i);
@@ -378,18 +376,12 @@ TEST(DamageTest, LogMessagesThatLieAddNothing) {
   const std::vector<std::function<void(Message&)>> lies = {
       [](Message& m) { (*m.mutable_params())["more"] = "1"; },
       [](Message& m) { m.mutable_params()->begin()->second = "other"; },
-      [](Message& m) { m.set_method("other"); },
-      [](Message& m) { m.set_trace_hash("other"); },
-      [](Message& m) { m.set_unit("other"); },
-      [](Message& m) { m.set_unit_tokens(17); },
-      [](Message& m) { m.set_prompt_tokens(8); },
-      [](Message& m) { m.set_steps(4); },
-      [](Message& m) { m.set_steps(-1); },
-      [](Message& m) { m.set_kv_heads(3); },
-      [](Message& m) { m.set_query_heads(5); },
-      [](Message& m) { m.set_model_layers(3); },
-      [](Message& m) { m.set_layer_count(3); },
-      [&](Message& m) { piece(m)->set_heads(-1); },
+      [](Message& m) { m.set_method("other"); }, [](Message& m) { m.set_trace_hash("other"); },
+      [](Message& m) { m.set_unit("other"); }, [](Message& m) { m.set_unit_tokens(17); },
+      [](Message& m) { m.set_prompt_tokens(8); }, [](Message& m) { m.set_steps(4); },
+      [](Message& m) { m.set_steps(-1); }, [](Message& m) { m.set_kv_heads(3); },
+      [](Message& m) { m.set_query_heads(5); }, [](Message& m) { m.set_model_layers(3); },
+      [](Message& m) { m.set_layer_count(3); }, [&](Message& m) { piece(m)->set_heads(-1); },
       [&](Message& m) { piece(m)->set_steps(-1); },
       [&](Message& m) { piece(m)->set_first_step(-1); },
       [](Message& m) { m.mutable_layers(0)->set_heads(-1); },
@@ -433,8 +425,8 @@ std::vector<std::byte> FileOf(const std::vector<Packed>& chunks) {
   format::ChunkPacker packer;
   uint32_t sequence = 0;
   for (const Packed& chunk : chunks) {
-    const auto bytes = packer.Pack(chunk.kind, sequence++, chunk.meta,
-                                   std::as_bytes(std::span(chunk.payload)));
+    const auto bytes =
+        packer.Pack(chunk.kind, sequence++, chunk.meta, std::as_bytes(std::span(chunk.payload)));
     file.insert(file.end(), bytes.begin(), bytes.end());
   }
   return file;
