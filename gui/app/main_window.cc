@@ -149,6 +149,12 @@ void MainWindow::Connect() {
   });
   connect(&worker_, &PredictionWorker::Predicted, this, &MainWindow::OnPredicted);
   connect(&worker_, &PredictionWorker::Refined, this, &MainWindow::OnRefined);
+  connect(&worker_, &PredictionWorker::NotRefined, this, [this](const Error& error) {
+    refining_ = false;
+    Tell(error);
+    ShowRuns();
+    ShowTruth();
+  });
   connect(&worker_, &PredictionWorker::Failed, this, &MainWindow::OnFailed);
   connect(&worker_, &PredictionWorker::BusyChanged, summary_, &SummaryCard::ShowBusy);
   for (int i = 0; i < kPins; ++i) {

@@ -85,7 +85,12 @@ void PredictionWorker::Predict(const sim::PredictRequest& request) {
     auto refined = std::make_shared<PredictionResult>();
     refined->request = request;
     refined->trace = trace;
-    refined->prediction = predictor->Predict(whole, nullptr, stop);
+    try {
+      refined->prediction = predictor->Predict(whole, nullptr, stop);
+    } catch (const Error& error) {
+      Post(ticket, [this, error] { Q_EMIT NotRefined(error); });
+      return;
+    }
     refined->log = result->log;
     Post(ticket, [this, refined] { Q_EMIT Refined(refined); });
   };

@@ -47,6 +47,8 @@ class PredictionWorker : public QObject {
   void Predicted(stallcast::gui::SharedResult result);
   /// The same prediction with prefill and quantiles; no timeline.
   void Refined(stallcast::gui::SharedResult result);
+  /// What was predicted holds, but prefill or quantiles cannot be.
+  void NotRefined(const stallcast::Error& error);
   void Failed(const stallcast::Error& error);
   void BusyChanged(bool busy);
 

@@ -6,13 +6,32 @@
 #include "traces/common/error.h"
 
 namespace stallcast::methods {
+namespace {
+
+// A file may leave any column out; plans and summaries need these.
+void RequireCells(const traces::AccessLog& log, const traces::LayerAccess& layer) {
+  const int64_t cells = int64_t{log.steps} * layer.heads;
+  if (cells > 0 && std::ssize(layer.flags) == cells && layer.selected.size() == cells &&
+      layer.recalled_now.size() == cells && layer.recalled_ahead.size() == cells &&
+      std::ssize(layer.attended_tokens) == cells) {
+    return;
+  }
+  throw Error(fmt::format("layer {} of the access log does not say what each step selects, recalls "
+                          "and attends",
+                          layer.layer),
+              log.method, "replay the trace: delete the folder .stallcast beside it");
+}
+
+}  // namespace
 
 ProjectedLog::ProjectedLog(const traces::AccessLog* log, const llm::Model& model, int32_t batch)
     : log_(log), batch_(batch) {
   if (!log) return;
   std::vector<int> selecting;  // indices of the log's layers that select
   for (size_t i = 0; i < log->layers.size(); ++i) {
-    if (!log->layers[i].dense) selecting.push_back(static_cast<int>(i));
+    if (log->layers[i].dense) continue;
+    RequireCells(*log, log->layers[i]);
+    selecting.push_back(static_cast<int>(i));
   }
   if (selecting.empty()) {
     throw Error("every layer of the access log is dense", log->method,

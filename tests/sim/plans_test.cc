@@ -115,6 +115,7 @@ std::vector<Variant> Variants() {
           {"pariskv", pariskv({})},
           {"pariskv", pariskv({{"pool", "joined"}, {"offload", "as-coded"}})},
           {"pariskv", pariskv({{"query", "query-head"}})},
+          {"pariskv", pariskv({{"dense_until", "210"}})},
           {"wgkv", wgkv({})},
           {"wgkv", wgkv({{"host", "as-coded"}, {"prefill", "dense"}})},
           {"wgkv", wgkv({{"select", "quest"}, {"budget", "64"}})},
@@ -297,9 +298,9 @@ TEST_P(Plans, SelectAtMostOnceForALayerInAStep) {
   for (const auto& [place, count] : scores) EXPECT_EQ(count, 1) << place.first;
 }
 
-// At a context no longer than what the trace attends nothing is selected or moved.
+// At a context no longer than what the trace attends all is attended, nothing selected or moved.
 TEST_P(Plans, WhatFitsIsNotRecalled) {
-  if (!log_ || GetParam().method == "wgkv" || GetParam().method == "pariskv") return;
+  if (!log_ || GetParam().method == "pariskv") return;
   int32_t least = std::numeric_limits<int32_t>::max();
   for (const traces::LayerAccess& layer : log_->layers) {
     if (!layer.dense) least = std::min(least, layer.attended_tokens.front());
@@ -310,6 +311,12 @@ TEST_P(Plans, WhatFitsIsNotRecalled) {
   const plan::Plan plan = methods::WriteDecode(*method_, input);
   for (const plan::Op& op : plan.ops) {
     EXPECT_NE(op.role, plan::Role::kRecall);
+    if (const auto* attention = std::get_if<plan::DecodeAttention>(&op.work)) {
+      EXPECT_LE(attention->kv_tokens_max, least);
+      if (GetParam().method != "wgkv") {
+        EXPECT_EQ(attention->kv_tokens, 2 * least * (attention->kv_heads / 2));
+      }
+    }
     if (GetParam().method == "freekv") {
       EXPECT_FALSE(std::holds_alternative<plan::QuerySimilarity>(op.work));
     }
@@ -877,27 +884,63 @@ TEST_F(PrkvPieces, WriteBackNeedNotBeWaitedFor) {
 }
 
 TEST_F(PrkvPieces, NothingIsFetchedThatHasNotBeenWrittenBack) {
-  // Writing back takes longer than the 25 steps until the next update.
-  hardware::Profile machine = hardware::FindProfile("h200");
-  hardware::Set(machine, "link.d2h", "2MB/s");
   for (const char* transfer : {"batched", "per-page"}) {
     const plan::Plan plan = Decode({{"transfer", transfer}});
-    const Simulation simulation(plan, hardware::CostModel(machine));
-    const Execution run = simulation.Run();
-    std::map<int, Picoseconds> written;  // by layer: by the stream of that name
+    const auto writes_back = [&](const plan::Op& op) {
+      return plan.lanes[static_cast<size_t>(plan::Index(op.lane))].name == "write-back";
+    };
+    std::map<int, OpId> written;           // by layer: its last write-back
+    std::map<plan::LaneId, OpId> awaited;  // by lane: the last write-back that it has waited for
     int fetched = 0;
     for (size_t i = 0; i < plan.ops.size(); ++i) {
       const plan::Op& op = plan.ops[i];
-      if (plan.lanes[static_cast<size_t>(plan::Index(op.lane))].name == "write-back") {
-        written[op.layer] = run.end[i];
+      OpId& known = awaited.try_emplace(op.lane, OpId::kNone).first->second;
+      for (const OpId wait : plan.Waits(op)) {
+        if (writes_back(plan[wait])) known = std::max(known, wait);
       }
       const auto* copy = std::get_if<Copy>(&op.work);
-      if (copy == nullptr || copy->direction != Direction::kHostToDevice) continue;
-      EXPECT_GE(run.start[i], written[op.layer]) << "op " << i;
-      fetched += written[op.layer] > Picoseconds{0};
+      const bool fetches = (copy != nullptr && copy->direction == Direction::kHostToDevice) ||
+                           std::holds_alternative<plan::HostGather>(op.work);
+      if (fetches && written.contains(op.layer)) {
+        EXPECT_GE(known, written[op.layer]) << "op " << i;
+        ++fetched;
+      }
+      if (writes_back(op)) written[op.layer] = OpId{static_cast<int32_t>(i)};
     }
     EXPECT_GT(fetched, 0);
   }
+}
+
+TEST_F(PrkvPieces, AnUpdateScoresByTheWindowAndPutsTheWholeBudgetInPlace) {
+  int updates = 0;
+  for (const plan::Op& op : Decode({}).ops) {
+    if (op.step != 25 && op.step != 50) continue;
+    if (const auto* scores = std::get_if<plan::ObservationScore>(&op.work)) {
+      EXPECT_EQ(scores->tokens + scores->queries, 2000 + op.step + 1);
+      EXPECT_LE(scores->queries, 32);
+      ++updates;
+    }
+    // A head's page of keys and values; 14 of them, the window apart.
+    const auto* layout = std::get_if<plan::Layout>(&op.work);
+    if (layout != nullptr && layout->piece_bytes == 16 * 2 * 24 * 2) {
+      EXPECT_EQ(layout->pieces, 2 * 14);
+    }
+  }
+  EXPECT_EQ(updates, 2 * 4);
+}
+
+TEST_F(PrkvPieces, APromptThatFitsTheBudgetIsNotSelectedFrom) {
+  // A budget of 14 pages beside a window of two: 16 pages, the last partial.
+  const auto method = MakeMethod("prkv", {{"budget", "256"}, {"page", "16"}, {"window", "32"}});
+  const auto selects = [&](int64_t prompt) {
+    const plan::Plan plan =
+        methods::WritePrefill(*method.method, {SmallModel(), 1, prompt, 0, false, nullptr});
+    return std::ranges::any_of(
+        plan.ops, [](const plan::Op& op) { return op.role == plan::Role::kSelection; });
+  };
+  EXPECT_FALSE(selects(15 * 16 + 1));
+  EXPECT_FALSE(selects(16 * 16));
+  EXPECT_TRUE(selects(16 * 16 + 1));
 }
 
 TEST_F(PrkvPieces, EveryUpdateFetchesAndWritesBackTheLayer) {
@@ -916,6 +959,228 @@ TEST_F(PrkvPieces, EveryUpdateFetchesAndWritesBackTheLayer) {
     EXPECT_EQ(bytes[step].second, (cached + (context % 16 == 1 ? 16 : 0)) * layers);
   }
   EXPECT_EQ(bytes[24].first, 0);
+}
+
+// ParisKV's region, between sink and window, by what the plan says of it.
+class ParisKvPieces : public testing::Test {
+ protected:
+  static plan::Plan Decode(ParamValues params) {
+    params.merge(ParamValues{{"topk", "20"},
+                             {"sink", "16"},
+                             {"local", "32"},
+                             {"update", "16"},
+                             {"dense_until", "0"},
+                             {"subspaces", "4"}});
+    const auto method = MakeMethod("pariskv", params).method;
+    methods::RandomTraceOptions options;
+    options.layers = 4;
+    const traces::AccessLog log =
+        methods::Replay(methods::RandomTrace(options), "", "pariskv", *method);
+    return methods::WriteDecode(*method,
+                                {SmallModel(), 1, options.prompt, options.steps, false, &log});
+  }
+};
+
+TEST_F(ParisKvPieces, AGatherReadsFromAllThatTheHostHolds) {
+  for (const char* query : {"group-mean", "query-head"}) {
+    const int64_t heads = std::string(query) == "group-mean" ? 2 : 6;
+    const plan::Plan plan = Decode({{"query", query}, {"fetch_blocks", "65"}});
+    int64_t region = 0;
+    for (const plan::Op& op : plan.ops) {
+      if (const auto* scores = std::get_if<plan::CollisionScore>(&op.work)) region = scores->tokens;
+      if (const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work)) {
+        EXPECT_EQ(gather->scattered_over, region * SmallModel().KvBytesPerTokenLayer());
+        EXPECT_EQ(gather->blocks, 17);  // of 1,024 threads for 65 of 256
+      }
+      if (const auto* attention = std::get_if<plan::DecodeAttention>(&op.work)) {
+        // What is near is read once for a KV head, what was chosen for each head that chose it.
+        const int64_t near = attention->kv_tokens_max - 20;
+        EXPECT_EQ(near + region, 203 + op.step + 1);
+        EXPECT_EQ(attention->kv_tokens, heads * (near + 20));
+        EXPECT_EQ(attention->distinct_tokens, 2 * near + heads * 20);
+      }
+    }
+    EXPECT_GT(region, 0);
+  }
+}
+
+TEST_F(ParisKvPieces, TheWholeWindowMovesInASlide) {
+  for (const int64_t local : {16, 32, 40}) {
+    SCOPED_TRACE(local);
+    const plan::Plan plan = Decode({{"local", std::to_string(local)}});
+    std::map<int, int64_t> moved;  // bytes by step
+    for (const plan::Op& op : plan.ops) {
+      const auto* layout = std::get_if<plan::Layout>(&op.work);
+      if (layout != nullptr) moved[op.step] += layout->pieces * layout->piece_bytes;
+    }
+    for (int step = 0; step < 70; ++step) {
+      const bool slides = step > 0 && step % 16 == 0;
+      EXPECT_EQ(moved[step], slides ? 4 * local * SmallModel().KvBytesPerTokenLayer() : 0) << step;
+    }
+  }
+}
+
+TEST_F(ParisKvPieces, AsCodedTheHostWaitsForASlideToBeCopied) {
+  for (const char* offload : {"async", "as-coded"}) {
+    const plan::Plan plan = Decode({{"offload", offload}});
+    int copied = 0, waited = 0;
+    OpId last = OpId::kNone;
+    for (size_t i = 0; i < plan.ops.size(); ++i) {
+      const plan::Op& op = plan.ops[i];
+      if (op.role == plan::Role::kOffload) last = OpId{static_cast<int32_t>(i)}, ++copied;
+      for (const OpId wait : plan.Waits(op)) {
+        waited += std::holds_alternative<plan::HostSync>(op.work) && wait == last;
+      }
+    }
+    EXPECT_EQ(copied, 4 * 4);  // of four layers in four slides
+    EXPECT_EQ(waited, std::string(offload) == "async" ? 0 : 4);
+  }
+}
+
+// Quest's pages, by brute force from what its log selects.
+TEST(QuestPieces, WhatHeadsShareIsReadOnceAndPartialPagesAreScored) {
+  const auto method = MakeMethod("quest", {{"budget", "64"}}).method;
+  methods::RandomTraceOptions options;
+  options.layers = 4;
+  const traces::AccessLog log =
+      methods::Replay(methods::RandomTrace(options), "", "quest", *method);
+  const plan::Plan plan =
+      methods::WriteDecode(*method, {SmallModel(), 1, options.prompt, options.steps, false, &log});
+  int compared = 0;
+  for (const plan::Op& op : plan.ops) {
+    const int64_t context = options.prompt + op.step + 1;
+    const traces::LayerAccess* layer = op.layer >= 0 ? &log.layers[op.layer] : nullptr;
+    if (const auto* score = std::get_if<plan::Score>(&op.work)) {
+      EXPECT_GE(score->units * 16, context);
+      EXPECT_LT(score->units * 16, context + 16);
+    }
+    const auto* attention = std::get_if<plan::DecodeAttention>(&op.work);
+    if (attention == nullptr || layer->dense) continue;
+    ASSERT_EQ(layer->heads, 6);
+    std::set<std::pair<int, int64_t>> read;  // KV head, token
+    for (int head = 0; head < 6; ++head) {
+      for (const uint32_t page : layer->selected[int64_t{op.step} * 6 + head]) {
+        for (int64_t token = 0; token < 16; ++token) read.insert({head / 3, page * 16 + token});
+      }
+      for (int64_t token = (context - 1) / 16 * 16; token < context; ++token) {
+        read.insert({head / 3, token});
+      }
+    }
+    EXPECT_EQ(attention->distinct_tokens, std::ssize(read)) << op.step << ", layer " << op.layer;
+    compared += attention->distinct_tokens < attention->kv_tokens;
+  }
+  EXPECT_GT(compared, 100);
+  // Of the prompt's 13 pages the last is partial.
+  const plan::Plan prefill =
+      methods::WritePrefill(*method, {SmallModel(), 1, options.prompt, 0, false, &log});
+  for (const plan::Op& op : prefill.ops) {
+    if (const auto* bounds = std::get_if<plan::Summarize>(&op.work)) {
+      EXPECT_EQ(bounds->units, 2 * 13);
+    }
+  }
+}
+
+TEST(StreamingPieces, AShortContextIsAttendedWhole) {
+  const auto method = MakeMethod("streaming", {{"budget", "128"}}).method;
+  methods::RandomTraceOptions options;
+  const traces::AccessLog log =
+      methods::Replay(methods::RandomTrace(options), "", "streaming", *method);
+  const plan::Plan plan = methods::WriteDecode(*method, {SmallModel(), 1, 126, 3, false, &log});
+  for (const plan::Op& op : plan.ops) {
+    if (const auto* attention = std::get_if<plan::DecodeAttention>(&op.work)) {
+      EXPECT_EQ(attention->kv_tokens_max, op.step == 0 ? 127 : 128);
+      EXPECT_EQ(attention->kv_tokens, 2 * attention->kv_tokens_max);
+    }
+  }
+}
+
+// WG-KV's caches, by what the log says of them.
+class WgKvPieces : public testing::Test {
+ protected:
+  struct Run {
+    traces::AccessLog log;
+    plan::Plan prefill, decode;
+  };
+  static Run Write(ParamValues params, int64_t context = 203) {
+    params.merge(ParamValues{{"window", "32"}, {"sparsity", "0.5"}});
+    const auto method = MakeMethod("wgkv", params).method;
+    methods::RandomTraceOptions options;
+    options.layers = 4;
+    Run run;
+    run.log = methods::Replay(methods::RandomTrace(options), "", "wgkv", *method);
+    const PlanInput input{SmallModel(), 1, context, options.steps, false, &run.log};
+    run.prefill = methods::WritePrefill(*method, input);
+    run.decode = methods::WriteDecode(*method, input);
+    return run;
+  }
+  static int64_t Admitted(const plan::Plan& plan) {
+    int64_t admitted = 0;
+    for (const plan::Op& op : plan.ops) {
+      if (const auto* admit = std::get_if<plan::Admit>(&op.work)) admitted += admit->admitted;
+    }
+    return admitted;
+  }
+};
+
+TEST_F(WgKvPieces, WhatIsAdmittedStaysOrIsDropped) {
+  const ParamValues snapkv{{"evict", "snapkv"}, {"capacity", "80"}, {"observe", "32"}};
+  for (const ParamValues& params : {ParamValues{}, snapkv}) {
+    const Run run = Write(params);
+    int64_t left = 0, dropped = 0;
+    for (const traces::LayerAccess& layer : run.log.layers) {
+      for (int head = 1; head <= layer.heads; ++head) {
+        left += *(layer.cached_tokens.end() - head) - 32;  // the window apart
+      }
+      for (const int32_t tokens : layer.evicted) dropped += tokens;
+    }
+    EXPECT_EQ(dropped > 0, !params.empty());
+    EXPECT_EQ(Admitted(run.prefill) + Admitted(run.decode), left + dropped);
+  }
+}
+
+TEST_F(WgKvPieces, AnEvictionScoresAllThatItsHeadsHold) {
+  const Run run = Write({{"evict", "snapkv"}, {"capacity", "80"}, {"observe", "32"}});
+  int evictions = 0;
+  for (const plan::Op& op : run.decode.ops) {
+    const auto* scores = std::get_if<plan::WindowScore>(&op.work);
+    if (scores == nullptr) continue;
+    const traces::LayerAccess& layer = run.log.layers[op.layer];
+    int64_t held = 0;
+    for (int head = 0; head < layer.heads; ++head) {
+      const auto cell = static_cast<size_t>(op.step * layer.heads + head);
+      held += layer.cached_tokens[cell] + layer.evicted[cell];
+    }
+    EXPECT_EQ(scores->tokens, held) << op.step << ", layer " << op.layer;
+    ++evictions;
+  }
+  EXPECT_GT(evictions, 0);
+}
+
+TEST_F(WgKvPieces, AtALongerContextAsLargeAShareIsKeptUpToTheBudget) {
+  const auto attended = [](const Run& run) {
+    int64_t most = 0;
+    for (const plan::Op& op : run.decode.ops) {
+      if (const auto* attention = std::get_if<plan::DecodeAttention>(&op.work)) {
+        if (op.step == 0) most = std::max(most, attention->kv_tokens_max);
+      }
+    }
+    return most;
+  };
+  const int64_t traced = attended(Write({})), longer = attended(Write({}, 406));
+  EXPECT_NEAR(static_cast<double>(longer - 32) / (407 - 32),
+              static_cast<double>(traced - 32) / (204 - 32), 1.0 / (407 - 32));
+  EXPECT_LE(attended(Write({{"select", "quest"}, {"budget", "64"}}, 406)), 64);
+}
+
+TEST_F(WgKvPieces, WhileTheWindowHoldsAllNothingIsPromoted) {
+  const Run run = Write({}, 30);
+  int promotions = 0;
+  for (const plan::Op& op : run.decode.ops) {
+    if (!std::holds_alternative<plan::Admit>(op.work)) continue;
+    EXPECT_GT(30 + op.step + 1, 32);
+    ++promotions;
+  }
+  EXPECT_EQ(promotions, 70 - 2);
 }
 
 }  // namespace

@@ -206,6 +206,17 @@ TEST_F(WindowView, ValuesThatCannotBePredictedLeaveNoPredictionOfNow) {
   EXPECT_FALSE(TruthNames().contains(QStringLiteral("former values")));
 }
 
+TEST_F(WindowView, APromptThatCannotBePredictedLeavesTheSteps) {
+  OpenSmall();
+  sim::PredictRequest request = window_->result()->request;
+  request.context = 900'000'000;  // its prefill would take days
+  ASSERT_TRUE(Predicted([&] { window_->SetRequest(request); }));
+  EXPECT_EQ(window_->result()->request.context, request.context);
+  EXPECT_EQ(window_->messages().messages().size(), 1) << "why there is no time of the prompt";
+  EXPECT_TRUE(window_->findChild<QLabel*>(QStringLiteral("step"))->text().contains("ms P50"));
+  EXPECT_FALSE(TruthNames().contains(QStringLiteral("former values")));
+}
+
 TEST_F(WindowView, SliderPredictsAgainAndLeavesAGhost) {
   OpenSmall();
   const double before = Step();

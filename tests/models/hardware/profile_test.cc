@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/comma_locale.h"
 #include "traces/common/error.h"
 
 namespace stallcast::hardware {

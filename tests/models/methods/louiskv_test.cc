@@ -454,5 +454,24 @@ TEST(LocalBuffer, HoldsTheWindowAndLosesWholeSegments) {
   EXPECT_EQ(buffer.Append(false), 5);
 }
 
+TEST(LouisKv, APromptOfJustTheBudgetIsAttendedWhole) {
+  // 80 tokens beside sink and window, and none of the prompt in the local buffer.
+  const auto method = MakeMethod(
+      "louiskv", {{"budget", "128"}, {"sink", "16"}, {"window", "32"}, {"prompt_window", "off"}});
+  RandomTraceOptions options;
+  options.layers = 3;
+  options.prompt = 16 + 80;
+  options.steps = 3;
+  const traces::AccessLog log =
+      methods::Replay(RandomTrace(options), "", "louiskv", *method.method);
+  for (const traces::LayerAccess& layer : log.layers) {
+    if (layer.dense) continue;
+    for (size_t cell = 0; cell < layer.attended_tokens.size(); ++cell) {
+      EXPECT_EQ(layer.attended_tokens[cell],
+                options.prompt + static_cast<int64_t>(cell) / layer.heads + 1);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace stallcast::methods

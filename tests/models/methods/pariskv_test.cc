@@ -463,5 +463,26 @@ TEST(ParisKv, AnalyticPatternsOutliveDriftThatLearntCentroidsDoNot) {
   EXPECT_GT(analytic.candidates, prefill.candidates + 0.1);
 }
 
+TEST(ParisKvShares, ShorterRegionsGiveLargerSharesFromTheirBoundsOn) {
+  ParisKvParams params;
+  params.topk = 100;
+  params.ratios = ParisKvParams::Ratios::kTable;
+  const auto shares = [&](int64_t tokens) {
+    const ParisKvShares of = SharesOf(params, tokens);
+    return std::pair(of.rho, of.beta);
+  };
+  EXPECT_EQ(shares(4'999), std::pair(0.5, 0.5));
+  EXPECT_EQ(shares(5'000), std::pair(0.3, 0.25));
+  EXPECT_EQ(shares(9'999), std::pair(0.3, 0.25));
+  EXPECT_EQ(shares(10'000), std::pair(0.25, 0.2));
+  EXPECT_EQ(shares(29'999), std::pair(0.25, 0.2));
+  EXPECT_EQ(shares(30'000), std::pair(0.2, 0.1));
+  // At least as many as are retrieved, at most as many as there are.
+  EXPECT_EQ(Candidates(params, 50), 50);
+  EXPECT_EQ(Candidates(params, 150), 100);
+  EXPECT_EQ(Candidates(params, 301), 151);
+  EXPECT_EQ(Candidates(params, 30'005), 3'001);
+}
+
 }  // namespace
 }  // namespace stallcast::methods

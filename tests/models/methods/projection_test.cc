@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <vector>
+
+#include "models/methods/projected_log.h"
+#include "traces/common/error.h"
 
 namespace stallcast::methods {
 namespace {
@@ -48,6 +52,31 @@ TEST(LayersByDepthTest, NoTracedLayerIsNearerThanTheOneChosen) {
                 distance(other) + 1e-12)
           << layer;
     }
+  }
+}
+
+TEST(ProjectedLogTest, ALogThatLeavesOutWhatAPlanNeedsIsRefused) {
+  traces::AccessLog log;
+  log.method = "quest";
+  log.prompt_tokens = 16, log.steps = 1, log.kv_heads = 2, log.model_layers = 1;
+  traces::LayerAccess& layer = log.layers.emplace_back();
+  layer.heads = 2;
+  layer.flags = {0, 0};
+  layer.attended_tokens = {16, 16};
+  for (traces::IdLists* lists : {&layer.selected, &layer.recalled_now, &layer.recalled_ahead}) {
+    for (int head = 0; head < 2; ++head) lists->Append({});
+  }
+  llm::Model model;
+  model.layers = 1, model.kv_heads = model.query_heads = 2;
+  EXPECT_NO_THROW(ProjectedLog(&log, model, 1));
+  const std::vector<std::function<void(traces::LayerAccess&)>> leave_out = {
+      [](auto& of) { of.flags.clear(); }, [](auto& of) { of.selected = {}; },
+      [](auto& of) { of.recalled_now = {}; }, [](auto& of) { of.recalled_ahead = {}; },
+      [](auto& of) { of.attended_tokens.clear(); }};
+  for (const auto& from : leave_out) {
+    traces::AccessLog less = log;
+    from(less.layers[0]);
+    EXPECT_THROW(ProjectedLog(&less, model, 1), Error);
   }
 }
 

@@ -205,11 +205,11 @@ TEST(DamageTest, BytesAfterTheEndAreReported) {
 
 TEST(DamageTest, NewerVersionIsNamed) {
   std::vector<std::byte> file = SampleFile();
-  Put<uint32_t>(&file, 8, 7);
+  Put<uint32_t>(&file, 8, 2);
   Put(&file, 12, static_cast<uint32_t>(format::Checksum(std::span(file).first(12))));
   EXPECT_EQ(
       ErrorOf(file),
-      "x.kvt: is of format version 7, newer than version 1 of this program; update stallcast");
+      "x.kvt: is of format version 2, newer than version 1 of this program; update stallcast");
 }
 
 TEST(DamageTest, OtherFilesAreNoTraces) {
