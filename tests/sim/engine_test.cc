@@ -757,9 +757,11 @@ TEST(Metrics, TheCeilingIsTheLongestOfComputeEnginesAndWhatIsShared) {
   Profile machine = TestMachine();
   const auto ceiling = [&](std::initializer_list<plan::Work> compute, const plan::Work& beside) {
     Streams s;
+    s.builder.BeginStep(0);
     const LaneId lane = s.Add(true);
     for (const plan::Work& work : compute) s.builder.Run(lane, work);
     s.builder.Run(plan::IsHostWork(beside) ? s.host : s.Add(), beside);
+    s.builder.EndStep(s.builder.SyncDevice(s.host));
     return Ceiling(Ran(s, machine).simulation());
   };
   ExpectTime(ceiling({Kernel(30us), Kernel(20us)}, H2D(kMB)), 50us);
