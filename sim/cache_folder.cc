@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <system_error>
 
@@ -28,7 +29,9 @@ bool WriteCached(const fs::path& folder, const std::string& name,
                  const std::function<void(const fs::path&)>& write) {
   std::error_code failed;
   fs::create_directories(folder, failed);
-  const fs::path part = folder / fmt::format("{}.{}.part", name, getpid());
+  // Of each writer its own, also within a process.
+  static std::atomic<int> writers = 0;
+  const fs::path part = folder / fmt::format("{}.{}-{}.part", name, getpid(), writers++);
   try {
     write(part);
     fs::rename(part, folder / name, failed);

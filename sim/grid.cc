@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "models/llm/config_json.h"
 #include "sim/names.h"
@@ -189,15 +191,30 @@ std::string ModelKey(const std::string& name) {
                       m.tied_embeddings, m.max_context)));
 }
 
-std::string KeyOf(const PredictRequest& r) {
-  hardware::Profile profile = hardware::FindProfile(r.machine);
-  for (const auto& [path, value] : r.machine_overrides) hardware::Set(profile, path, value);
+// Of the machines of a grid, each as often overridden as points ask for it: a profile is large.
+class Machines {
+ public:
+  uint64_t FingerprintOf(const PredictRequest& r) {
+    const auto [at, fresh] = known_.try_emplace({r.machine, r.machine_overrides});
+    if (fresh) {
+      hardware::Profile profile = hardware::FindProfile(r.machine);
+      for (const auto& [path, value] : r.machine_overrides) hardware::Set(profile, path, value);
+      at->second = Fingerprint(profile);
+    }
+    return at->second;
+  }
+
+ private:
+  std::map<std::pair<std::string, decltype(PredictRequest::machine_overrides)>, uint64_t> known_;
+};
+
+std::string KeyOf(const PredictRequest& r, Machines& machines) {
   std::string key = fmt::format(
       "method={} machine={}#{:016x} model={} tp={} context={} batch={} steps={} samples={} "
       "graph={} "
       "prefill={}",
-      r.method, r.machine, Fingerprint(profile), ModelKey(r.model), r.tensor_parallel, r.context,
-      r.batch, r.steps, r.samples, r.graph, r.prefill);
+      r.method, r.machine, machines.FingerprintOf(r), ModelKey(r.model), r.tensor_parallel,
+      r.context, r.batch, r.steps, r.samples, r.graph, r.prefill);
   std::map<std::string, std::string> params(r.params.begin(), r.params.end());
   try {
     params = methods::MakeMethod(r.method, r.params).method->Params(/*only_selection=*/false);
@@ -237,7 +254,8 @@ int64_t ParseTokens(std::string_view text, std::string_view where) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   const bool kilo = end - stop == 1 && (*stop == 'K' || *stop == 'k');
-  if (error != std::errc() || (stop != end && !kilo) || value < 1 || value > int64_t{1} << 30) {
+  const int64_t most = (int64_t{1} << 30) / (kilo ? 1024 : 1);
+  if (error != std::errc() || (stop != end && !kilo) || value < 1 || value > most) {
     throw UsageError(fmt::format("`{}` is not a number of tokens", text), std::string(where),
                      "write 1 to 1073741824, as in 32768 or 32K");
   }
@@ -277,13 +295,14 @@ std::vector<GridPoint> ExpandGrid(const PredictRequest& base, const std::vector<
 
   std::vector<GridPoint> points;
   std::set<std::string> keys;
+  Machines machines;
   std::vector<size_t> at(axes.size(), 0);
   while (true) {
     GridPoint point{base, {}};
     for (size_t i = 0; i < axes.size(); ++i) {
       Apply(point.request, axes[i], targets[i], axes[i].values[at[i]]);
     }
-    point.key = KeyOf(point.request);
+    point.key = KeyOf(point.request, machines);
     if (keys.insert(point.key).second) points.push_back(std::move(point));
     size_t i = axes.size();
     while (i > 0 && ++at[i - 1] == axes[i - 1].values.size()) at[--i] = 0;

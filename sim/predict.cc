@@ -42,6 +42,11 @@ methods::Footprint Peak(const methods::Method& method, const llm::Model& model, 
 
 bool Fits(const methods::Method& method, const llm::Model& model, const Limits& limits,
           int64_t first, int64_t last, int32_t batch) {
+  // No machine holds more, and no sum of bytes could.
+  constexpr double kMost = 1e18;
+  if (static_cast<double>(last) * batch * static_cast<double>(model.KvBytesPerToken()) > kMost) {
+    return false;
+  }
   const methods::Footprint need = Peak(method, model, first, last, batch);
   return model.WeightBytes() + need.gpu() <= limits.gpu && need.host <= limits.host;
 }

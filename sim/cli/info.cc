@@ -153,17 +153,10 @@ void PrintMachine(const std::string& name, Format format) {
     add(path, p.*field.member, field.dimension, field.help, SourceOf(p, path));
   }
   for (const auto& [kind, fit] : p.kernels) {
-    const std::string path = "kernel." + kind + ".";
-    add(path + "fixed", fit.fixed_s, Dimension::kTime, "time before the first byte", fit.source);
-    add(path + "bandwidth", fit.bandwidth, Dimension::kRate, "device bytes", fit.source);
-    if (fit.flops_rate > 0) {
-      add(path + "flops_rate", fit.flops_rate, Dimension::kFlops, "arithmetic", fit.source);
+    for (const hardware::KernelField& field : hardware::KernelFields()) {
+      add(fmt::format("kernel.{}.{}", kind, field.path), fit.*field.member, field.dimension,
+          field.help, fit.source);
     }
-    if (fit.serial_s > 0) {
-      add(path + "serial", fit.serial_s, Dimension::kTime, "an item of the longest chain",
-          fit.source);
-    }
-    add(path + "spread", fit.spread, Dimension::kNumber, "relative standard deviation", fit.source);
   }
   if (format == Format::kTable) {
     std::string text = fmt::format("{} ({})\n{}\n", p.title, p.status, p.provenance);

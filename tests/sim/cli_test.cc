@@ -157,6 +157,7 @@ TEST_F(Cli, WrongUsageIsOneLineAndStatus2) {
   ExpectFails("predict t.kvt --timeline x.docx", 2, ".pftrace");
   ExpectFails("info", 2, "--methods");
   ExpectFails("info --parameters freekvv", 2, "did you mean 'freekv'");
+  EXPECT_THAT(Run("info --machine h200").out, HasSubstr("kernel.gemm.flops "));
   ExpectFails("sweep t.kvt", 2, "--out");
   ExpectFails("sweep t.kvt --out r.sqlite -g budgte=1,2", 2, "did you mean 'budget'");
   ExpectFails("sweep t.kvt --out r.sqlite -g link.h2d=1GB,2GB", 2, "GB/s");

@@ -268,6 +268,20 @@ TEST_F(Predictions, TheLargestContextFitsAndAPageMoreDoesNot) {
   }
 }
 
+TEST_F(Predictions, NoSizeIsTooLargeToBeReckoned) {
+  Predictor predictor(path());
+  PredictRequest request;
+  request.method = "full";
+  request.model = "llama-3.1-8b";
+  request.prefill = false;
+  request.steps = 1;
+  request.context = int64_t{1} << 27;
+  EXPECT_LT(predictor.Predict(request).largest_batch, 16) << "of 128 million tokens each";
+  request.context = 256;
+  request.batch = 1 << 17;
+  EXPECT_LT(predictor.Predict(request).largest_context, 4096) << "of 131,072 sequences each";
+}
+
 TEST_F(Predictions, SayWhatOthersCouldCopyMeanwhile) {
   Predictor predictor(path());
   PredictRequest request;

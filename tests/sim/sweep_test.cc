@@ -56,7 +56,9 @@ TEST(Axis, RefusesWhatIsNone) {
 TEST(Tokens, PlainOrKilo) {
   EXPECT_EQ(ParseTokens("32768", ""), 32768);
   EXPECT_EQ(ParseTokens("32K", ""), 32768);
-  for (const char* text : {"", "0", "-5", "32KB", "1e3", "99999999999999999999", "3.5K", "K"}) {
+  EXPECT_EQ(ParseTokens("1048576K", ""), int64_t{1} << 30);
+  for (const char* text :
+       {"", "0", "-5", "32KB", "1e3", "99999999999999999999", "3.5K", "K", "1048577K"}) {
     EXPECT_THROW(ParseTokens(text, ""), Error) << text;
   }
 }
