@@ -1,14 +1,13 @@
 #include "sim/cache_folder.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 #include <xxhash.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <system_error>
 
 #include "traces/common/error.h"
+#include "traces/common/whole_file.h"
 
 namespace stallcast::sim {
 
@@ -27,21 +26,14 @@ std::vector<fs::path> CacheFolders(const fs::path& folder) {
 
 bool WriteCached(const fs::path& folder, const std::string& name,
                  const std::function<void(const fs::path&)>& write) {
-  std::error_code failed;
-  fs::create_directories(folder, failed);
-  // Of each writer its own, also within a process.
-  static std::atomic<int> writers = 0;
-  const fs::path part = folder / fmt::format("{}.{}-{}.part", name, getpid(), writers++);
-  try {
-    write(part);
-    fs::rename(part, folder / name, failed);
-  } catch (const Error&) {
-    failed = std::make_error_code(std::errc::io_error);
-  }
-  if (!failed) return true;
   std::error_code ignored;
-  fs::remove(part, ignored);
-  return false;
+  fs::create_directories(folder, ignored);
+  try {
+    WriteWhole(folder / name, write);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
 }
 
 std::string HashOf(const std::string& text) {

@@ -477,17 +477,8 @@ void CheckSynth(const SynthSpec& spec) {
 
 traces::proto::TraceInfo SynthInfo(const SynthSpec& spec) {
   traces::proto::TraceInfo info;
-  const llm::Model& m = spec.model;
-  auto& model = *info.mutable_model();
-  model.set_name(m.name);
-  model.set_layers(m.layers);
-  model.set_query_heads(m.query_heads);
-  model.set_kv_heads(m.kv_heads);
-  model.set_head_dim(m.head_dim);
-  model.set_hidden(static_cast<int32_t>(m.hidden));
-  model.set_intermediate(static_cast<int32_t>(m.intermediate));
-  model.set_vocabulary(static_cast<int32_t>(m.vocabulary));
-  model.mutable_rope()->set_type("none");
+  *info.mutable_model() = llm::ToTrace(spec.model);
+  info.mutable_model()->mutable_rope()->set_type("none");
   info.set_synthetic(true);
   info.set_prompt_tokens(spec.prompt_tokens);
   info.set_decode_steps(spec.steps);

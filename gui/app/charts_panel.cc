@@ -539,9 +539,7 @@ Chart ChartsPanel::Make() const {
         all.push_back(RoleTimesOf(run.name, run.result->prediction.metrics));
         all.back().of = Describe(run.result->request);
       }
-      const bool now = !runs_.empty() && runs_.front().name == QLatin1String("now");
       for (RoleTimes& side : comparison_ ? RoleTimesOf(*comparison_) : std::vector<RoleTimes>()) {
-        if (now && side.name == QLatin1String("predicted")) continue;
         side.of = TitleOf(side.name);
         all.push_back(std::move(side));
       }
@@ -553,6 +551,9 @@ Chart ChartsPanel::Make() const {
         all.back().pale = !of_now_;
       }
       Chart chart = RoleChart(all, colors);
+      if (comparison_) {
+        chart.note += QStringLiteral("; predicted and measured: GPU idle by what ran meanwhile");
+      }
       if (!methods.points.empty()) chart.subject << method_base_.text;
       return chart;
     }

@@ -182,6 +182,19 @@ Model FromTrace(const traces::proto::Model& model) {
   return made;
 }
 
+traces::proto::Model ToTrace(const Model& model) {
+  traces::proto::Model made;
+  made.set_name(model.name);
+  made.set_layers(model.layers);
+  made.set_query_heads(model.query_heads);
+  made.set_kv_heads(model.kv_heads);
+  made.set_head_dim(model.head_dim);
+  made.set_hidden(static_cast<int32_t>(model.hidden));
+  made.set_intermediate(static_cast<int32_t>(model.intermediate));
+  made.set_vocabulary(static_cast<int32_t>(model.vocabulary));
+  return made;
+}
+
 Model Shard(const Model& model, int32_t ways) {
   const auto divide = [&](int64_t value, std::string_view what) {
     if (ways < 1 || value % ways != 0) {

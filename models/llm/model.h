@@ -37,6 +37,8 @@ std::vector<std::string> ModelNames();
 Model FindModel(std::string_view name);
 /// The model that a trace was captured from. Missing or senseless fields: Error.
 Model FromTrace(const traces::proto::Model& model);
+/// What a file says of the model: its shape, without RoPE and softmax scale.
+traces::proto::Model ToTrace(const Model& model);
 /// One GPU's shard: heads, intermediate and vocabulary divided by `ways`; norms are whole. Not
 /// divisible: usage Error.
 Model Shard(const Model& model, int32_t ways);

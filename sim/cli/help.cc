@@ -12,8 +12,8 @@ namespace {
 std::string FirstSentence(const std::string& text) {
   std::string sentence = text.substr(0, text.find("\n\n"));
   std::replace(sentence.begin(), sentence.end(), '\n', ' ');
-  return sentence.substr(
-      0, sentence.find(". ") == std::string::npos ? sentence.size() : sentence.find(". ") + 1);
+  if (const size_t stop = sentence.find(". "); stop != std::string::npos) sentence.resize(stop + 1);
+  return sentence;
 }
 
 // Types without their ranges, and one line a command: its examples are in its own help.

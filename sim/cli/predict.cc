@@ -58,15 +58,7 @@ MachinePredictions PredictMachine(sim::Predictor& predictor, const RunOptions& r
 traces::proto::TraceInfo InfoOf(const sim::Prediction& prediction, const std::string& machine,
                                 const traces::proto::TraceInfo& traced, const std::string& trace) {
   traces::proto::TraceInfo info;
-  const llm::Model& model = prediction.model;
-  info.mutable_model()->set_name(model.name);
-  info.mutable_model()->set_layers(model.layers);
-  info.mutable_model()->set_query_heads(model.query_heads);
-  info.mutable_model()->set_kv_heads(model.kv_heads);
-  info.mutable_model()->set_head_dim(model.head_dim);
-  info.mutable_model()->set_hidden(static_cast<int32_t>(model.hidden));
-  info.mutable_model()->set_intermediate(static_cast<int32_t>(model.intermediate));
-  info.mutable_model()->set_vocabulary(static_cast<int32_t>(model.vocabulary));
+  *info.mutable_model() = llm::ToTrace(prediction.model);
   info.set_machine(machine);
   info.set_provenance(fmt::format("predicted from {}: {}, {}; {}", trace, traced.model().name(),
                                   traced.machine().empty() ? "no machine" : traced.machine(),

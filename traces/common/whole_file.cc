@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "traces/common/error.h"
 
 namespace stallcast {
@@ -20,7 +22,10 @@ void WriteWhole(const fs::path& path, const std::function<void(const fs::path&)>
   const fs::path target = direct || !fs::exists(status) ? path : fs::canonical(path, ignored);
   fs::path part = target;
   if (!direct) {
-    part.replace_filename(fmt::format(".{}.part-{}", target.filename().string(), ::getpid()));
+    // Of each writer its own, also within a process.
+    static std::atomic<int> writers = 0;
+    part.replace_filename(
+        fmt::format(".{}.part-{}-{}", target.filename().string(), ::getpid(), writers++));
   }
   try {
     write(part);
