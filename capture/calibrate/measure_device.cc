@@ -33,7 +33,10 @@ class Joiner {
 // The device's clock before and after what a stream does between two kernels.
 class Handovers {
  public:
-  explicit Handovers(Stopwatch& watch) : watch_(watch), stamps_(2 * (kCycles + 1)) {}
+  explicit Handovers(Stopwatch& watch) : watch_(watch), stamps_(2 * (kCycles + 1)) {
+    kernels::Stamp(stamps_.get(), 0, watch.stream());  // loads it, as Hold() wants it
+    watch.Finish();
+  }
 
   /// Mean seconds from a kernel's end to the next one's start, `between` being enqueued after each.
   template <class Between>

@@ -31,7 +31,8 @@ class Stopwatch {
   /// the end of the last: the median of `trials`. At most some hundred launches fit a stream.
   template <class Work>
   double Period(int count, const Work& work, int trials = 5) {
-    return Median(trials, [&] {
+    WarmUp(count, work);
+    return MedianOf(trials, [&] {
       Hold();
       Record(start_);
       for (int i = 0; i < count; ++i) work(i);
@@ -42,7 +43,8 @@ class Stopwatch {
     });
   }
 
-  /// Period() of one trial while the other stream is busy, which it leaves so.
+  /// Period() of one trial while the other stream is busy, which it leaves so. What it launches
+  /// has been launched before.
   template <class Work>
   double PeriodBeside(int count, const Work& work) {
     Hold();
@@ -57,7 +59,8 @@ class Stopwatch {
   /// Seconds that the host takes for one work(i) among `count` while the stream is held back.
   template <class Work>
   double HostTime(int count, const Work& work, int trials = 5) {
-    return Median(trials, [&] {
+    WarmUp(count, work);
+    return MedianOf(trials, [&] {
       Hold();
       const auto begin = Clock::now();
       for (int i = 0; i < count; ++i) work(i);
@@ -79,14 +82,11 @@ class Stopwatch {
     });
   }
 
+  /// The median of `trials` behind one that warms up.
   template <class F>
   static double Median(int trials, const F& measure) {
-    std::vector<double> seconds;
-    for (int i = -1; i < trials; ++i) {
-      const double value = measure();
-      if (i >= 0) seconds.push_back(value);  // the first warms up
-    }
-    return stallcast::Median(std::move(seconds));
+    measure();
+    return MedianOf(trials, measure);
   }
 
   /// Seconds of one of a train's items, by trains of two lengths: without what passes before the
@@ -96,6 +96,8 @@ class Stopwatch {
     return std::max(train_time(many) - train_time(few), 1e-9) / (many - few);
   }
 
+  /// Only what has been launched before may be launched until Release(): a kernel's first launch
+  /// loads it, which waits for all kernels that run.
   void Hold();
   /// Throws Error where the hold had ended by itself.
   void Release();
@@ -104,6 +106,21 @@ class Stopwatch {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  template <class F>
+  static double MedianOf(int trials, const F& measure) {
+    std::vector<double> seconds;
+    for (int i = 0; i < trials; ++i) seconds.push_back(measure());
+    return stallcast::Median(std::move(seconds));
+  }
+
+  // With nothing held back, for Hold()'s sake.
+  template <class Work>
+  void WarmUp(int count, const Work& work) {
+    for (int i = 0; i < count; ++i) work(i);
+    Finish();
+  }
+
   volatile int* Flag() const { return flag_.get(); }
   void Record(cudaEvent_t event);
 
