@@ -29,7 +29,7 @@ constexpr size_t At(LaneId id) { return static_cast<size_t>(plan::Index(id)); }
 bool IsHostWork(const plan::Op& op) { return op.lane == op.issuer; }
 
 // Which of the machine's gaps lies before an op.
-enum class Gap : uint8_t { kNone, kKernel, kCopy, kCopies, kDirection, kGraph };
+enum class Gap : uint8_t { kNone, kKernel, kCopy, kCopies, kToHost, kToDevice, kGraph };
 
 int64_t Time(Gap gap, const hardware::Latencies& latency) {
   switch (gap) {
@@ -41,8 +41,10 @@ int64_t Time(Gap gap, const hardware::Latencies& latency) {
       return latency.copy_gap.count();
     case Gap::kCopies:
       return latency.between_copies.count();
-    case Gap::kDirection:
-      return latency.direction_gap.count();
+    case Gap::kToHost:
+      return latency.to_host_gap.count();
+    case Gap::kToDevice:
+      return latency.to_device_gap.count();
     case Gap::kGraph:
       return latency.graph_gap.count();
   }
@@ -55,7 +57,8 @@ Gap GapBetween(const plan::Op& before, const plan::Op& op) {
   const auto* to = std::get_if<plan::Copy>(&op.work);
   if (from == nullptr && to == nullptr) return Gap::kKernel;
   if (from == nullptr || to == nullptr) return Gap::kCopy;
-  return from->direction == to->direction ? Gap::kCopies : Gap::kDirection;
+  if (from->direction == to->direction) return Gap::kCopies;
+  return to->direction == plan::Direction::kDeviceToHost ? Gap::kToHost : Gap::kToDevice;
 }
 
 // Lists of op ids by op, flat.
@@ -410,11 +413,20 @@ class EventLoop {
     const int64_t begin = host.free_at;
     HoldBack(id, begin,
              {host.previous == OpId::kNone ? CauseKind::kNone : CauseKind::kLane, host.previous});
-    event_[lane] = Earliest(id) + cost.host.count() + Stretch(cost.fixed, id);
+    const Picoseconds fixed =
+        cost.fixed + (cost.wakes ? GatherWoken(Earliest(id)) : Picoseconds{0});
+    event_[lane] = Earliest(id) + cost.host.count() + Stretch(fixed, id);
     out_.start[At(id)] = Picoseconds(begin);
     host.current = id;
     host.cost = &cost;
     host.phase = Phase::kFixed;
+  }
+
+  /// What the threads of a gather that begins then take to wake. Those of a run's first one have
+  /// slept as long as any.
+  Picoseconds GatherWoken(int64_t begin) const {
+    const int64_t since = gathered_ ? begin - *gathered_ : kNever;
+    return model_.GatherWoken(Picoseconds(since));
   }
 
   /// One of the things that the op waits for is done or known.
@@ -457,7 +469,7 @@ class EventLoop {
     // What a call carries comes with the commands of kernels.
     if (IsCarried(previous) || IsCarried(id)) {
       if (gap == Gap::kCopy) gap = Gap::kKernel;
-      if (gap == Gap::kDirection) gap = Gap::kCopy;
+      if (gap == Gap::kToHost || gap == Gap::kToDevice) gap = Gap::kCopy;
     }
     return Time(gap, latency_);
   }
@@ -646,6 +658,7 @@ class EventLoop {
         lane.woken = static_cast<double>(
             model_.Woken(Picoseconds(now_) - out_.start[At(id)] - cost.host).count());
       }
+      if (cost.wakes) gathered_ = now_;
       out_.call_end[At(id)] = Picoseconds(now_);
       if (!compiled_.called_first.ids.empty()) ReportCalled(id);
       MakeCalls(index);
@@ -764,12 +777,13 @@ class EventLoop {
   std::vector<int64_t> event_;     // when each lane's phase ends; kNever: something else wakes it
   std::array<Server, 3> servers_;  // by hardware::Engine
   std::vector<Background> background_;
-  double memory_share_ = 0;        // of the device memory that flows take
-  int64_t front_end_until_ = 0;    // no kernel starts before
-  double owed_ = 0;                // ps that what kernels have written still costs products
-  std::vector<uint16_t> missing_;  // by op: waits and own call not yet done
-  std::vector<bool> called_;       // by op: its call has been made
-  std::vector<bool> carried_;      // by op: a copy whose call carried (the first of) it
+  double memory_share_ = 0;          // of the device memory that flows take
+  int64_t front_end_until_ = 0;      // no kernel starts before
+  double owed_ = 0;                  // ps that what kernels have written still costs products
+  std::optional<int64_t> gathered_;  // end of the last gather by several threads
+  std::vector<uint16_t> missing_;    // by op: waits and own call not yet done
+  std::vector<bool> called_;         // by op: its call has been made
+  std::vector<bool> carried_;        // by op: a copy whose call carried (the first of) it
   int64_t now_ = 0;
   size_t done_ = 0;
   Execution out_;

@@ -21,6 +21,14 @@ struct CopyEnds {
     const int64_t at = int64_t{i} * 7919 % places * bytes;
     Copy(at, bytes, to_device, stream);
   }
+  /// The i-th of the rows of a head in pages of 64 tokens which lie one behind the other with eight
+  /// heads each (NHD), the pages scattered over the pool.
+  void CopyRow(int i, int64_t bytes, bool to_device, cudaStream_t stream) const {
+    constexpr int kRows = 64, kHeads = 8;
+    const int64_t row = kHeads * bytes, page = kRows * row;
+    const int64_t places = std::max<int64_t>(1, kPool / page);
+    Copy(int64_t{i / kRows} * 7919 % places * page + i % kRows * row, bytes, to_device, stream);
+  }
   void Copy(int64_t at, int64_t bytes, bool to_device, cudaStream_t stream) const {
     std::byte* on_host = host.get() + at;
     std::byte* on_device = device.get() + at;

@@ -78,35 +78,34 @@ class Handovers {
   std::uniform_int_distribution<int64_t> length_{2000, 32000};
 };
 
-// What a copy the other way comes later than one the same way would, behind copies to an idle
-// stream: such are the copies that a host waits for between two of its decisions. In a train, whose
-// commands all lie ready, the handover is shorter.
-double DirectionGap(Stopwatch& watch, const CopyEnds& ends) {
+// What a copy comes later behind one the other way than behind one the same way, on a stream that
+// was idle: such are the copies that a host waits for between two of its decisions. In a train,
+// whose commands all lie ready, the handover is shorter.
+double DirectionGap(Stopwatch& watch, const CopyEnds& ends, bool to_device) {
   constexpr int kTrials = 31;
   constexpr int64_t kFlag = 256;
   int at = 0;
   double sum = 0;
-  int shapes = 0;
-  // Larger ones than go in their call.
-  for (const int64_t bytes : {65536, 131072, 262144, 524288}) {
-    const auto seconds = [&](std::initializer_list<bool> copies) {
+  // Larger ones than go in their call, so that the host is ahead; to the host, a flag behind one.
+  const std::initializer_list<int64_t> sizes = {65536, 131072, 262144, 524288};
+  for (const int64_t bytes : sizes) {
+    struct Copied {
+      bool down;
+      int64_t bytes;
+    };
+    const auto seconds = [&](std::initializer_list<Copied> copies) {
       return watch.WallTime(
           [&] {
-            for (const bool down : copies) {
-              ends.CopyPage(at++, down ? bytes : kFlag, down, watch.stream());
-            }
+            for (const auto& [down, of] : copies) ends.CopyPage(at++, of, down, watch.stream());
             watch.Finish();
           },
           kTrials);
     };
-    const double down = seconds({true}), up = seconds({false});
-    const double more_down = seconds({true, true}) - down;
-    const double more_up = seconds({false, false}) - up;
-    sum += seconds({true, false}) - down - more_up;
-    sum += seconds({false, true}) - up - more_down;
-    shapes += 2;
+    const Copied first{!to_device, bytes}, second{to_device, to_device ? bytes : kFlag};
+    const double of_second = seconds({second, second}) - seconds({second});
+    sum += seconds({first, second}) - seconds({first}) - of_second;
   }
-  return sum / shapes;
+  return sum / static_cast<double>(sizes.size());
 }
 
 }  // namespace
@@ -141,7 +140,8 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
     }
   }
   profile.device_copy_gap = std::max(gap / shapes, kLeast);
-  profile.device_direction_gap = std::max(DirectionGap(watch, ends), kLeast);
+  profile.device_direction_gap = std::max(DirectionGap(watch, ends, false), kLeast);
+  profile.device_direction_gap_h2d = std::max(DirectionGap(watch, ends, true), kLeast);
 
   profile.device_event_latency =
       std::max(handovers.Mean(
@@ -214,14 +214,15 @@ void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pro
   const Joiner joiner;
   std::vector<double> sizes, times;
   for (const int64_t bytes : {256, 512, 1024, 2048, 4096}) {
-    int at = 0;
     const auto copy_time = [&](bool both) {
       return Stopwatch::WithoutEnds(kFew, kMany, [&](int copies) {
         return watch.Period(1, [&](int) {
           joiner.Join(watch.stream(), watch.other());
           for (int i = 0; i < copies; ++i) {
-            const bool there = both && i % 2 == 1;
-            ends.CopyPage(at++, bytes, true, there ? watch.other() : watch.stream());
+            // Each stream has rows of its own.
+            const bool there = i % 2 == 1;
+            ends.CopyRow(i / 2 + (there ? copies : 0), bytes, true,
+                         both && there ? watch.other() : watch.stream());
           }
           joiner.Join(watch.other(), watch.stream());
         });

@@ -7,7 +7,7 @@
 
 namespace stallcast::capture {
 
-/// Fills in device.copy_gap, direction_gap, event_latency, event_to_copy and event_from_copy, from
+/// Fills in device.copy_gap, direction_gap*, event_latency, event_to_copy and event_from_copy, from
 /// the device's clock in kernels before and after; direction_gap from what a host waits. Takes
 /// device.gap from the profile. The front end looks whether a copy's turn has come, or whether it
 /// is done, at intervals of several microseconds: what is measured, and meant, are means over

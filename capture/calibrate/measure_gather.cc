@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "capture/calibrate/stopwatch.h"
@@ -19,14 +21,18 @@ using kernels::Buffer;
 using kernels::Memory;
 using kernels::PlaceShape;
 using SteadyClock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
 
 constexpr int64_t kLayers = 32, kLayer = int64_t{128} << 20;
 constexpr int64_t kPage = 16384, kRow = 256;
 // A layer's recall: at a small batch, and at a large one.
 constexpr int64_t kFew = int64_t{2} << 20, kMany = int64_t{16} << 20;
-// Between the recalls of two layers.
-constexpr auto kApart = std::chrono::microseconds(200);
 constexpr int kTrials = 21;
+// From one gather's end to the next one's begin: a method's recalls are 0.1 ms to some ms apart.
+// Within the first the threads are awake still.
+constexpr std::chrono::microseconds kApart[] = {50us,  100us,  200us,  400us,
+                                                800us, 1600us, 3200us, 6400us};
+constexpr int kSleepers = 4;
 
 // One stretch; or a token's key and value row, the values behind all keys of the layer.
 constexpr PlaceShape kPages{kPage}, kTokens{kRow, 2, kLayer / 2};
@@ -39,16 +45,18 @@ class Gathers::Pool {
     std::memset(out_.get(), 1, static_cast<size_t>(out_.bytes()));
   }
 
-  /// Seconds of a gather of so many bytes. The host lists pages, the device lists tokens.
-  double Seconds(int64_t bytes, const PlaceShape& shape, int threads) {
+  /// Seconds of a gather of so many bytes, `apart` from another. The host lists pages, the device
+  /// lists tokens.
+  double Seconds(int64_t bytes, const PlaceShape& shape, int threads,
+                 std::chrono::microseconds apart = kApart[0]) {
     const int64_t count = bytes / shape.bytes(), in_layer = kLayer / shape.bytes();
     return Stopwatch::Median(kTrials, [&] {
       std::vector<int64_t> picked(static_cast<size_t>(count)), listed;
       for (int64_t& place : picked) {
         place = static_cast<int64_t>(random_() % static_cast<uint64_t>(in_layer));
       }
-      const std::byte* layer = pool_ + layer_++ % kLayers * kLayer;
-      const auto begin = SteadyClock::now() + kApart;
+      Gather(picked, shape, threads);
+      const auto begin = SteadyClock::now() + apart;
       while (SteadyClock::now() < begin) {
       }
       const bool by_host = shape.rows == 1;
@@ -56,13 +64,18 @@ class Gathers::Pool {
         listed.reserve(picked.size());
         for (const int64_t place : picked) listed.push_back(place);
       }
-      kernels::HostGather(layer, (by_host ? listed : picked).data(), count, shape, out_.get(),
-                          threads);
+      Gather(by_host ? listed : picked, shape, threads);
       return std::chrono::duration<double>(SteadyClock::now() - begin).count();
     });
   }
 
  private:
+  // Of the next layer.
+  void Gather(const std::vector<int64_t>& places, const PlaceShape& shape, int threads) {
+    kernels::HostGather(pool_ + layer_++ % kLayers * kLayer, places.data(),
+                        static_cast<int64_t>(places.size()), shape, out_.get(), threads);
+  }
+
   kernels::HostPool memory_;  // as the executor's: its pages, touched by all cores
   const std::byte* pool_;
   Buffer<std::byte> out_;
@@ -83,6 +96,12 @@ void Gathers::Measure() {
     of.many_pages.push_back(pool_->Seconds(kMany, kPages, of.threads));
     of.few_rows.push_back(pool_->Seconds(kFew, kTokens, of.threads));
     of.many_rows.push_back(pool_->Seconds(kMany, kTokens, of.threads));
+  }
+  const int sleepers = std::min(kSleepers, times_.back().threads);
+  if (sleepers == 1) return;
+  apart_.resize(std::size(kApart));
+  for (size_t i = 0; i < apart_.size(); ++i) {
+    apart_[i].push_back(pool_->Seconds(kFew, kPages, sleepers, kApart[i]));
   }
 }
 
@@ -111,6 +130,17 @@ void Gathers::Set(hardware::Profile& profile) const {
   profile.host_gather_start = hardware::Curve(counts, starts);
   profile.host_gather_row = hardware::Curve(counts, rows);
   profile.host_memory = 2 * *std::ranges::max_element(rates);
+
+  profile.host_gather_woken = {};
+  if (apart_.empty()) return;
+  std::vector<double> asleep, longer;
+  for (size_t i = 0; i < apart_.size(); ++i) {
+    // Threads that have slept longer do not wake sooner.
+    const double least = longer.empty() ? 1e-9 : longer.back();
+    asleep.push_back(std::chrono::duration<double>(kApart[i]).count());
+    longer.push_back(std::max(Median(apart_[i]) - Median(apart_.front()), least));
+  }
+  profile.host_gather_woken = hardware::Curve(std::move(asleep), std::move(longer));
 }
 
 }  // namespace stallcast::capture

@@ -10,9 +10,9 @@
 namespace stallcast::capture {
 
 /// Gathers like those of a layer's recall, of pages that the host lists first and of tokens' rows
-/// that it has listed, each from another layer's pool, and by threads that have meanwhile gone to
-/// sleep. A host that others use gathers faster at one moment than at another, by a third within
-/// seconds: time them at several.
+/// that it has listed, each from another layer's pool, by threads that are still awake, and by
+/// such as have meanwhile gone to sleep. A host that others use gathers faster at one moment than
+/// at another, by a third within seconds: time them at several.
 class Gathers {
  public:
   /// Takes a pool as large as a run's. Error: the host cannot pin as much.
@@ -22,7 +22,8 @@ class Gathers {
   /// Times all of them once.
   void Measure();
   /// Fills in host.gather_thread, gather_piece, gather_rate, gather_start and gather_row by the
-  /// number of threads, and host.memory, from the medians of what has been timed: once at least.
+  /// number of threads, gather_woken, and host.memory, from the medians of what has been timed:
+  /// once at least.
   void Set(hardware::Profile& profile) const;
 
  private:
@@ -34,6 +35,7 @@ class Gathers {
   };
   std::unique_ptr<Pool> pool_;
   std::vector<Times> times_;
+  std::vector<std::vector<double>> apart_;  ///< s by the time since the last, by moment
 };
 
 }  // namespace stallcast::capture

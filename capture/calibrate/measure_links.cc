@@ -21,6 +21,7 @@ using kernels::Memory;
 
 constexpr int64_t kPool = CopyEnds::kPool;
 constexpr int64_t kLarge = int64_t{1} << 28;       // a copy that runs at the link's rate
+constexpr int64_t kSmallestPage = 4096;            // smaller copies are rows of one
 constexpr int64_t kScattered = int64_t{16} << 30;  // the largest pool of single tokens
 constexpr int64_t kRead = int64_t{2} << 30;        // a read that runs at the memory's rate
 
@@ -28,8 +29,13 @@ constexpr int64_t kRead = int64_t{2} << 30;        // a read that runs at the me
 double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {
   const int many = static_cast<int>(std::clamp<int64_t>(kPool / bytes / 2, 2, 200));
   return Stopwatch::WithoutEnds(std::max(many / 4, 1), many, [&](int copies) {
-    return copies *
-           watch.Period(copies, [&](int i) { ends.CopyPage(i, bytes, down, watch.stream()); });
+    return copies * watch.Period(copies, [&](int i) {
+      if (bytes < kSmallestPage) {
+        ends.CopyRow(i, bytes, down, watch.stream());
+      } else {
+        ends.CopyPage(i, bytes, down, watch.stream());
+      }
+    });
   });
 }
 
@@ -82,10 +88,11 @@ Sharing ReadsBeside(Stopwatch& watch, const Buffer<std::byte>& memory, int* sink
     kernels::ReadOnce(memory.get(), memory.bytes(), sink, watch.stream());
   };
   double bytes = 0;
-  const double alone = watch.Period(8, read);
   const double other = watch.Period(2, [&](int) { bytes = beside(watch.stream()); });
-  // Both take about as long, so that either runs beside the other all the while.
-  const int reads = std::clamp(static_cast<int>(kBeside * other / alone), 8, 400);
+  // Both take about as long, so that either runs beside the other all the while; alone as many, as
+  // a long train may be slower than a short one.
+  const int reads = std::clamp(static_cast<int>(kBeside * other / watch.Period(8, read)), 8, 400);
+  const double alone = watch.Period(reads, read);
   const kernels::Event begin(cudaEventDefault), end(cudaEventDefault);
   std::vector<double> read_seconds, other_seconds;
   for (int trial = 0; trial < 5; ++trial) {

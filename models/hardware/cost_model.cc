@@ -189,6 +189,7 @@ class Coster {
     } else if (threads > 1) {
       cost.fixed = Time(profile_.host_handoff);
     }
+    cost.wakes = threads > 1 && !profile_.host_gather_woken.empty();
     cost.extrapolated = (!rate.empty() && !rate.Covers(all)) || (!row.empty() && !row.Covers(all));
     cost.weight = cost.rate;
     cost.spread = profile_.host_spread;
@@ -349,7 +350,10 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .crowded_gap = FromSeconds(profile_.device_crowded_gap),
                 .copy_gap = FromSeconds(profile_.device_copy_gap),
                 .between_copies = FromSeconds(profile_.recorder_copy),
-                .direction_gap = FromSeconds(profile_.device_direction_gap),
+                .to_host_gap = FromSeconds(profile_.device_direction_gap),
+                .to_device_gap = FromSeconds(profile_.device_direction_gap_h2d > 0
+                                                 ? profile_.device_direction_gap_h2d
+                                                 : profile_.device_direction_gap),
                 .event = FromSeconds(profile_.device_event_latency),
                 .event_to_copy = FromSeconds(profile_.device_event_to_copy),
                 .event_from_copy = FromSeconds(profile_.device_event_from_copy),
@@ -444,11 +448,22 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
   return cost;
 }
 
-Picoseconds CostModel::Woken(Picoseconds asleep) const {
-  const Curve& curve = profile_.host_woken;
+namespace {
+
+Picoseconds After(Picoseconds asleep, const Curve& longer) {
   const double seconds = Seconds(asleep);
-  if (curve.empty() || seconds <= 0) return Picoseconds{0};
-  return FromSeconds(curve.FromZero(seconds));
+  if (longer.empty() || seconds <= 0) return Picoseconds{0};
+  return FromSeconds(longer.FromZero(seconds));
+}
+
+}  // namespace
+
+Picoseconds CostModel::Woken(Picoseconds asleep) const {
+  return After(asleep, profile_.host_woken);
+}
+
+Picoseconds CostModel::GatherWoken(Picoseconds asleep) const {
+  return After(asleep, profile_.host_gather_woken);
 }
 
 }  // namespace stallcast::hardware

@@ -67,7 +67,8 @@ struct OpCost {
   /// ps that products behind it take longer, all together, and whether it is such a product.
   double drag = 0;
   bool dragged = false;
-  double spread = 0;          ///< relative standard deviation
+  bool wakes = false;  ///< threads that sleep between two such ops: GatherWoken() comes on top
+  double spread = 0;   ///< relative standard deviation
   bool extrapolated = false;  ///< outside the range that the profile was calibrated for
 
   Picoseconds Alone() const {
@@ -83,7 +84,8 @@ struct Latencies {
   Picoseconds crowded_gap{0};      ///< more of that while other streams crowd the front end
   Picoseconds copy_gap{0};         ///< the same between a kernel and a copy
   Picoseconds between_copies{0};   ///< the same between copies that go one way, beside their own
-  Picoseconds direction_gap{0};    ///< the same between copies that go opposite ways
+  Picoseconds to_host_gap{0};      ///< the same before a copy to the host behind one to the GPU
+  Picoseconds to_device_gap{0};    ///< the same before a copy to the GPU behind one to the host
   Picoseconds event{0};            ///< end of a waited-for op on another lane to this one's start
   Picoseconds event_to_copy{0};    ///< the same from a kernel to a copy
   Picoseconds event_from_copy{0};  ///< the same from a copy to a kernel
@@ -161,6 +163,8 @@ class CostModel {
   std::optional<OpCost> InlinedCost(const plan::Work& work) const;
   /// What the first calls of a thread that has slept so long take longer, all together.
   Picoseconds Woken(Picoseconds asleep) const;
+  /// What an op that wakes threads takes longer so long after the last one.
+  Picoseconds GatherWoken(Picoseconds asleep) const;
   const Latencies& latencies() const { return latencies_; }
   /// Seconds that a start takes longer while others use `share` of the device memory, 0 to 1.
   double LoadedStart(Start start, double share) const {

@@ -88,7 +88,9 @@ constexpr ProfileField kFields[] = {
      "between kernels, more while two other streams work, one with a kernel behind copies"},
     {"device.copy_gap", kTime, &Profile::device_copy_gap, "between a kernel and a copy"},
     {"device.direction_gap", kTime, &Profile::device_direction_gap,
-     "between copies of a stream that go opposite ways"},
+     "between copies of a stream that go opposite ways, before one to the host"},
+    {"device.direction_gap_h2d", kTime, &Profile::device_direction_gap_h2d,
+     "the same before one to the GPU; 0: as device.direction_gap", true, true},
     {"device.event_latency", kTime, &Profile::device_event_latency,
      "an op's end to the start of one that waits for it"},
     {"device.event_to_copy", kTime, &Profile::device_event_to_copy,
@@ -197,6 +199,7 @@ void ScaleHost(Profile& profile, double factor) {
   Scale(profile.copy_h2d_inline_call, factor);
   Scale(profile.host_woken, factor);
   Scale(profile.host_gather_start, factor);
+  Scale(profile.host_gather_woken, factor);
   ScaleLaunches(profile, factor);
 }
 

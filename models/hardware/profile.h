@@ -141,8 +141,9 @@ struct Profile {
   /// it holds at once.
   double device_crowded_gap = 0;
   double device_copy_gap = 0;  ///< between a kernel and a copy of one stream, either way
-  /// Between copies of one stream that go opposite ways: other engines move them.
-  double device_direction_gap = 0;
+  /// Between copies of one stream that go opposite ways, which different engines move: before one
+  /// to the host, and before one to the GPU; the latter 0: no different.
+  double device_direction_gap = 0, device_direction_gap_h2d = 0;
   double device_event_to_copy = 0;    ///< as device_event_latency, from a kernel to a copy
   double device_event_from_copy = 0;  ///< from a copy to a kernel
   double device_event_latency = 0;    ///< from an op's end to the start of one that waits for it
@@ -187,6 +188,9 @@ struct Profile {
   /// Rate of a gather of large pieces by so many threads, bytes/s, and what passes, s, before they
   /// gather at that rate. Empty: threads at host_gather_thread each, that host_handoff wakes.
   Curve host_gather_rate, host_gather_start;
+  /// What a gather by several threads takes longer, s, by the seconds since the last such gather:
+  /// its threads have gone to sleep. Empty: nothing.
+  Curve host_gather_woken;
   /// Of a gather of rows of 256 bytes by so many threads: its time over its rows, s, less that of a
   /// row's bytes at host_gather_rate. Empty: host_gather_piece over the threads.
   Curve host_gather_row;

@@ -48,6 +48,7 @@ constexpr CurveField kCurves[] = {
     {"load.d2h_piece", "memory_share", "time_us", 1e6, &Profile::load_d2h_piece, true},
     {"host.gather_rate", "threads", "rate_gb_per_s", 1e-9, &Profile::host_gather_rate, true},
     {"host.gather_start", "threads", "time_us", 1e6, &Profile::host_gather_start, true},
+    {"host.gather_woken", "asleep_s", "time_us", 1e6, &Profile::host_gather_woken, true},
     {"host.gather_row", "threads", "time_us", 1e6, &Profile::host_gather_row, true},
     {"zero_copy.memory_loss", "blocks", "loss_gb_per_s", 1e-9, &Profile::zero_copy_memory_loss},
     {"zero_copy.drag", "bytes", "time_us", 1e6, &Profile::zero_copy_drag, true},

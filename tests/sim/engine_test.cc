@@ -346,16 +346,20 @@ TEST(Engine, CopiesTheOtherWayFollowBehindTheirGap) {
   Profile machine = TestMachine();
   machine.device_copy_gap = 2e-6;
   machine.device_direction_gap = 7e-6;
-  Streams s;
-  const LaneId lane = s.Add(true);
-  const OpId down = s.builder.Run(lane, H2D(kMB));
-  const OpId up = s.builder.Run(lane, D2H(kMB));
-  const OpId again = s.builder.Run(lane, D2H(kMB));
-  const OpId back = s.builder.Run(lane, H2D(kMB));
-  const Ran ran(s, machine);
-  ExpectTime(ran.Start(up), ran.End(down) + 7us);
-  ExpectTime(ran.Start(again), ran.End(up));
-  ExpectTime(ran.Start(back), ran.End(again) + 7us);
+  for (const auto to_device : {0us, 3us}) {
+    SCOPED_TRACE(to_device.count());
+    machine.device_direction_gap_h2d = Seconds(to_device);
+    Streams s;
+    const LaneId lane = s.Add(true);
+    const OpId down = s.builder.Run(lane, H2D(kMB));
+    const OpId up = s.builder.Run(lane, D2H(kMB));
+    const OpId again = s.builder.Run(lane, D2H(kMB));
+    const OpId back = s.builder.Run(lane, H2D(kMB));
+    const Ran ran(s, machine);
+    ExpectTime(ran.Start(up), ran.End(down) + 7us);
+    ExpectTime(ran.Start(again), ran.End(up));
+    ExpectTime(ran.Start(back), ran.End(again) + (to_device > 0us ? to_device : 7us));
+  }
 }
 
 TEST(Engine, ACopyStartsItsOwnLatencyAfterItsCall) {
@@ -402,6 +406,32 @@ TEST(Engine, AHostGatherSharesHostMemory) {
   const Ran ran(s, machine);
   ExpectTime(ran.End(a), 1ms);
   ExpectTime(ran.End(b), 1ms);
+}
+
+TEST(Engine, AGatherWakesThreadsThatHaveSleptSinceTheLastOne) {
+  const auto times = [](int32_t threads, const Profile& machine) {
+    Streams s;
+    const LaneId compute = s.Add(true);
+    const plan::HostGather gather{100, 4000, threads};
+    std::vector<OpId> gathers = {s.builder.Run(s.host, gather)};
+    s.builder.Run(compute, Kernel(100us));
+    s.builder.SyncStream(s.host, compute);
+    gathers.push_back(s.builder.Run(s.host, gather));
+    gathers.push_back(s.builder.Run(s.host, gather));
+    const Ran ran(s, machine);
+    std::vector<Picoseconds> taken;
+    for (const OpId id : gathers) taken.push_back(ran.End(id) - ran.Start(id));
+    return taken;
+  };
+  const Profile awake = TestMachine();
+  Profile asleep = awake;
+  asleep.host_gather_woken = hardware::Curve({100e-6, 1000e-6}, {16e-6, 64e-6});
+  EXPECT_EQ(times(1, asleep), times(1, awake));
+  std::vector<Picoseconds> expected = times(2, awake);
+  expected[0] += 64us;  // none before it
+  expected[1] += 16us;  // the third follows at once
+  const std::vector<Picoseconds> taken = times(2, asleep);
+  for (size_t i = 0; i < taken.size(); ++i) ExpectTime(taken[i], expected[i]);
 }
 
 TEST(Engine, HostGathersShareHostMemoryByWhatTheyWant) {

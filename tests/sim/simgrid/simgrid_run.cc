@@ -38,7 +38,9 @@ Picoseconds GapBetween(const plan::Op& before, const plan::Op& op,
   const auto* copy_before = std::get_if<plan::Copy>(&before.work);
   if (copy == nullptr && copy_before == nullptr) return latency.gap;
   if (copy == nullptr || copy_before == nullptr) return latency.copy_gap;
-  return copy->direction == copy_before->direction ? Picoseconds{0} : latency.direction_gap;
+  if (copy->direction == copy_before->direction) return Picoseconds{0};
+  return copy->direction == plan::Direction::kDeviceToHost ? latency.to_host_gap
+                                                           : latency.to_device_gap;
 }
 
 }  // namespace
@@ -413,9 +415,10 @@ hardware::Profile EqualWeights() {
   p.device_sms = 1e6;
   // What SimGrid is not told of.
   p.load_kernel = p.load_h2d_piece = p.load_d2h_piece = {};
-  p.copy_h2d_inline_call = p.copy_h2d_turns = p.host_woken = {};
+  p.copy_h2d_inline_call = p.copy_h2d_turns = p.host_woken = p.host_gather_woken = {};
   p.copy_crowded_piece = p.device_crowded_gap = p.memory_drag_share = 0;
   p.host_beside = p.host_contended = 1;
+  p.host_copy_switch = p.host_sync_copy = 0;
   p.device_event_to_copy = p.device_event_from_copy = p.device_event_latency;
   // Nanoseconds, below what SimGrid's processors resolve.
   p.device_event_wait = p.device_event_record = 0;
