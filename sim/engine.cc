@@ -23,9 +23,6 @@ using plan::OpId;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-constexpr size_t At(OpId id) { return static_cast<size_t>(plan::Index(id)); }
-constexpr size_t At(LaneId id) { return static_cast<size_t>(plan::Index(id)); }
-
 bool IsHostWork(const plan::Op& op) { return op.lane == op.issuer; }
 
 // Which of the machine's gaps lies before an op.
@@ -676,7 +673,6 @@ class EventLoop {
                          out_.cause[At(lane.current)].kind == CauseKind::kLane;
     if (!follows) return PassOn(server, id);
     server.kept_for = index;
-    server.holder = lane.current;
   }
 
   /// Its stream keeps the engine too, but not for ever: more of its copies come all the time.

@@ -16,8 +16,6 @@ using plan::Op;
 using plan::OpId;
 using traces::Role;
 
-constexpr size_t At(OpId id) { return static_cast<size_t>(plan::Index(id)); }
-
 bool IsHostWork(const Op& op) { return op.lane == op.issuer; }
 
 bool IsTransfer(const plan::Work& work) {

@@ -10,8 +10,6 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-double Milliseconds(Picoseconds t) { return Seconds(t) * 1e3; }
-
 std::vector<PredictionField> MakeFields() {
   using P = const Prediction&;
   using enum FieldKind;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <mutex>
 #include <set>
+#include <tuple>
 
 #include "traces/common/error.h"
 
@@ -15,13 +16,14 @@ namespace {
 // Replays use all cores by themselves, so they come before the points are spread over the cores.
 void ReplayAll(Predictor& predictor, std::span<const GridPoint> points,
                const std::function<bool(size_t)>& wanted, const std::stop_token& stop) {
-  std::set<std::pair<std::string, std::map<std::string, std::string>>> replayed;
+  // A log is of a method, of the parameters that change it, and of a model's group of query heads.
+  std::set<std::tuple<std::string, std::map<std::string, std::string>, std::string>> replayed;
   for (size_t i = 0; i < points.size(); ++i) {
     if (wanted && !wanted(i)) continue;
     try {
       const PredictRequest& request = points[i].request;
       const methods::NamedMethod method = methods::MakeMethod(request.method, request.params);
-      if (replayed.insert({method.info->name, method.method->Params(true)}).second) {
+      if (replayed.insert({method.info->name, method.method->Params(true), request.model}).second) {
         predictor.Log(request, stop);
       }
     } catch (const Error&) {

@@ -15,6 +15,7 @@
 #include "models/methods/common/hadamard.h"
 #include "traces/common/error.h"
 #include "traces/common/parallel.h"
+#include "traces/common/split_mix.h"
 #include "traces/tensor.h"
 
 namespace stallcast::sim {
@@ -45,13 +46,6 @@ struct Layout {
   int noise_at() const { return drift_at() + 2; }
 };
 
-uint64_t Mix(uint64_t x) {  // SplitMix64's finaliser
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-// A counter-based generator: the same on every platform.
 class Random {
  public:
   enum class Purpose : uint64_t {
@@ -64,10 +58,11 @@ class Random {
     kRotation
   };
   Random(uint64_t seed, Purpose purpose, uint64_t layer = 0, uint64_t head = 0)
-      : state_(
-            Mix(Mix(Mix(Mix(seed + 1) + static_cast<uint64_t>(purpose)) + layer + 1) + head + 1)) {}
+      : state_(SplitMix(
+            SplitMix(SplitMix(SplitMix(seed + 1) + static_cast<uint64_t>(purpose)) + layer + 1) +
+            head + 1)) {}
 
-  uint64_t Bits() { return Mix(state_ += 0x9e3779b97f4a7c15u); }
+  uint64_t Bits() { return SplitMix(state_ += kSplitMixStep); }
   /// In [0, 1).
   double Uniform() { return static_cast<double>(Bits() >> 11) * 0x1p-53; }
   int64_t Below(int64_t n) { return static_cast<int64_t>(Uniform() * static_cast<double>(n)); }

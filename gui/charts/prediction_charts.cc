@@ -11,8 +11,6 @@
 namespace stallcast::gui {
 namespace {
 
-double Milliseconds(Picoseconds t) { return Seconds(t) * 1e3; }
-
 // The points of each curve, ascending in x, curves in the order in which they first appear.
 std::vector<std::pair<QString, std::vector<SweepPoint>>> Curves(
     const std::vector<SweepPoint>& points) {

@@ -12,8 +12,6 @@
 namespace stallcast::gui {
 namespace {
 
-double Milliseconds(Picoseconds t) { return Seconds(t) * 1e3; }
-
 QString Short(double value) { return QString::number(value, 'g', 4); }
 
 }  // namespace

@@ -23,9 +23,6 @@ using plan::LaneId;
 using plan::Op;
 using plan::OpId;
 
-constexpr size_t At(OpId id) { return static_cast<size_t>(plan::Index(id)); }
-constexpr size_t At(LaneId id) { return static_cast<size_t>(plan::Index(id)); }
-
 class Graph {
  public:
   Graph() = default;

@@ -114,10 +114,8 @@ plan::Plan WriteDecode(const Method& method, const PlanInput& input) {
       BeforeAttention(d, layer, input.batch, writer->KeepsBounds(layer));
       writer->Attention(step, layer);
       OutputProjection(d, layer, input.batch);
-      writer->AfterAttention(step, layer);
       Mlp(d, layer, input.batch);
     }
-    writer->EndLayers(step);
     NextToken(d);
     if (input.graph) d.builder.EndGraph();
     // The host needs the token to decide whether to go on: a step ends when it has it.

@@ -69,10 +69,6 @@ class PlanWriter {
   /// The layer's attention, from appended keys and values to its output: everything between
   /// RopeAppend and the output projection. Must add the attention op itself.
   virtual void Attention(int step, int layer) = 0;
-  /// After the layer's output projection is queued: work that overlaps with the MLP.
-  virtual void AfterAttention(int /*step*/, int /*layer*/) {}
-  /// After the last layer, before the next token is chosen.
-  virtual void EndLayers(int /*step*/) {}
   /// Whether the append kernel also keeps the bounds of the layer's pages.
   virtual bool KeepsBounds(int /*layer*/) const { return false; }
   /// Prefill: before and after the layer's causal attention, once its keys and values exist.

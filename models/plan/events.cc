@@ -1,13 +1,6 @@
 #include "models/plan/events.h"
 
 namespace stallcast::plan {
-namespace {
-
-size_t At(LaneId lane) { return static_cast<size_t>(Index(lane)); }
-size_t At(OpId op) { return static_cast<size_t>(Index(op)); }
-
-}  // namespace
-
 EventUse FindEvents(const Plan& plan) {
   std::vector<LaneId> issuer(plan.lanes.size(), LaneId::kNone);
   std::vector<bool> shared(plan.lanes.size(), false);

@@ -17,6 +17,9 @@ enum class OpId : int32_t { kNone = -1 };
 enum class LaneId : int16_t { kNone = -1 };
 constexpr int32_t Index(OpId id) { return static_cast<int32_t>(id); }
 constexpr int16_t Index(LaneId id) { return static_cast<int16_t>(id); }
+/// The same, to index a container of the plan's ops or lanes.
+constexpr size_t At(OpId id) { return static_cast<size_t>(id); }
+constexpr size_t At(LaneId id) { return static_cast<size_t>(id); }
 
 /// An op as its table shows it; `work` lives as long as the table, until an op is added.
 struct Op {

@@ -70,6 +70,5 @@ std::string Short(double value);
 std::string Percent(double share, int decimals = 1);
 /// With thousands separators.
 std::string Count(int64_t value);
-inline double Milliseconds(Picoseconds t) { return Seconds(t) * 1e3; }
 
 }  // namespace stallcast::cli

@@ -25,7 +25,7 @@ namespace {
 using namespace stallcast;
 using namespace stallcast::gui;
 using Clock = std::chrono::steady_clock;
-using Milliseconds = std::chrono::duration<double, std::milli>;
+using Ms = std::chrono::duration<double, std::milli>;
 
 double Quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
@@ -85,8 +85,8 @@ int main(int argc, char** argv) {
         return window.result() != before && painted == window.result()->model;
       };
       if (!WaitFor(drawn)) return 1;
-      total.push_back(Milliseconds(Clock::now() - begin).count());
-      predicted.push_back(Milliseconds(window.result()->took).count());
+      total.push_back(Ms(Clock::now() - begin).count());
+      predicted.push_back(Ms(window.result()->took).count());
       frames.push_back(static_cast<double>(frame) * 1e-6);
     }
     fmt::print("{}: {} moves, {} rows on the timeline\n", path, moves,

@@ -309,6 +309,19 @@ TEST_F(Predictions, OneGpuOfSeveralSaysWhatIsNotCounted) {
   EXPECT_EQ(exchange(), 1);
 }
 
+TEST_F(Predictions, OneGpuOfTwoHoldsHalfTheKvAndStreamsHalfTheProducts) {
+  Predictor predictor(path());
+  PredictRequest request;
+  request.method = "full";
+  request.model = "llama-3.1-8b";
+  const Prediction whole = predictor.Predict(request);
+  request.tensor_parallel = 2;
+  const Prediction half = predictor.Predict(request);
+  EXPECT_EQ(2 * half.footprint.gpu_kv, whole.footprint.gpu_kv);
+  EXPECT_NEAR(static_cast<double>(half.weights) / static_cast<double>(whole.weights), 0.5, 0.01);
+  EXPECT_LT(half.metrics.compute_busy, 0.75 * whole.metrics.compute_busy);
+}
+
 TEST_F(Predictions, WhatDoesNotFitIsSaid) {
   PredictRequest request;
   request.method = "full";
@@ -322,6 +335,28 @@ TEST_F(Predictions, WhatDoesNotFitIsSaid) {
   ASSERT_NE(told, p.notes.end());
   EXPECT_NE(told->find(" GiB on the GPU, where "), std::string::npos) << *told;
   EXPECT_EQ(told->find("host"), std::string::npos) << "which is large enough";
+}
+
+TEST_F(Predictions, WhatTheHostCannotHoldIsSaidToo) {
+  Predictor predictor(path());
+  PredictRequest request;
+  request.method = "offload";
+  request.model = "llama-3.1-8b";
+  request.prefill = false;
+  request.context = 8000;
+  request.machine_overrides = {{"host.bytes", "8GB"}};
+  const auto told = [&](int32_t batch) {
+    request.batch = batch;
+    const std::vector<std::string> notes = predictor.Predict(request).notes;
+    const auto note = std::ranges::find_if(
+        notes, [](const std::string& each) { return each.starts_with("does not fit"); });
+    return note == notes.end() ? std::string() : *note;
+  };
+  const int32_t largest = predictor.Predict(request).largest_batch;
+  EXPECT_EQ(largest, 7);  // 128 KiB a token
+  EXPECT_EQ(told(largest), "");
+  EXPECT_NE(told(largest + 1).find(" GiB on the host, where 7.5 are free"), std::string::npos);
+  EXPECT_EQ(told(largest + 1).find("GPU"), std::string::npos) << "which is large enough";
 }
 
 TEST_F(Predictions, MemoryIsThePeakOfTheRun) {

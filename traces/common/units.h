@@ -14,6 +14,7 @@ using Bytes = int64_t;
 
 /// Converts to seconds as a double, for rates and output only.
 constexpr double Seconds(Picoseconds t) { return static_cast<double>(t.count()) * 1e-12; }
+constexpr double Milliseconds(Picoseconds t) { return Seconds(t) * 1e3; }
 /// Rounds to the nearest picosecond.
 constexpr Picoseconds FromSeconds(double s) {
   return Picoseconds(static_cast<int64_t>(s * 1e12 + (s < 0 ? -0.5 : 0.5)));

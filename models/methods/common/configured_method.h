@@ -45,12 +45,12 @@ inline void CheckBudget(const char* method, int64_t budget, int64_t need, const 
       "raise budget or lower the others");
 }
 
-/// Usage Error if more layers are dense than the model has.
+/// Usage Error if all layers of the model are dense, or more.
 inline void CheckDenseLayers(const char* method, int64_t dense_layers, const llm::Model& model) {
-  if (dense_layers <= model.layers) return;
-  throw UsageError(
-      fmt::format("{} dense layers, but {} has {}", dense_layers, model.title, model.layers),
-      method, fmt::format("give dense_layers of 0 to {}", model.layers));
+  if (dense_layers < model.layers) return;
+  throw UsageError(fmt::format("{} dense layers, but {} has {}: none is left to select in",
+                               dense_layers, model.title, model.layers),
+                   method, fmt::format("give dense_layers of 0 to {}", model.layers - 1));
 }
 
 }  // namespace stallcast::methods

@@ -13,27 +13,22 @@
 #include "models/methods/common/ranking.h"
 #include "models/methods/common/vector_kernels.h"
 #include "traces/common/error.h"
+#include "traces/common/split_mix.h"
 
 namespace stallcast::methods {
 namespace {
 
 constexpr float kNormEpsilon = 1e-6f;  // of the public code's RMSNorm
 
-uint64_t Mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 Admission Random(const LayerTensors& tensors, const WgKvParams& params) {
   Admission admitted(static_cast<size_t>(tensors.kv_heads()));
   const int64_t tokens = tensors.prompt_tokens() + tensors.steps();
   for (int head = 0; head < tensors.kv_heads(); ++head) {
     const uint64_t stream =
-        Mix(Mix(static_cast<uint64_t>(params.seed) + 1) +
-            (static_cast<uint64_t>(tensors.layer()) << 32) + static_cast<uint64_t>(head));
+        SplitMix(SplitMix(static_cast<uint64_t>(params.seed) + 1) +
+                 (static_cast<uint64_t>(tensors.layer()) << 32) + static_cast<uint64_t>(head));
     for (int64_t token = 0; token < tokens; ++token) {
-      const uint64_t draw = Mix(stream + (static_cast<uint64_t>(token) + 1) * 0x9e3779b97f4a7c15u);
+      const uint64_t draw = SplitMix(stream + (static_cast<uint64_t>(token) + 1) * kSplitMixStep);
       const double uniform = static_cast<double>(draw >> 11) * 0x1p-53;
       admitted[head].push_back(uniform >= params.sparsity ? 1 : 0);
     }

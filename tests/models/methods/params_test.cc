@@ -135,13 +135,13 @@ TEST(Methods, RefuseBudgetsThatCannotBe) {
   EXPECT_NO_THROW(MakeMethod("louiskv", {{"budget", "336"}, {"tau", "-1"}}));
 }
 
-TEST(Methods, RefuseMoreDenseLayersThanTheModelHas) {
+TEST(Methods, RefuseToLeaveNoLayerToSelectIn) {
   llm::Model model;
   model.title = "tiny";
   model.layers = 6;
   for (const char* name : {"quest", "arkvale", "freekv", "louiskv", "prkv"}) {
-    MakeMethod(name, {{"dense_layers", "6"}}).method->Check(model, 1000);
-    UsageErrorOf([&] { MakeMethod(name, {{"dense_layers", "7"}}).method->Check(model, 1000); });
+    MakeMethod(name, {{"dense_layers", "5"}}).method->Check(model, 1000);
+    UsageErrorOf([&] { MakeMethod(name, {{"dense_layers", "6"}}).method->Check(model, 1000); });
   }
 }
 

@@ -22,8 +22,6 @@ using plan::OpId;
 constexpr double kExact = 1e-9;     // relative
 constexpr double kInstant = 1e-13;  // s: rounding of a clock that counts seconds
 
-size_t At(OpId id) { return static_cast<size_t>(plan::Index(id)); }
-size_t At(plan::LaneId id) { return static_cast<size_t>(plan::Index(id)); }
 bool IsHostWork(const plan::Op& op) { return op.lane == op.issuer; }
 
 [[noreturn]] void CannotMap(const std::string& what) {
