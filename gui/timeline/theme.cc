@@ -33,8 +33,8 @@ const Theme& Theme::Light() {
     t.area = QColor(60, 110, 200, 45);
     t.no_twin = "#b4b9c0";
     // other, projection, attention, mlp, index, selection, recall, layout, offload, sync, host
-    t.roles = {"#4e844c", "#0092eb", "#851997", "#3749d7", "#440b49", "#ac6fae",
-               "#bb7c03", "#8d3d00", "#1f2b00", "#604d4d", "#8d8d8a"};
+    t.roles = {"#51834b", "#028ce5", "#851997", "#3648d6", "#440b49", "#ac6fae",
+               "#b97b00", "#8d3d00", "#1f2b00", "#5e4b4b", "#8a8785"};
     t.residuals = {"#1f4e9e", "#4f83c9", "#8db4e3", "#c6dbf1", "#e3e3e3",
                    "#f7dcb5", "#f0b36a", "#d97f2b", "#a84e08"};
     return t;
@@ -57,8 +57,8 @@ const Theme& Theme::Dark() {
     t.hover = "#c3cad4";
     t.area = QColor(120, 165, 255, 55);
     t.no_twin = "#6b7078";
-    t.roles = {"#b6f8b0", "#1ba0ff", "#ad43be", "#595ff4", "#fab6fd", "#af7faf",
-               "#f9a600", "#c05801", "#9cb659", "#e9e4e4", "#717368"};
+    t.roles = {"#b7f9b0", "#34a4ff", "#bf45c3", "#6865fc", "#fab0f3", "#ae7bab",
+               "#f9a601", "#c45c06", "#8eb758", "#c7b9ab", "#787b70"};
     t.residuals = {"#8fc0ff", "#5f97e0", "#4a72a8", "#3f5370", "#4d5157",
                    "#6a5439", "#976a31", "#cc8a35", "#ffb44a"};
     return t;

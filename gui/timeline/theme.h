@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-// Colors. Those of roles stay apart for people with protanopia, deuteranopia and tritanopia too, on
-// a lane they are seen, and each has one hue in both themes.
+// Colors. Those of roles stay apart for people with protanopia, deuteranopia and tritanopia too,
+// are seen wherever they are drawn, none is taken for text, and each has one hue in both themes.
 #pragma once
 
 #include <QColor>
