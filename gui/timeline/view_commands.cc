@@ -44,6 +44,13 @@ void TimelineView::Impl::MakeCommands() {
       &Impl::PanLeft);
   add("pan_right", tr("Pan &Right"), {Qt::Key_D, Qt::Key_Right}, tr("Moves to later times"),
       &Impl::PanRight);
+  add("lanes_up", tr("Scroll Lanes Up"), {Qt::Key_Up}, tr("Shows what lies above"), &Impl::LanesUp);
+  add("lanes_down", tr("Scroll Lanes Down"), {Qt::Key_Down}, tr("Shows what lies below"),
+      &Impl::LanesDown);
+  add("page_up", tr("A Page of Lanes Up"), {Qt::Key_PageUp},
+      tr("Shows what lies above, all but one row of it new"), &Impl::PageUp);
+  add("page_down", tr("A Page of Lanes Down"), {Qt::Key_PageDown},
+      tr("Shows what lies below, all but one row of it new"), &Impl::PageDown);
   add("show_all", tr("Show &All"), {Qt::Key_Home, Qt::Key_0}, tr("Shows the whole timeline"),
       &Impl::ShowAll);
   add("show_selection", tr("Zoom to &Selection"), {Qt::Key_F},
@@ -139,6 +146,20 @@ void TimelineView::Impl::ZoomOut() {
 
 void TimelineView::Impl::PanLeft() { Pan(-kKeyPan); }
 void TimelineView::Impl::PanRight() { Pan(kKeyPan); }
+
+void TimelineView::Impl::LanesUp() {
+  EnsureScene();
+  ScrollLanes(-layout_.row_height);
+}
+
+void TimelineView::Impl::LanesDown() {
+  EnsureScene();
+  ScrollLanes(layout_.row_height);
+}
+
+void TimelineView::Impl::PageUp() { ScrollLanes(-PageHeight()); }
+void TimelineView::Impl::PageDown() { ScrollLanes(PageHeight()); }
+
 void TimelineView::Impl::ShowAll() { ShowRange(alignment_.whole, tr("show all")); }
 
 void TimelineView::Impl::ShowSelection() {
@@ -160,10 +181,13 @@ void TimelineView::Impl::ShowSelection() {
                 ? of
                 : AxisRange{std::min(range.begin, of.begin), std::max(range.end, of.end)};
   };
+  const auto twin = pair_->Twin(*selected_);
   add(*selected_);
-  if (const auto twin = pair_->Twin(*selected_)) add(*twin);
+  if (twin) add(*twin);
   const Picoseconds margin = std::max(range.length(), Picoseconds{1000}) * 3 / 4;
   ShowRange({range.begin - margin, range.end + margin}, tr("zoom to op"));
+  ScrollTo(*selected_);
+  if (twin) ScrollTo(*twin);
 }
 
 void TimelineView::Impl::ToggleColor() {

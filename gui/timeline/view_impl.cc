@@ -334,6 +334,40 @@ void TimelineView::Impl::Reveal(OpRef op) {
   ScrollTo(op);
 }
 
+// Down the screen, or up. Two sides are one column with the axis in between: what one of them has
+// moved away from it comes back first, then the other moves away. The axis stays where it is.
+void TimelineView::Impl::ScrollLanes(int by) {
+  EnsureScene();
+  const auto& limit = layout_.scroll_limit;
+  if (!pair_) return;
+  if (limit[0] == 0 && limit[1] == 0) {
+    Say(tr("All lanes are in view"));
+    return;
+  }
+  if (pair_->both()) {
+    int &back = scroll_[by > 0 ? 0 : 1], &away = scroll_[by > 0 ? 1 : 0];
+    const int returned = std::min(std::abs(by), back);
+    back -= returned;
+    away = std::min(away + std::abs(by) - returned, limit[by > 0 ? 1 : 0]);
+  } else {
+    const size_t side = pair_->model(Side::kPredicted) ? 0 : 1;
+    scroll_[side] = std::clamp(scroll_[side] + by, 0, limit[side]);
+  }
+  Invalidate();
+}
+
+// Of the side with less room, of those that do not show all of their lanes; but for a row.
+int TimelineView::Impl::PageHeight() {
+  EnsureScene();
+  int height = 0;
+  for (size_t s = 0; s < 2; ++s) {
+    if (layout_.scroll_limit[s] == 0) continue;
+    const int room = layout_.region[s].height();
+    height = height == 0 ? room : std::min(height, room);
+  }
+  return std::max(height - layout_.row_height, layout_.row_height);
+}
+
 void TimelineView::Impl::ScrollTo(OpRef op) {
   EnsureScene();
   const LaneRow* row = layout_.RowOf(op.side, pair_->model(op.side)->TrackOf(op.row));

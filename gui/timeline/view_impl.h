@@ -48,6 +48,10 @@ class TimelineView::Impl {
   void ZoomOut();
   void PanLeft();
   void PanRight();
+  void LanesUp();
+  void LanesDown();
+  void PageUp();
+  void PageDown();
   void ShowAll();
   void ShowSelection();
   void ToggleColor();
@@ -130,6 +134,8 @@ class TimelineView::Impl {
   void ShowSearch();
   void ShowFound();
   void OpOnTrack(int direction);
+  void ScrollLanes(int by);
+  int PageHeight();
   void ScrollTo(OpRef op);
   void Reveal(OpRef op);
   void Say(const QString& text) { Q_EMIT view_->Message(text); }

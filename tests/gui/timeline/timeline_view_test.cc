@@ -17,6 +17,7 @@
 #include <QWheelEvent>
 #include <set>
 
+#include "gui/timeline/theme.h"
 #include "tests/gui/timeline/random_timeline.h"
 
 namespace stallcast::gui {
@@ -49,6 +50,27 @@ Timeline Decode(Timeline::Origin origin, double slower) {
               .bytes = moves ? 4096 : 0});
       if (op > 0) t.flows.push_back({op - 1, op});
       at += duration + 300'000;
+    }
+  }
+  return t;
+}
+
+// Three steps of an op on each of 14 streams, longer from one to the next: more lanes than a low
+// window shows.
+Timeline ManyLanes(Timeline::Origin origin, double slower) {
+  constexpr uint16_t kStreams = 14;
+  Timeline t = EmptyTimeline(origin);
+  t.lanes.resize(2);
+  while (t.lanes.size() <= kStreams) {
+    const std::string name = "stream " + std::to_string(t.lanes.size());
+    t.lanes.push_back({name, traces::LaneKind::kStream, false});
+  }
+  int64_t op = 0;
+  for (int32_t step = 0; step < 3; ++step) {
+    for (uint16_t lane = 1; lane <= kStreams; ++lane, ++op) {
+      const auto duration = static_cast<int64_t>(1'000'000 * (20 + lane) * slower);
+      Add(t,
+          {.lane = lane, .op = op, .step = step, .start = step * 50'000'000, .duration = duration});
     }
   }
   return t;
@@ -93,14 +115,14 @@ class TimelineViewTest : public testing::Test {
     QApplication::processEvents();
   }
   // Where an op is on the widget, found by pointing at every place of a grid.
-  QPoint Find(OpRef op) {
+  QPoint Find(OpRef op, QPoint grid = {3, 6}) {
     std::optional<OpDetails> hovered;
     const auto connection =
         QObject::connect(&view_, &TimelineView::OpHovered,
                          [&](std::optional<OpDetails> details) { hovered = details; });
     QPoint found(-1, -1);
-    for (int y = 10; y < view_.height() && found.x() < 0; y += 6) {
-      for (int x = 0; x < view_.width() && found.x() < 0; x += 3) {
+    for (int y = 10; y < view_.height() && found.x() < 0; y += grid.y()) {
+      for (int x = 0; x < view_.width() && found.x() < 0; x += grid.x()) {
         QTest::mouseMove(&view_, {x, y});
         // A little inside: at 200 % the cursor's place is rounded to whole logical pixels.
         if (hovered && hovered->op.ref == op) found = {x + 1, y + 3};
@@ -284,6 +306,97 @@ TEST_F(TimelineViewTest, WorstResidualsComeInOrder) {
     EXPECT_TRUE(seen.insert(view_.selected()->row).second);
     last = off;
   }
+}
+
+class LowTimelineViewTest : public TimelineViewTest {
+ protected:
+  LowTimelineViewTest() {
+    predicted_ = TimelineModel::Build(ManyLanes(Timeline::Origin::kPredicted, 1));
+    measured_ = TimelineModel::Build(ManyLanes(Timeline::Origin::kMeasured, 1.25));
+    view_.resize(390, 380);  // within the offscreen screen at 200 % too: there is no cursor outside
+    view_.SetSides({predicted_}, {measured_});
+    QApplication::processEvents();
+  }
+
+  // No op is narrow: few places tell.
+  bool Seen(OpRef op) { return Find(op, {9, 5}) != QPoint(-1, -1); }
+  OpRef Outermost(Side side) const {
+    const TimelineModel& model = side == Side::kPredicted ? *predicted_ : *measured_;
+    return {side, model.rows() - 2};
+  }
+  OpRef Innermost(Side side) const { return {side, 1}; }
+  // The panels in the view (minimap, axis, legend), and what they look like.
+  std::vector<std::pair<int, QImage>> Panels() {
+    const QImage image = view_.grab().toImage();
+    const bool dark = view_.palette().color(QPalette::Window).lightness() < 128;
+    const QRgb panel = (dark ? Theme::Dark() : Theme::Light()).panel.rgb();
+    std::vector<std::pair<int, QImage>> panels;
+    for (int y = 0; y < image.height(); ++y) {
+      const int from = y;
+      while (y < image.height() && image.pixel(0, y) == panel) ++y;
+      if (y > from) panels.emplace_back(from, image.copy(0, from, image.width(), y - from));
+    }
+    return panels;
+  }
+};
+
+TEST_F(LowTimelineViewTest, KeysScrollLanesAndTheAxisStays) {
+  QTest::mouseMove(&view_, {2, 2});
+  const auto panels = Panels();
+  ASSERT_EQ(panels.size(), 3u);
+  EXPECT_FALSE(Seen(Outermost(Side::kMeasured)));
+  EXPECT_FALSE(Seen(Outermost(Side::kPredicted)));
+  const auto press = [&](Qt::Key key, int times) {
+    QTest::mouseMove(&view_, {2, 2});
+    for (int i = 0; i < times; ++i) Key(key);
+  };
+  press(Qt::Key_PageDown, 10);
+  EXPECT_EQ(Panels(), panels) << "the axis stays";
+  EXPECT_TRUE(Seen(Outermost(Side::kMeasured)));
+  EXPECT_FALSE(Seen(Innermost(Side::kMeasured)));
+  EXPECT_TRUE(Seen(Innermost(Side::kPredicted))) << "the other side has nothing below";
+  press(Qt::Key_PageUp, 20);
+  EXPECT_EQ(Panels(), panels);
+  EXPECT_TRUE(Seen(Innermost(Side::kMeasured)));
+  EXPECT_TRUE(Seen(Outermost(Side::kPredicted)));
+  press(Qt::Key_Down, 20);
+  EXPECT_TRUE(Seen(Innermost(Side::kPredicted)));
+  press(Qt::Key_Down, 20);
+  EXPECT_TRUE(Seen(Outermost(Side::kMeasured)));
+  view_.resize(390, 1400);
+  Key(Qt::Key_Up);
+  EXPECT_EQ(message_, "All lanes are in view");
+}
+
+TEST_F(LowTimelineViewTest, OneSideScrollsByKeysToo) {
+  view_.SetSides({predicted_}, {nullptr});
+  QApplication::processEvents();
+  ASSERT_FALSE(Seen(Outermost(Side::kPredicted)));
+  for (int i = 0; i < 10; ++i) Key(Qt::Key_PageDown);
+  EXPECT_TRUE(Seen(Outermost(Side::kPredicted)));
+  for (int i = 0; i < 10; ++i) Key(Qt::Key_PageUp);
+  EXPECT_TRUE(Seen(Innermost(Side::kPredicted)));
+}
+
+TEST_F(LowTimelineViewTest, WhatKeysSelectIsScrolledIntoView) {
+  std::set<int32_t> tracks;
+  for (int i = 0; i < 8; ++i) {
+    Key(Qt::Key_E);
+    ASSERT_TRUE(view_.selected());
+    tracks.insert(measured_->TrackOf(view_.selected()->row));
+    EXPECT_TRUE(Seen(*view_.selected())) << "residual " << i;
+  }
+  EXPECT_GT(tracks.size(), 2u);
+  Key(Qt::Key_T);
+  const OpRef op = *view_.selected();
+  EXPECT_EQ(op.side, Side::kPredicted);
+  EXPECT_TRUE(Seen(op)) << "the twin";
+  Wheel({200, 100}, -20, Qt::NoModifier);
+  Wheel({200, 240}, 20, Qt::NoModifier);
+  ASSERT_FALSE(Seen(op));
+  Key(Qt::Key_F);
+  EXPECT_TRUE(Seen(op)) << "what is zoomed to";
+  EXPECT_TRUE(Seen(*view_.pair()->Twin(op)));
 }
 
 TEST_F(TimelineViewTest, StepsAreJumpedTo) {
