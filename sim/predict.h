@@ -32,6 +32,8 @@ struct PredictRequest {
   int32_t samples = 0;  ///< 0: no P10/P50/P90
   bool graph = false;
   bool prefill = true;  ///< predict prefill time too
+
+  bool operator==(const PredictRequest&) const = default;
 };
 
 /// A request with all that its plan is written from.

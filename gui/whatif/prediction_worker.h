@@ -4,7 +4,10 @@
 
 #include <QObject>
 #include <QString>
+#include <array>
 #include <chrono>
+#include <deque>
+#include <filesystem>
 #include <memory>
 
 #include "gui/timeline/timeline_model.h"
@@ -38,7 +41,8 @@ class PredictionWorker : public QObject {
   const std::shared_ptr<sim::Predictor>& predictor() const { return predictor_; }
 
   /// Predicts at once without what takes long (prefill, samples), with the timeline; then, unless
-  /// superseded, with them. Does nothing without a predictor.
+  /// superseded, with them. What was predicted lately is not predicted again. Does nothing without
+  /// a predictor.
   void Predict(const sim::PredictRequest& request);
   void Cancel();
   bool busy() const { return busy_; }
@@ -53,11 +57,25 @@ class PredictionWorker : public QObject {
   void BusyChanged(bool busy);
 
  private:
+  // When the files of the machine and the model were written.
+  using Written = std::array<std::filesystem::file_time_type, 2>;
+  static Written WhenWritten(const sim::PredictRequest& request);
+
+  // For whoever takes a change back: predictions of this trace.
+  struct Kept {
+    Written written;
+    SharedResult predicted, refined;  // refined: null until it is there
+  };
+  void Keep(const Kept& kept);
+  // Of this request, and the last one used from now on; null: there is none.
+  Kept* FindKept(const sim::PredictRequest& request);
+
   void Post(uint64_t ticket, std::function<void()> deliver);
   void SetBusy(bool busy);
 
   std::shared_ptr<sim::Predictor> predictor_;
   QString trace_;
+  std::deque<Kept> kept_;  // the last one used first
   uint64_t latest_ = 0;
   bool busy_ = false;
   LatestJob job_;  // last: stops before the rest goes

@@ -238,6 +238,26 @@ TEST_F(WindowView, SliderPredictsAgainAndLeavesAGhost) {
   EXPECT_FALSE(TruthNames().contains(QStringLiteral("overridden")));
 }
 
+TEST_F(WindowView, WhatIsTakenBackIsNotPredictedAgain) {
+  OpenSmall();
+  const auto before = window_->result()->model;
+  auto* box = In<NumberBox>("param.budget");
+  ASSERT_TRUE(Predicted([&] {
+    box->setFocus();
+    QTest::keyClick(box, Qt::Key_Down);
+  }));
+  ASSERT_NE(window_->result()->model, before);
+  ASSERT_TRUE(Predicted([&] {
+    window_->whatif()
+        .row("param.budget")
+        ->findChild<QToolButton*>(QStringLiteral("reset"))
+        ->click();
+  }));
+  EXPECT_EQ(window_->result()->model, before);
+  EXPECT_EQ(window_->timeline().pair()->model(Side::kPredicted), before);
+  EXPECT_TRUE(window_->result()->prediction.sampled) << "its quantiles are there again";
+}
+
 TEST_F(WindowView, OnlyTheLastOfManyMovesIsShown) {
   OpenSmall();
   auto* slider = In<QSlider>("machine.link.h2d");

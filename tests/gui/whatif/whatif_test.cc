@@ -5,6 +5,7 @@
 #include <QApplication>
 #include <QLineEdit>
 #include <QSlider>
+#include <QTemporaryDir>
 #include <QTest>
 #include <QToolButton>
 #include <QWheelEvent>
@@ -20,10 +21,12 @@
 #include "gui/whatif/control_row.h"
 #include "gui/whatif/latest_job.h"
 #include "gui/whatif/number_box.h"
+#include "gui/whatif/prediction_worker.h"
 #include "gui/whatif/request_json.h"
 #include "gui/whatif/whatif_panel.h"
 #include "models/hardware/profile.h"
 #include "sim/names.h"
+#include "tests/sim/small_trace.h"
 #include "traces/common/error.h"
 
 namespace stallcast::gui {
@@ -233,6 +236,73 @@ TEST(LatestJob, NobodyIsToldOfAJobThatWasStopped) {
     while (!begun) std::this_thread::yield();
   }
   EXPECT_FALSE(told);
+}
+
+class WorkerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(folder_.isValid());
+    const std::string trace = Path("small.kvt");
+    sim::WriteSmallTrace(trace);
+    worker_.SetPredictor(std::make_shared<sim::Predictor>(trace));
+    QObject::connect(&worker_, &PredictionWorker::Predicted, &worker_,
+                     [this](const SharedResult& result) { predicted_ = result; });
+    QObject::connect(&worker_, &PredictionWorker::Refined, &worker_,
+                     [this](const SharedResult& result) { refined_ = result; });
+  }
+  std::string Path(const char* name) const {
+    return folder_.filePath(QLatin1String(name)).toStdString();
+  }
+  SharedResult Predict(const sim::PredictRequest& request) {
+    predicted_ = refined_ = nullptr;
+    worker_.Predict(request);
+    EXPECT_TRUE(QTest::qWaitFor([&] { return refined_ != nullptr; }, 60'000));
+    return predicted_;
+  }
+  static sim::PredictRequest OfBatch(int32_t batch) {
+    sim::PredictRequest request;
+    request.batch = batch;
+    return request;
+  }
+
+  QTemporaryDir folder_;
+  SharedResult predicted_, refined_;
+  PredictionWorker worker_;
+};
+
+TEST_F(WorkerTest, KeepsTheLastPredictionsAndNoMore) {
+  const SharedResult first = Predict(OfBatch(1));
+  const SharedResult of_first = refined_;
+  const SharedResult second = Predict(OfBatch(2));
+  EXPECT_EQ(Predict(OfBatch(1)), first);
+  EXPECT_EQ(refined_, of_first);
+  for (int32_t batch = 3; batch <= 9; ++batch) Predict(OfBatch(batch));
+  EXPECT_EQ(Predict(OfBatch(1)), first) << "used after the second";
+  EXPECT_NE(Predict(OfBatch(2)), second);
+  worker_.SetPredictor(std::make_shared<sim::Predictor>(Path("small.kvt")));
+  EXPECT_NE(Predict(OfBatch(1)), first) << "the trace may be another";
+}
+
+TEST_F(WorkerTest, WhatWasNotRefinedYetIsRefinedLater) {
+  worker_.Predict(OfBatch(1));
+  ASSERT_TRUE(QTest::qWaitFor([&] { return predicted_ != nullptr; }, 60'000));
+  const SharedResult first = predicted_;
+  worker_.Predict(OfBatch(2));
+  EXPECT_EQ(Predict(OfBatch(1)), first);
+  EXPECT_TRUE(refined_->prediction.sampled);
+  EXPECT_FALSE(worker_.busy());
+}
+
+TEST_F(WorkerTest, AnEditedMachineIsPredictedAnew) {
+  sim::PredictRequest request;
+  request.machine = Path("mine.toml");
+  hardware::Profile machine = hardware::FindProfile("h200");
+  hardware::SaveProfile(machine, request.machine);
+  const SharedResult before = Predict(request);
+  hardware::Set(machine, "memory.bandwidth", "1TB/s");
+  QTest::qWait(20);  // clocks of files are coarse
+  hardware::SaveProfile(machine, request.machine);
+  EXPECT_GT(Predict(request)->prediction.metrics.step_mean, before->prediction.metrics.step_mean);
 }
 
 class PanelView : public testing::Test {
