@@ -19,6 +19,7 @@
 #include "sim/grid.h"
 #include "sim/names.h"
 #include "sim/predict.h"
+#include "sim/recorded_run.h"
 #include "traces/common/error.h"
 #include "traces/convert/timeline_file.h"
 
@@ -214,7 +215,9 @@ void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded,
   info.set_prompt_tokens(prepared.input.prompt_tokens);
   info.set_decode_steps(prepared.input.steps);
   capture::RunRequest request = RequestOf(of, prepared, loaded);
-  gpu.Record(request, base + ".measured.kvt", info);
+  traces::proto::TraceInfo info_of_run = info;
+  sim::SetRun({of.request, of.trace}, &info_of_run);
+  gpu.Record(request, base + ".measured.kvt", info_of_run);
   std::vector<traces::Timeline> predicted(1), as_recorded(1);
   loaded.predictor->Predict(of.request, predicted.data());
   traces::WriteTimelines(predicted, traces::TimelineFormat::kTrace, loaded.trace.info,
@@ -319,8 +322,10 @@ void RunCommand::Run() const {
       }
       // Before anything is traced, which makes calls slower.
       if (!timelines.empty()) {
-        traces::WriteTimelines({gpu.TimeCalls(request)}, traces::TimelineFormat::kTrace,
-                               capture::RunInfo(), BasePath(timelines, of) + ".calls.kvt");
+        traces::proto::TraceInfo info = capture::RunInfo();
+        sim::SetRun({of.request, of.trace}, &info);
+        traces::WriteTimelines({gpu.TimeCalls(request)}, traces::TimelineFormat::kTrace, info,
+                               BasePath(timelines, of) + ".calls.kvt");
       }
       if (prefill) of.prefill = gpu.TimePrefill(request, repetitions);
       if (!no_check && prepared.log && !of.request.graph) {

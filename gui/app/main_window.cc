@@ -12,6 +12,7 @@
 #include <QSettings>
 #include <QStatusBar>
 #include <QTableView>
+#include <QToolButton>
 #include <QTreeView>
 #include <QVBoxLayout>
 #include <algorithm>
@@ -99,7 +100,11 @@ void MainWindow::BuildDocks() {
   column->setSpacing(0);
   summary_ = new SummaryCard(left);
   whatif_ = new WhatIfPanel(left);
+  predict_recording_ = new QToolButton(left);
+  predict_recording_->setObjectName(QStringLiteral("predict_recording"));
+  predict_recording_->hide();
   column->addWidget(summary_);
+  column->addWidget(predict_recording_, 0, Qt::AlignHCenter);
   column->addWidget(whatif_, 1);
   whatif_dock_ = dock("whatif", QStringLiteral("What if"), left, Qt::LeftDockWidgetArea);
 

@@ -21,6 +21,7 @@ class QDockWidget;
 class QLabel;
 class QMenu;
 class QTableView;
+class QToolButton;
 class QTreeView;
 
 namespace stallcast::gui {
@@ -124,8 +125,9 @@ class MainWindow : public QMainWindow {
   void Unpin(Pin pin);
   void SetGhost(Ghost ghost);
   void ShowLive();
+  void PredictRecording();
 
-  void AskForFiles();
+  void AskForFiles(const QString& title);
   void AskForSessionName();
   void ExportTimeline();
   void CloseFiles();
@@ -147,6 +149,7 @@ class MainWindow : public QMainWindow {
   MessageBar* messages_ = nullptr;
   WhatIfPanel* whatif_ = nullptr;
   SummaryCard* summary_ = nullptr;
+  QToolButton* predict_recording_ = nullptr;  // while a recording stands alone
   ChartsPanel* charts_ = nullptr;
   DetailsPanel* details_ = nullptr;
   FilesModel* files_ = nullptr;

@@ -10,6 +10,7 @@
 #include <QScrollArea>
 #include <QSettings>
 #include <QStatusBar>
+#include <QToolButton>
 #include <QTreeView>
 #include <QVBoxLayout>
 
@@ -82,7 +83,7 @@ void MainWindow::BuildFileCommands() {
       kFile, "open", QStringLiteral("&Open…"), QKeySequence::Open,
       QStringLiteral("Opens tensors, access logs, timelines, Perfetto, Chrome and Kineto "
                      "traces, Nsight exports, sessions"),
-      [this] { AskForFiles(); });
+      [this] { AskForFiles(QStringLiteral("Open")); });
   commands_->Add(kFile, "open_recent", QStringLiteral("Open &Recent…"),
                  QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_O),
                  QStringLiteral("Lists the files opened last"), [this] { ShowRecent(); });
@@ -121,6 +122,11 @@ void MainWindow::BuildWhatIfCommands() {
                  QKeySequence(Qt::CTRL | Qt::Key_L),
                  QStringLiteral("Shows the prediction of the controls instead of a file's"),
                  [this] { ShowLive(); });
+  predict_recording_->setDefaultAction(
+      commands_->Add(kWhatIf, "predict_recording", QStringLiteral("&Predict This Recording"),
+                     QKeySequence(Qt::CTRL | Qt::Key_R),
+                     QStringLiteral("Predicts the run that was recorded, to stand above it"),
+                     [this] { PredictRecording(); }));
   commands_->AddSeparator(kWhatIf);
   for (const Pin pin : {Pin::kA, Pin::kB}) {
     const QString name = QLatin1String(Name(pin));
@@ -224,8 +230,8 @@ void MainWindow::BuildWindowCommands() {
                  QStringLiteral("Lists all commands with their keys"), [this] { ShowKeys(); });
 }
 
-void MainWindow::AskForFiles() {
-  Open(QFileDialog::getOpenFileNames(this, QStringLiteral("Open"), {}, Readable()));
+void MainWindow::AskForFiles(const QString& title) {
+  Open(QFileDialog::getOpenFileNames(this, title, {}, Readable()));
 }
 
 void MainWindow::AskForSessionName() {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 // From files, predictions and pins to what the parts of the window show.
+#include <QDir>
 #include <QFileInfo>
+#include <QStatusBar>
+#include <QToolButton>
 #include <algorithm>
 
 #include "gui/app/main_window.h"
@@ -9,6 +12,7 @@
 #include "gui/whatif/summary_card.h"
 #include "gui/whatif/whatif_panel.h"
 #include "models/hardware/profile.h"
+#include "sim/recorded_run.h"
 
 namespace stallcast::gui {
 namespace {
@@ -81,6 +85,7 @@ void MainWindow::ShowSides() {
     }
   }
   files_->SetShown(std::move(shown));
+  predict_recording_->setVisible(measured && !predicted && !trace_);
   ShowGhost();
   ShowRuns();
   ShowTruth();
@@ -171,6 +176,39 @@ void MainWindow::ShowTruth() {
     truths.AddRecording();
   }
   truth_->Show(truths.List());
+}
+
+void MainWindow::PredictRecording() {
+  if (!measured_) {
+    statusBar()->showMessage(QStringLiteral("No recording is open"), 8000);
+    return;
+  }
+  const SharedFile recording = files_->files()[measured_->file];
+  sim::RecordedRun run;
+  try {
+    run = sim::RunOf(recording->info, recording->path.toStdString());
+    if (HoldsDevice(files_->Timeline(*measured_)->timeline()) && LeavesRecordingOut(run.request)) {
+      run.request.machine_overrides.emplace_back("host.recorded", "1");
+    }
+    whatif_->SetRequest(run.request);
+  } catch (const Error& error) {
+    Tell(error);
+    return;
+  }
+  OnControlsChanged(run.request);
+
+  const QFileInfo trace(QString::fromStdString(run.trace));
+  for (const SharedFile& file : files_->files()) {
+    if (!file->replayable() || QFileInfo(file->path).fileName() != trace.fileName()) continue;
+    if (file != trace_) UseTrace(file);
+    return;
+  }
+  const QFileInfo beside(QFileInfo(recording->path).dir(), trace.fileName());
+  const QFileInfo shipped(QDir(QStringLiteral(STALLCAST_SAMPLES)), trace.fileName());
+  for (const QFileInfo& place : {trace, beside, shipped}) {
+    if (place.isFile()) return Open({place.filePath()});
+  }
+  AskForFiles(QStringLiteral("Where is %1, the trace of this recording?").arg(trace.fileName()));
 }
 
 void MainWindow::ShowRuns() {

@@ -13,6 +13,7 @@
 #include <QDragEnterEvent>
 #include <QDropEvent>
 #include <QFile>
+#include <QFileDialog>
 #include <QLabel>
 #include <QLineEdit>
 #include <QListView>
@@ -31,6 +32,7 @@
 #include <QTableView>
 #include <QTemporaryDir>
 #include <QTest>
+#include <QTimer>
 #include <QToolButton>
 #include <QTreeView>
 #include <QUrl>
@@ -47,6 +49,7 @@
 #include "gui/whatif/control_row.h"
 #include "gui/whatif/number_box.h"
 #include "gui/whatif/whatif_panel.h"
+#include "sim/recorded_run.h"
 #include "tests/gui/timeline/random_timeline.h"
 #include "tests/sim/small_trace.h"
 #include "traces/common/error.h"
@@ -82,8 +85,9 @@ class WindowView : public testing::Test {
     ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
   }
 
-  static void WriteTimeline(const QString& path, const traces::Timeline& timeline) {
-    traces::TraceWriter writer(path.toStdString(), {});
+  static void WriteTimeline(const QString& path, const traces::Timeline& timeline,
+                            const traces::proto::TraceInfo& info = {}) {
+    traces::TraceWriter writer(path.toStdString(), info);
     writer.Write(timeline);
     writer.Finish();
   }
@@ -631,6 +635,80 @@ TEST_F(WindowView, MeasuredBesidePredictedGivesResiduals) {
                      geometry.rects[0].rect.center().toPoint());
   EXPECT_TRUE(
       std::holds_alternative<HistogramMark>(window_->charts().view().chart().series.at(0).mark));
+}
+
+class RecordingAloneView : public WindowView {
+ protected:
+  // Opens it as if a run of these values, on a trace of this name, had been recorded.
+  void OpenRecording(const QString& path, const std::string& trace) {
+    OpenSmall();
+    sim::PredictRequest request;
+    request.params["budget"] = "1536";
+    request.batch = 2;
+    request.steps = 5;
+    request.context = 2000;
+    ASSERT_TRUE(Predicted([&] { window_->SetRequest(request); }));
+    traces::Timeline timeline = window_->result()->model->timeline();
+    timeline.origin = traces::Timeline::Origin::kMeasured;
+    traces::proto::TraceInfo info;
+    if (!trace.empty()) sim::SetRun({request, trace}, &info);
+    WriteTimeline(path, timeline, info);
+    window_->commands().Find("close_files")->trigger();
+    window_->SetRequest({});
+    EXPECT_FALSE(button().isVisible());
+    window_->Open({path});
+    ASSERT_TRUE(Idle());
+    EXPECT_EQ(window_->timeline().pair()->model(Side::kPredicted), nullptr);
+  }
+  QToolButton& button() {
+    return *window_->findChild<QToolButton*>(QStringLiteral("predict_recording"));
+  }
+  void ExpectPredicted() {
+    ASSERT_NE(window_->result(), nullptr);
+    const sim::PredictRequest& request = window_->result()->request;
+    EXPECT_EQ(request.params.at("budget"), "1536");
+    EXPECT_EQ(request.batch, 2);
+    const TimelinePair& pair = *window_->timeline().pair();
+    ASSERT_TRUE(pair.both());
+    EXPECT_GT(pair.matched(), 100);
+    EXPECT_EQ(pair.unlike(), 0);
+    EXPECT_EQ(pair.model(Side::kPredicted)->rows(), pair.model(Side::kMeasured)->rows());
+    EXPECT_TRUE(In<QCheckBox>("machine.host.recorded")->isChecked()) << "it was recorded";
+    EXPECT_FALSE(button().isVisible());
+  }
+};
+
+TEST_F(RecordingAloneView, IsPredictedByAClick) {
+  ASSERT_NO_FATAL_FAILURE(OpenRecording(Path("measured.kvt"), "/elsewhere/small.kvt"));
+  ASSERT_TRUE(button().isVisible());
+  ASSERT_TRUE(Predicted([&] { QTest::mouseClick(&button(), Qt::LeftButton); }))
+      << "its trace lies beside it";
+  ExpectPredicted();
+  EXPECT_TRUE(window_->messages().messages().isEmpty());
+}
+
+TEST_F(RecordingAloneView, AsksForATraceThatIsNotThere) {
+  ASSERT_NO_FATAL_FAILURE(OpenRecording(Path("measured.kvt"), "/elsewhere/gone.kvt"));
+  QString asked;
+  QTimer::singleShot(0, window_.get(), [&] {
+    auto* dialog = qobject_cast<QFileDialog*>(QApplication::activeModalWidget());
+    ASSERT_NE(dialog, nullptr);
+    asked = dialog->windowTitle();
+    dialog->findChild<QLineEdit*>(QStringLiteral("fileNameEdit"))->setText(Path("small.kvt"));
+    QMetaObject::invokeMethod(dialog, "accept");
+  });
+  ASSERT_TRUE(Predicted([&] { QTest::keyClick(window_.get(), Qt::Key_R, Qt::ControlModifier); }));
+  EXPECT_THAT(asked.toStdString(), HasSubstr("gone.kvt"));
+  ExpectPredicted();
+}
+
+TEST_F(RecordingAloneView, SaysWhatItDoesNotTell) {
+  ASSERT_NO_FATAL_FAILURE(OpenRecording(Path("measured.kvt"), ""));
+  QTest::mouseClick(&button(), Qt::LeftButton);
+  ASSERT_TRUE(Idle());
+  ASSERT_EQ(window_->messages().messages().size(), 1);
+  EXPECT_THAT(window_->messages().messages()[0].toStdString(), HasSubstr("holds no method"));
+  EXPECT_EQ(window_->result(), nullptr);
 }
 
 TEST_F(WindowView, ExportedTimelineKeepsItsWaits) {
