@@ -11,6 +11,7 @@
 #include "capture/cli/commands.h"
 #include "capture/gpu/measured_run.h"
 #include "capture/run_info.h"
+#include "models/llm/model.h"
 #include "models/methods/decoder_plan.h"
 #include "sim/cli/output.h"
 #include "sim/cli/progress.h"
@@ -205,27 +206,38 @@ void RecordTraced(const Case& of, Json& row) {
   row["measured_exposed_recall_ms"] = Milliseconds(of.traced->exposed_recall->measured.value);
 }
 
+// What files of a prompt say of it: of which model, and how long.
+traces::proto::TraceInfo OfPrompt(const sim::PreparedRun& prepared, traces::proto::TraceInfo info) {
+  *info.mutable_model() = llm::ToTrace(prepared.whole);
+  info.set_prompt_tokens(prepared.input.prompt_tokens);
+  info.set_decode_steps(prepared.input.steps);
+  return info;
+}
+
+// What files of its steps say: by which request and from which trace too.
+traces::proto::TraceInfo OfSteps(const Case& of, const sim::PreparedRun& prepared,
+                                 traces::proto::TraceInfo info) {
+  info = OfPrompt(prepared, std::move(info));
+  sim::SetRun({of.request, of.trace}, &info);
+  return info;
+}
+
 // Records the run, and its prompt where that was asked for, beside what is predicted of them.
 void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded,
                     const std::string& folder) {
   const std::string base = BasePath(folder, of);
   const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
-  traces::proto::TraceInfo info = capture::RunInfo();
-  *info.mutable_model() = loaded.trace.info.model();
-  info.set_prompt_tokens(prepared.input.prompt_tokens);
-  info.set_decode_steps(prepared.input.steps);
   capture::RunRequest request = RequestOf(of, prepared, loaded);
-  traces::proto::TraceInfo info_of_run = info;
-  sim::SetRun({of.request, of.trace}, &info_of_run);
-  gpu.Record(request, base + ".measured.kvt", info_of_run);
+  gpu.Record(request, base + ".measured.kvt", OfSteps(of, prepared, capture::RunInfo()));
   std::vector<traces::Timeline> predicted(1), as_recorded(1);
   loaded.predictor->Predict(of.request, predicted.data());
-  traces::WriteTimelines(predicted, traces::TimelineFormat::kTrace, loaded.trace.info,
+  const traces::proto::TraceInfo foretold = OfSteps(of, prepared, loaded.trace.info);
+  traces::WriteTimelines(predicted, traces::TimelineFormat::kTrace, foretold,
                          base + ".predicted.kvt");
   sim::PredictRequest recorded_run = of.request;
   recorded_run.machine_overrides.emplace_back(kRecorded);
   loaded.predictor->Predict(recorded_run, as_recorded.data());
-  traces::WriteTimelines(as_recorded, traces::TimelineFormat::kTrace, loaded.trace.info,
+  traces::WriteTimelines(as_recorded, traces::TimelineFormat::kTrace, foretold,
                          base + ".recorded.kvt");
   try {
     const traces::Trace recorded = traces::ReadTrace(base + ".measured.kvt");
@@ -237,9 +249,10 @@ void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded,
   }
   if (!of.request.prefill) return;
   request.title += ", prefill";
-  gpu.RecordPrefill(request, base + "-prefill.measured.kvt", info);
+  gpu.RecordPrefill(request, base + "-prefill.measured.kvt",
+                    OfPrompt(prepared, capture::RunInfo()));
   traces::WriteTimelines({RecordedPrefill(of, prepared)}, traces::TimelineFormat::kTrace,
-                         loaded.trace.info, base + "-prefill.recorded.kvt");
+                         OfPrompt(prepared, loaded.trace.info), base + "-prefill.recorded.kvt");
 }
 
 // With columns of the traced run if there was one.
@@ -322,9 +335,8 @@ void RunCommand::Run() const {
       }
       // Before anything is traced, which makes calls slower.
       if (!timelines.empty()) {
-        traces::proto::TraceInfo info = capture::RunInfo();
-        sim::SetRun({of.request, of.trace}, &info);
-        traces::WriteTimelines({gpu.TimeCalls(request)}, traces::TimelineFormat::kTrace, info,
+        traces::WriteTimelines({gpu.TimeCalls(request)}, traces::TimelineFormat::kTrace,
+                               OfSteps(of, prepared, capture::RunInfo()),
                                BasePath(timelines, of) + ".calls.kvt");
       }
       if (prefill) of.prefill = gpu.TimePrefill(request, repetitions);
