@@ -291,6 +291,12 @@ void Add(double seconds, Curve& curve) {
   curve = Curve(curve.x(), std::move(y));
 }
 
+Picoseconds WakeTime(const Curve& by_sleep, Picoseconds asleep) {
+  const double seconds = Seconds(asleep);
+  if (by_sleep.empty() || seconds <= 0) return Picoseconds{0};
+  return FromSeconds(by_sleep.FromZero(seconds));
+}
+
 // What recording costs where a run is recorded, and its calls but for launches of kernels.
 void AddRecorder(Profile& profile) {
   for (double Profile::*more :
@@ -448,22 +454,12 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
   return cost;
 }
 
-namespace {
-
-Picoseconds After(Picoseconds asleep, const Curve& longer) {
-  const double seconds = Seconds(asleep);
-  if (longer.empty() || seconds <= 0) return Picoseconds{0};
-  return FromSeconds(longer.FromZero(seconds));
-}
-
-}  // namespace
-
 Picoseconds CostModel::Woken(Picoseconds asleep) const {
-  return After(asleep, profile_.host_woken);
+  return WakeTime(profile_.host_woken, asleep);
 }
 
 Picoseconds CostModel::GatherWoken(Picoseconds asleep) const {
-  return After(asleep, profile_.host_gather_woken);
+  return WakeTime(profile_.host_gather_woken, asleep);
 }
 
 }  // namespace stallcast::hardware

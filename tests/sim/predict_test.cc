@@ -60,6 +60,14 @@ class Predictions : public testing::Test {
     request.params = {{"budget", "128"}, {"page", "16"}, {"sink", "16"}, {"window", "32"}};
     return request;
   }
+  // The decode steps of a model whose sizes are known.
+  static PredictRequest LlamaSteps(const std::string& method) {
+    PredictRequest request;
+    request.method = method;
+    request.model = "llama-3.1-8b";
+    request.prefill = false;
+    return request;
+  }
 
   fs::path folder_;
 };
@@ -256,10 +264,7 @@ TEST_F(Predictions, SelectionIsThatOfThePredictedSteps) {
 TEST_F(Predictions, TheLargestContextFitsAndAPageMoreDoesNot) {
   Predictor predictor(path());
   for (const char* method : {"full", "freekv", "quest"}) {
-    PredictRequest request;
-    request.model = "llama-3.1-8b";
-    request.method = method;
-    request.prefill = false;
+    PredictRequest request = LlamaSteps(method);
     request.steps = 8;
     request.context = predictor.Predict(request).largest_context;
     EXPECT_TRUE(predictor.Predict(request).fits) << method;
@@ -270,10 +275,7 @@ TEST_F(Predictions, TheLargestContextFitsAndAPageMoreDoesNot) {
 
 TEST_F(Predictions, NoSizeIsTooLargeToBeReckoned) {
   Predictor predictor(path());
-  PredictRequest request;
-  request.method = "full";
-  request.model = "llama-3.1-8b";
-  request.prefill = false;
+  PredictRequest request = LlamaSteps("full");
   request.steps = 1;
   request.context = int64_t{1} << 27;
   EXPECT_LT(predictor.Predict(request).largest_batch, 16) << "of 128 million tokens each";
@@ -339,10 +341,7 @@ TEST_F(Predictions, WhatDoesNotFitIsSaid) {
 
 TEST_F(Predictions, WhatTheHostCannotHoldIsSaidToo) {
   Predictor predictor(path());
-  PredictRequest request;
-  request.method = "offload";
-  request.model = "llama-3.1-8b";
-  request.prefill = false;
+  PredictRequest request = LlamaSteps("offload");
   request.context = 8000;
   request.machine_overrides = {{"host.bytes", "8GB"}};
   const auto told = [&](int32_t batch) {
@@ -361,11 +360,8 @@ TEST_F(Predictions, WhatTheHostCannotHoldIsSaidToo) {
 
 TEST_F(Predictions, MemoryIsThePeakOfTheRun) {
   Predictor predictor(path());
-  PredictRequest request;
-  request.method = "pariskv";
-  request.model = "llama-3.1-8b";
+  PredictRequest request = LlamaSteps("pariskv");
   request.params = {{"topk", "20"}, {"dense_until", "100000"}};
-  request.prefill = false;
   request.context = 99'990;
   request.steps = 5;
   const auto keys_and_values = [&] { return predictor.Predict(request).footprint.gpu_kv; };
