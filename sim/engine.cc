@@ -23,8 +23,6 @@ using plan::OpId;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-bool IsHostWork(const plan::Op& op) { return op.lane == op.issuer; }
-
 // Which of the machine's gaps lies before an op.
 enum class Gap : uint8_t { kNone, kKernel, kCopy, kCopies, kToHost, kToDevice, kGraph };
 

@@ -196,11 +196,7 @@ class Machines {
  public:
   uint64_t FingerprintOf(const PredictRequest& r) {
     const auto [at, fresh] = known_.try_emplace({r.machine, r.machine_overrides});
-    if (fresh) {
-      hardware::Profile profile = hardware::FindProfile(r.machine);
-      for (const auto& [path, value] : r.machine_overrides) hardware::Set(profile, path, value);
-      at->second = Fingerprint(profile);
-    }
+    if (fresh) at->second = Fingerprint(MachineOf(r));
     return at->second;
   }
 

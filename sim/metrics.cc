@@ -16,8 +16,6 @@ using plan::Op;
 using plan::OpId;
 using traces::Role;
 
-bool IsHostWork(const Op& op) { return op.lane == op.issuer; }
-
 bool IsTransfer(const plan::Work& work) {
   return std::holds_alternative<plan::Copy>(work) ||
          std::holds_alternative<plan::ZeroCopyGather>(work);

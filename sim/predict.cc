@@ -272,6 +272,12 @@ std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& re
   return impl_->Log(named.info->name, *named.method, group, stop).log;
 }
 
+hardware::Profile MachineOf(const PredictRequest& request) {
+  hardware::Profile machine = hardware::FindProfile(request.machine);
+  for (const auto& [path, value] : request.machine_overrides) hardware::Set(machine, path, value);
+  return machine;
+}
+
 PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop) {
   const traces::proto::TraceInfo& trace = info();
   const std::string where = impl_->path.string();
@@ -326,8 +332,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   out.request = request;
   PredictRequest& run = out.request;
   const traces::proto::TraceInfo& trace = info();
-  hardware::Profile profile = hardware::FindProfile(run.machine);
-  for (const auto& [path, value] : run.machine_overrides) hardware::Set(profile, path, value);
+  hardware::Profile profile = MachineOf(run);
   const PreparedRun prepared = Prepare(run, stop);
   const methods::PlanInput& input = prepared.input;
   const llm::Model& model = input.model;

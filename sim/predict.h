@@ -36,6 +36,9 @@ struct PredictRequest {
   bool operator==(const PredictRequest&) const = default;
 };
 
+/// The machine of a request, with what the request overrides. Error: no such machine, or value.
+hardware::Profile MachineOf(const PredictRequest& request);
+
 /// A request with all that its plan is written from.
 struct PreparedRun {
   methods::NamedMethod method;

@@ -319,10 +319,7 @@ void RunCommand::Run() const {
                     static_cast<double>(i) / static_cast<double>(cases.size()));
     try {
       load(of.trace);
-      of.machine = hardware::FindProfile(of.request.machine);
-      for (const auto& [path, value] : of.request.machine_overrides) {
-        hardware::Set(of.machine, path, value);
-      }
+      of.machine = sim::MachineOf(of.request);
       of.prediction = loaded.predictor->Predict(of.request);
       const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
       const capture::RunRequest request = RequestOf(of, prepared, loaded);

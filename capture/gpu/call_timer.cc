@@ -31,7 +31,7 @@ traces::Timeline CallTimer::Calls(std::string title) const {
     const Call& call = calls_[i];
     if (!made(call)) continue;  // nodes of a graph have none
     const plan::OpId id{static_cast<int32_t>(i)};
-    if (const plan::Op op = plan_[id]; op.lane == op.issuer) {
+    if (const plan::Op op = plan_[id]; plan::IsHostWork(op)) {
       rows.AddRun(id, since_first(call.begin), since_first(call.end));
     } else {
       rows.AddCall(id, since_first(call.begin), since_first(call.end));

@@ -34,6 +34,8 @@ struct Op {
   uint32_t waits_begin = 0;
   uint32_t waits_count = 0;
 };
+/// Whether a host thread does it, and no stream.
+inline bool IsHostWork(const Op& op) { return op.lane == op.issuer; }
 
 /// Ops in program order, each distinct work held once.
 class OpTable {

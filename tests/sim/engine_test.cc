@@ -568,7 +568,7 @@ TEST_P(RandomPlans, ObeyOrderWaitsEnginesAndOwnTimes) {
     free = run.end[i].count();
     for (OpId wait : plan.Waits(op)) {
       const auto waited = run.end[static_cast<size_t>(Index(wait))];
-      ASSERT_LE(waited, op.lane == op.issuer ? run.end[i] : run.start[i]);
+      ASSERT_LE(waited, plan::IsHostWork(op) ? run.end[i] : run.start[i]);
     }
     if (op.lane != op.issuer) {
       ASSERT_GE(run.start[i], simulation.CallStart(id, run));

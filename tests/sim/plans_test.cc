@@ -245,7 +245,7 @@ TEST_P(Plans, NothingStartsBeforeWhatItNeedsIsThere) {
   std::map<std::pair<int, int>, Picoseconds> selected, attended;  // by step and layer
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const plan::Op& op = plan.ops[i];
-    if (op.lane == op.issuer) continue;
+    if (plan::IsHostWork(op)) continue;
     const std::pair<int, int> place{op.step, op.layer};
     const Picoseconds start = run.start[i], end = run.end[i];
     const bool copies = std::holds_alternative<Copy>(op.work);

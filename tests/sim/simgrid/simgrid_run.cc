@@ -22,8 +22,6 @@ using plan::OpId;
 constexpr double kExact = 1e-9;     // relative
 constexpr double kInstant = 1e-13;  // s: rounding of a clock that counts seconds
 
-bool IsHostWork(const plan::Op& op) { return op.lane == op.issuer; }
-
 [[noreturn]] void CannotMap(const std::string& what) {
   throw Error(what, "SimGrid", "leave it out of the plan or use EqualWeights()");
 }
