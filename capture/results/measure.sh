@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# Measures what this folder's pages show, on the GPU of this machine: calibrates it, then runs every
+# method beside its prediction, some 25 minutes on an H200. Sections are independent of each other,
+# but all need `calibrate`, and some the traces of `synth`.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+sections=(synth calibrate grid switches qwen louiskv-prkv pariskv-wgkv long prefill background recordings)
+if [ $# -lt 2 ]; then
+  cat <<HELP
+usage: capture/results/measure.sh FOLDER NAME [SECTION...]
+  Writes FOLDER/NAME.toml, the machine's profile, and FOLDER/NAME-*.csv, predicted and measured, to
+  be read by capture/results/report.py FOLDER NAME. A run that fails is said and left out; the exit
+  status is then 1.
+  Sections, in this order: ${sections[*]}
+  STALLCAST_BIN names the folder of stallcast and stallcast-gpu (default: build/bin).
+HELP
+  exit 2
+fi
+folder=$1 name=$2
+shift 2
+[ $# -gt 0 ] && sections=("$@")
+bin=${STALLCAST_BIN:-build/bin}
+mkdir -p "$folder/traces" "$folder/timelines"
+
+profile=$folder/$name.toml
+model=llama-3.1-8b
+t8=traces/samples/code-8k.kvt t32=traces/samples/code-32k.kvt t64=$folder/traces/synth-64k.kvt
+failed=0
+
+# run FILE ARGUMENTS...: appends to FOLDER/NAME-FILE.csv.
+run() {
+  local csv=$folder/$name-$1.csv start=$SECONDS rows
+  shift
+  if ! rows=$("$bin/stallcast-gpu" run "$@" --machine "$profile" --format csv); then
+    failed=1
+  elif [ ! -s "$csv" ]; then
+    cat <<<"$rows" >"$csv"
+  elif [ "$(head -n 1 "$csv")" = "${rows%%$'\n'*}" ]; then
+    tail -n +2 <<<"$rows" >>"$csv"
+  else
+    echo "measure.sh: $csv has other columns than: run $*; move it away" >&2
+    failed=1
+  fi
+  printf '%4d s: run %s\n' $((SECONDS - start)) "$*"
+}
+# The same of 24 steps of the first model.
+decode() { run "$@" --model $model --steps 24; }
+
+synthesize() {
+  local trace=$folder/traces/$1.kvt
+  shift
+  [ -s "$trace" ] || "$bin/stallcast" synth "$trace" "$@" >/dev/null
+}
+
+measure_synth() {
+  synthesize synth-64k --prompt 64K --steps 256 --layers 2 --model $model
+  # Segments as long as LouisKV's paper has them.
+  synthesize segments-32k --prompt 32K --steps 256 --layers 2 --segment-length 16 --similarity 0.9 \
+    --head-correlation 0.9
+  synthesize rotated-128k --prompt 128K --steps 32 --layers 2 --model $model --rotate
+  synthesize rotated-200k --prompt 200000 --steps 32 --layers 1 --model $model --rotate
+  synthesize rotated-256k --prompt 256K --steps 32 --layers 1 --model $model --rotate
+  synthesize rotated-400k --prompt 400000 --steps 32 --layers 1 --model $model --rotate
+}
+
+measure_calibrate() { "$bin/stallcast-gpu" calibrate --name "$name" --out "$profile"; }
+
+measure_grid() {
+  local trace
+  for trace in "$t8" "$t32" "$t64"; do
+    decode validation "$trace" --method full --batches 1,4 --repeat 5
+    decode validation "$trace" --method quest,arkvale --batches 1,4 --budgets 1024,2048 --repeat 5
+    decode validation "$trace" --method arkvale-freekv --batches 1,4 --budget 2048 --repeat 5
+    decode validation "$trace" --method freekv --batches 1,4 --budgets 1024,2048 \
+      -p sink=256 -p window=256 --repeat 5
+  done
+  # All KV crosses the link.
+  decode validation "$t8" --method offload --batches 1,4 --repeat 2
+  decode validation "$t32" --method offload --batches 1,4 --repeat 2
+  decode validation "$t64" --method offload --repeat 2
+}
+
+measure_switches() {
+  local value
+  decode validation "$t32" --method freekv --repeat 5
+  for value in correction=off recall=batched recall=staged double_buffer=off recall=zero-copy \
+    speculation=off; do
+    decode validation "$t32" --method freekv -p $value --repeat 5
+  done
+  decode validation "$t32" --method freekv -p layout=nhd --repeat 2
+  decode validation "$t32" --method full,streaming,quest --graph --repeat 5
+}
+
+measure_qwen() {
+  run validation "$t8" --model qwen2.5-7b --method full,quest,arkvale,arkvale-freekv,freekv \
+    --budget 2048 --batches 1,4 --steps 24 --repeat 5
+  run validation "$t32" --model qwen2.5-7b --method full,quest,arkvale,freekv \
+    --budget 2048 --batches 1,4 --steps 24 --repeat 5
+}
+
+measure_louiskv-prkv() {
+  local trace value file=louiskv-prkv-validation
+  for trace in "$t8" "$t32"; do
+    decode $file "$trace" --method louiskv,prkv --batches 1,4 --budgets 512,1024,2048 --repeat 5
+  done
+  decode $file "$t64" --method louiskv,prkv --budgets 512,1024,2048 --repeat 5
+  decode $file "$t64" --method louiskv,prkv --budget 2048 --batch 4 --repeat 5
+  for value in trigger=every-token trigger=stride units=pages group=query-head kernel=passes \
+    recall=staged pool=paired; do
+    decode $file "$t32" --method louiskv -p $value --repeat 5
+  done
+  for value in static_rule=overlap layout=nhd transfer=per-page async_write_back=off \
+    static_ratio=0 static_ratio=1 update=8; do
+    decode $file "$t32" --method prkv -p $value --repeat 5
+  done
+  decode $file "$t32" --method prkv -p layout=nhd -p transfer=per-page --repeat 2
+  decode $file "$folder/traces/segments-32k.kvt" --method louiskv --repeat 5
+}
+
+measure_pariskv-wgkv() {
+  local trace file=pariskv-wgkv-validation
+  for trace in "$t8" "$t32"; do
+    decode $file "$trace" --method pariskv,wgkv,wgkv-quest --batches 1,4 --repeat 5
+  done
+  local evict=(-p capacity=2200 -p evict=snapkv)
+  decode $file "$t8" --method wgkv --batches 1,4 "${evict[@]}" --repeat 5
+  decode $file "$t8" --method wgkv --batches 1,4 "${evict[@]}" -p evict_share=0.02 --repeat 5
+}
+
+# To 400,000 tokens; prompts of minutes.
+measure_long() {
+  local rotated=$folder/traces/rotated steps=pariskv-wgkv-validation prompts=pariskv-wgkv-long
+  decode $prompts "$rotated-128k.kvt" --method full,wgkv,wgkv-quest,pariskv --prefill --repeat 2
+  decode $prompts "$rotated-200k.kvt" --method full,wgkv --prefill --repeat 2
+  decode $prompts "$rotated-400k.kvt" --method full,wgkv --prefill --repeat 2
+  decode $steps "$rotated-256k.kvt" --method full,wgkv,pariskv --repeat 2
+  run $steps "$rotated-128k.kvt" --model $model --method full,wgkv,pariskv --batch 4 --steps 8 \
+    --repeat 2
+}
+
+measure_prefill() {
+  local few=(--model $model --steps 4 --repeat 2 --prefill)
+  run prefill-validation "$t8" "${few[@]}" \
+    --method full,quest,arkvale,freekv,offload,louiskv,prkv,pariskv,wgkv,wgkv-quest
+  run prefill-validation "$t8" "${few[@]}" --batch 4 --method full,quest,freekv,pariskv,wgkv
+  run prefill-validation "$t32" "${few[@]}" --method full,freekv,louiskv,prkv,pariskv,wgkv
+}
+
+measure_background() {
+  local rate
+  for rate in 10 20; do
+    local beside=(--set background.h2d=${rate}GB/s --repeat 3)
+    decode background-$rate "$t32" --method freekv "${beside[@]}"
+    decode background-$rate "$t32" --method freekv -p recall=zero-copy "${beside[@]}"
+    decode background-$rate "$t32" --method offload,arkvale "${beside[@]}"
+  done
+}
+
+# Timelines too; the last ones, of four steps, are those that traces/measured has.
+measure_recordings() {
+  local all=arkvale,arkvale-freekv,freekv,louiskv,prkv,pariskv
+  local few=(--model $model --repeat 2 --no-check)
+  record() { run recordings "$@" "${few[@]}" --steps 8 --timelines "$folder/timelines"; }
+  record "$t8" --method $all,offload
+  record "$t32" --method $all,quest --batches 1,4
+  record "$t32" --method freekv -p recall=zero-copy --batches 1,4
+  record "$t32" --method freekv -p recall=staged
+  record "$t32" --method louiskv -p recall=staged
+  local small=(--steps 4 --timelines "$folder/timelines/small")
+  run recordings-small "$t8" --method full,offload,quest,wgkv,wgkv-quest,$all "${few[@]}" "${small[@]}"
+  run recordings-small "$t8" --method freekv -p recall=zero-copy "${few[@]}" "${small[@]}"
+}
+
+for section in "${sections[@]}"; do
+  declare -F "measure_$section" >/dev/null || {
+    echo "measure.sh: no section '$section'; called without arguments it lists them" >&2
+    exit 2
+  }
+done
+for section in "${sections[@]}"; do
+  [ "$section" = synth ] || [ "$section" = calibrate ] || [ -s "$profile" ] || {
+    echo "measure.sh: $profile is missing: run the section calibrate first" >&2
+    exit 1
+  }
+  echo "== $section"
+  "measure_$section"
+done
+exit $failed

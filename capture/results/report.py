@@ -1,0 +1,374 @@
+#!/usr/bin/env python3
+"""Tables of predicted and measured runs, from what measure.sh writes.
+
+    report.py FOLDER NAME    prints the tables and sums of FOLDER/NAME-*.csv
+    report.py --write        brings the tables of this folder's pages up to date with its CSV files
+    report.py --check        exit 1 where a page's table, or what README.md says of all runs, is
+                             not what the CSV files say
+"""
+
+import csv
+import re
+import statistics
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+README = HERE.parent.parent / "README.md"
+# Other machines whose errors stand in the last columns.
+OTHERS = ("L", "H")
+# What the runs of a context that no sample has were replayed on, where it is not plain.
+CONTEXT_NAMES = {"32768": "32,768 segments"}
+RUN_FILES = ("validation", "louiskv-prkv-validation", "pariskv-wgkv-validation")
+# WG-KV, section 5.3: how many times as fast as the full cache, from 200K to 400K tokens.
+PUBLISHED = {("decode step", "200000"): 1.89, ("decode step", "400000"): 2.56,
+             ("prefill", "200000"): 3.03, ("prefill", "400000"): 3.45}
+
+
+def read(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def read_if_there(path):
+    return read(path) if path.exists() else []
+
+
+def key(row):
+    """What tells runs apart."""
+    rate = row.get("background_h2d_gb_per_s") or ""
+    graph = row.get("graph", "false")
+    return rate, row["method"], row["params"], row["model"], row["context"], row["batch"], graph
+
+
+def of_other_machines():
+    errors = {name: {} for name in OTHERS}
+    for row in read(HERE / "h200-other-machines.csv"):
+        if row["machine"] in errors:
+            errors[row["machine"]][key(row)] = float(row["error_percent"])
+    return errors
+
+
+def signed(percent):
+    return f"{percent:+.1f}"
+
+
+def lines(titles, rows):
+    return ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)] + [
+        "| " + " | ".join(row) + " |" for row in rows
+    ]
+
+
+def table(rows, others):
+    """Step times; with the link's other traffic in front where there is any."""
+    titles = ["context", "batch", "method", "parameters", "predicted ms", "measured ms", "error %"]
+    titles += [f"on {name} %" for name in others]
+    beside = any(row.get("background_h2d_gb_per_s") for row in rows)
+    cells = []
+    for row in rows:
+        graph = " (CUDA graph)" if row["graph"] == "true" else ""
+        context = CONTEXT_NAMES.get(row["context"]) or f"{int(row['context']):,}"
+        cell = [context, row["batch"], row["method"] + graph, row["params"]]
+        cell += [f"{float(row[of + '_ms']):,.2f}" for of in ("predicted", "measured")]
+        cell.append(signed(float(row["error_percent"])))
+        for errors in others.values():
+            cell.append(signed(errors[key(row)]) if key(row) in errors else "")
+        cells.append([row["background_h2d_gb_per_s"]] + cell if beside else cell)
+    return lines((["link taken GB/s"] if beside else []) + titles, cells)
+
+
+def prompt_table(rows):
+    cells = []
+    for row in rows:
+        cell = [f"{int(row['context']):,}", row["batch"], row["method"]]
+        cell += [f"{float(row[of + '_prefill_ms']):,.1f}" for of in ("predicted", "measured")]
+        cells.append(cell + [signed(float(row["prefill_error_percent"]))])
+    return lines(["context", "batch", "method", "predicted ms", "measured ms", "error %"], cells)
+
+
+def method_table(rows):
+    """The first table of the first page: a line a method."""
+    by_method = {}
+    for row in rows:
+        by_method.setdefault(row["method"], []).append(float(row["error_percent"]))
+    cells = []
+    for method, errors in by_method.items():
+        middle = statistics.median(abs(error) for error in errors)
+        cells.append([method, str(len(errors)), f"{middle:.1f}", signed(max(errors, key=abs))])
+    return lines(["method", "runs", "median %", "worst %"], cells)
+
+
+def parts(rows):
+    """The first page's runs: the grid, FreeKV's pieces and graphs, the second model."""
+    grid, pieces, second = [], [], []
+    for row in rows:
+        alone = row["method"] == "freekv" and "sink=" not in row["params"]
+        if row["model"] != rows[0]["model"]:
+            second.append(row)
+        elif row["graph"] == "true" or alone:
+            pieces.append(row)
+        else:
+            grid.append(row)
+    return grid, pieces, second
+
+
+class Results:
+    """All runs of a machine: FOLDER/NAME-*.csv."""
+
+    def __init__(self, folder, name):
+        folder = Path(folder)
+        of = lambda file: read_if_there(folder / f"{name}-{file}.csv")
+        self.runs = {file: of(file) for file in RUN_FILES}
+        # Measured in a section of its own.
+        self.runs[RUN_FILES[-1]] += of("pariskv-wgkv-long")
+        self.prompts = of("prefill-validation")
+        self.prompts += [row for row in self.runs[RUN_FILES[-1]] if row.get("measured_prefill_ms")]
+        self.prompts.sort(key=lambda row: int(row["context"]))
+        self.beside = of("background-validation")
+        for path in sorted(folder.glob(f"{name}-background-[0-9]*.csv")):
+            rate = path.stem.rsplit("-", 1)[1]
+            self.beside += [row | {"background_h2d_gb_per_s": rate} for row in read(path)]
+        # Of several machines in a file the first.
+        recorded = of("exposed-recall") or of("recordings")
+        self.recorded = [
+            row for row in recorded if row.get("machine") == recorded[0].get("machine")
+        ]
+
+    def all(self):
+        return [row for rows in self.runs.values() for row in rows] + self.beside
+
+
+def errors_of(rows, column="error_percent"):
+    return [abs(float(row[column])) for row in rows]
+
+
+def total(rows, column="error_percent"):
+    """Runs, median and worst error in percent, and how many are within 3 and 8."""
+    errors = errors_of(rows, column)
+    return {
+        "runs": len(errors),
+        "median": f"{statistics.median(errors):.1f}",
+        "worst": f"{max(errors):.1f}",
+        "within3": sum(error <= 3 for error in errors),
+        "within8": sum(error <= 8 for error in errors),
+    }
+
+
+def order(rows):
+    """Pairs of runs of one context and batch, those in the measured order, and by how many percent
+    the others lie apart at most."""
+    pairs = right = 0
+    apart = 0.0
+    for i, one in enumerate(rows):
+        for other in rows[:i]:
+            if (one["context"], one["batch"]) != (other["context"], other["batch"]):
+                continue
+            pairs += 1
+            of = lambda which: float(one[which]) - float(other[which])
+            if of("predicted_ms") * of("measured_ms") > 0:
+                right += 1
+            else:
+                both = (float(one["measured_ms"]), float(other["measured_ms"]))
+                apart = max(apart, 100 * (max(both) / min(both) - 1))
+    return pairs, right, apart
+
+
+def exposed_recalls(results):
+    """How many recordings there are, and in how many the exposed recall is predicted within 10 % or
+    50 us."""
+    within = 0
+    for row in results.recorded:
+        predicted, measured = (
+            float(row[of + "_exposed_recall_ms"]) for of in ("predicted", "measured")
+        )
+        within += abs(predicted - measured) <= max(0.05, 0.1 * measured)
+    return len(results.recorded), within
+
+
+def published_experiment(results):
+    """WG-KV's: (what, context, ms of the full cache, of WG-KV, their ratio measured, predicted,
+    published) of a step and of a prompt."""
+    for (what, context), published in PUBLISHED.items():
+        of = "_prefill_ms" if what == "prefill" else "_ms"
+        full, gated = (
+            {which: float(row[which + of]) for which in ("measured", "predicted")}
+            for method in ("full", "wgkv")
+            for row in results.runs[RUN_FILES[-1]]
+            if (row["method"], row["context"], row["batch"]) == (method, context, "1")
+        )
+        ratios = [full[which] / gated[which] for which in ("measured", "predicted")]
+        yield what, int(context), full["measured"], gated["measured"], *ratios, published
+
+
+def published_table(results):
+    cells = []
+    for what, context, full, gated, *ratios in published_experiment(results):
+        form = ",.0f" if what == "prefill" else ",.2f"
+        times = [format(time, form) for time in (full, gated)]
+        cells.append([what, f"{context:,}"] + times + [f"{ratio:.2f} x" for ratio in ratios])
+    titles = ["of", "context", "full ms", "WG-KV ms", "measured", "predicted", "published"]
+    return lines(titles, cells)
+
+
+def show(results):
+    sums = []
+    for file, rows in results.runs.items():
+        if not rows:
+            continue
+        print(f"\n{file}\n")
+        print("\n".join(table(rows, {})))
+        sums.append((file, total(rows)))
+    if results.beside:
+        print("\nbeside other traffic on the link\n")
+        print("\n".join(table(results.beside, {})))
+        sums.append(("beside other traffic", total(results.beside)))
+    if results.prompts:
+        print("\nprompts\n")
+        print("\n".join(prompt_table(results.prompts)))
+        sums.append(("prompts", total(results.prompts, "prefill_error_percent")))
+    rows = results.all()
+    if rows:
+        sums.append(("all decode steps", total(rows)))
+    if not sums:
+        return False
+    print("\n| runs of | runs | median % | within 3 % | within 8 % | worst % |\n|---|---|---|---|---|---|")
+    for what, of in sums:
+        cells = (what, of["runs"], of["median"], of["within3"], of["within8"], of["worst"])
+        print("| " + " | ".join(map(str, cells)) + " |")
+    grid = parts(results.runs["validation"])[0] if results.runs["validation"] else []
+    if grid:
+        pairs, right, apart = order(grid)
+        print(f"\nOrder: {right} of {pairs} pairs as measured; the others within {apart:.1f} %.")
+    if results.recorded:
+        recordings, within = exposed_recalls(results)
+        print(f"Exposed recall: {within} of {recordings} recordings within 10 % or 50 us.")
+    units = sum(int(row["units_compared"]) for row in rows)
+    wrong = [row for row in rows if float(row["units_equal_percent"]) < 100]
+    print(f"Selected units: {units / 1e6:,.0f} million compared; {len(wrong)} runs with others.")
+    return True
+
+
+def pages(results):
+    """The tables of each page, in its order."""
+    others = of_other_machines()
+    grid, pieces, second = parts(results.runs["validation"])
+    return {
+        "h200-validation.md": [
+            method_table(grid),
+            table(grid, others),
+            table(pieces, others),
+            table(second, others),
+            table(results.beside, others),
+            prompt_table(results.prompts),
+        ],
+        "h200-louiskv-prkv-validation.md": [table(results.runs[RUN_FILES[1]], others)],
+        "h200-pariskv-wgkv-validation.md": [
+            table(results.runs[RUN_FILES[2]], others),
+            published_table(results),
+        ],
+    }
+
+
+def with_tables(text, tables):
+    """The page's text, in which the next table with the same titles is replaced by each."""
+    at = 0
+    for new in tables:
+        found = re.compile(re.escape(new[0]) + r"\n(\|.*\n)*").search(text, at)
+        if not found:
+            raise SystemExit(f"report.py: a page has no table titled {new[0]}")
+        text = text[: found.start()] + "\n".join(new) + "\n" + text[found.end() :]
+        at = found.start() + 1
+    return text
+
+
+def missing_claims(results):
+    """What README.md and the pages say of all their runs, where they do not."""
+    everything, prompts = total(results.all()), total(results.prompts, "prefill_error_percent")
+    grid = parts(results.runs["validation"])[0]
+    first = total(grid)
+    unseen = total([row for row in grid if row["context"] == "65536"])
+    beside = total(results.beside)
+    pairs, right, apart = order(grid)
+    recordings, recalls = exposed_recalls(results)
+    of_page = [total(results.runs[file]) for file in RUN_FILES]
+    # The longest context's ratios of a step and of a prompt: measured, predicted, published.
+    step, prompt = [
+        [f"{ratio:.2f}" for ratio in ratios[-3:]]
+        for ratios in published_experiment(results)
+        if ratios[1] == 400000
+    ]
+    units = sum(int(row["units_compared"]) for row in results.all())
+    goal = "the same"
+    claims = {
+        README: [
+            f"{everything['runs']} runs of thirteen methods and two models lie within "
+            f"{everything['median']} % at the median; {everything['within8']} keep the 8 %",
+            f": {everything['runs']} runs | 3 % at the median, 8 % at worst | "
+            f"{everything['median']} %; {everything['within8']} within 8 |",
+            f": {first['runs']} | {goal} | {first['median']} %, {first['worst']} % at worst",
+            f": {unseen['runs']} | {goal} | {unseen['median']} %, {unseen['worst']} % at worst",
+            f": {beside['runs']} | {goal} | {beside['median']} %; {beside['within8']} within 8",
+            f"{prompts['runs']} prompts | 8 % | {prompts['median']} % at the median, "
+            f"{prompts['worst']} % at worst",
+            f"{recordings} recordings | 10 % or 50 us | {recalls} |",
+            f"decode {step[0]} x, prefill {prompt[0]} x; predicted {step[1]} and {prompt[1]}; "
+            f"published {step[2]} and {prompt[2]}",
+            f"{units / 1e6:.0f} million selected units compared",
+        ],
+        HERE / "h200-validation.md": [
+            f"All {everything['runs']} decode runs of these pages: {everything['median']} % at the "
+            f"median, {everything['within3']} within 3 %, {everything['within8']} within 8 %",
+            f"Of {pairs} pairs of runs of one context and batch, {right} are in the measured order",
+            f"lie within {apart:.1f} % of one another",
+            f"all of the {units / 1e6:.0f} million units compared",
+            f"{recalls} of {recordings} recordings keep the goal",
+        ],
+        HERE / "h200-louiskv-prkv-validation.md": [
+            f"{of_page[1]['runs']} decode runs: {of_page[1]['median']} % at the median (goal 3), "
+            f"{of_page[1]['within3']} within 3 %, {of_page[1]['within8']} within 8 %",
+            f"{of_page[1]['worst']} % at worst",
+        ],
+        HERE / "h200-pariskv-wgkv-validation.md": [
+            f"{of_page[2]['runs']} decode runs: {of_page[2]['median']} % at the median (goal 3), "
+            f"{of_page[2]['worst']} % at worst (goal 8), {of_page[2]['within3']} within 3 %",
+        ],
+    }
+    for path, texts in claims.items():
+        said = path.read_text(encoding="utf-8")
+        for text in texts:
+            if text not in said:
+                yield f"{path.name} does not say: {text}"
+
+
+def main(arguments):
+    if len(arguments) == 2 and not arguments[0].startswith("-"):
+        folder, name = arguments
+        if not show(Results(folder, name)):
+            print(f"report.py: no {folder}/{name}-*.csv: write some with measure.sh", file=sys.stderr)
+            return 1
+        return 0
+    if arguments not in (["--write"], ["--check"]):
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    results = Results(HERE, "h200")
+    faults = []
+    for name, tables in pages(results).items():
+        path = HERE / name
+        text = path.read_text(encoding="utf-8")
+        new = with_tables(text, tables)
+        if new == text:
+            continue
+        if arguments == ["--write"]:
+            path.write_text(new, encoding="utf-8")
+        else:
+            for old_line, line in zip(text.splitlines(), new.splitlines()):
+                if old_line != line:
+                    faults.append(f"{name} has: {old_line}\n  and should have: {line}")
+    faults += missing_claims(results)
+    for fault in faults:
+        print(f"report.py: {fault}", file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,193 @@
+"""What capture/results shows: its pages against its CSV files, and measure.sh against both."""
+
+import csv
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections import Counter
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2]
+RESULTS = SOURCE / "capture" / "results"
+
+# Stands for stallcast and stallcast-gpu: a row for each run that it is asked for, and no time.
+STAND_IN = '''#!/usr/bin/env python3
+import argparse, itertools, os, sys
+if os.path.basename(sys.argv[0]) == "stallcast":
+    open(sys.argv[2], "w").write("a trace")
+    sys.exit()
+parser = argparse.ArgumentParser()
+parser.add_argument("command")
+if sys.argv[1] == "calibrate":
+    parser.add_argument("--name")
+    parser.add_argument("--out")
+    open(parser.parse_args().out, "w").write("a profile")
+    sys.exit()
+parser.add_argument("trace")
+for name in ("--method", "--model", "--machine", "--batches", "--budgets", "--set", "--timelines",
+             "--budget", "--batch", "--steps", "--repeat", "--format"):
+    parser.add_argument(name)
+parser.add_argument("-p", action="append", default=[])
+for name in ("--graph", "--prefill", "--no-check"):
+    parser.add_argument(name, action="store_true")
+asked = parser.parse_args()
+if os.environ.get("FAILS") == asked.method:
+    sys.exit("stallcast-gpu: out of memory")
+contexts = {"8k": 8192, "32k": 32000, "64k": 65536, "128k": 131072, "256k": 262144,
+            "200k": 200000, "400k": 400000}
+context = 32768 if "segments" in asked.trace else contexts[asked.trace[:-4].rsplit("-", 1)[1]]
+print("method,params,model,context,batch,graph,steps" + ",measured_prefill_ms" * asked.prefill)
+budgets = (asked.budgets or asked.budget or "").split(",")
+batches = (asked.batches or asked.batch or "1").split(",")
+for batch, method, budget in itertools.product(batches, asked.method.split(","), budgets):
+    # Of the methods that are asked for with a budget, full attention has none.
+    given = asked.p + (["budget=" + budget] if budget and method != "full" else [])
+    print(method, " ".join(sorted(given)), asked.model, context, batch,
+          str(asked.graph).lower(), asked.steps, *["1"] * asked.prefill, sep=",")
+'''
+
+
+def read(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def runs(rows):
+    of = ("method", "params", "model", "context", "batch", "graph", "steps")
+    return Counter(tuple(row[column] for column in of) for row in rows)
+
+
+def prompts(rows):
+    of = ("method", "params", "model", "context", "batch")
+    return Counter(tuple(row[column] for column in of) for row in rows)
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+
+class Measure(Folder):
+    def setUp(self):
+        super().setUp()
+        self.bin = self.folder / "bin"
+        self.bin.mkdir()
+        for name in ("stallcast", "stallcast-gpu"):
+            (self.bin / name).write_text(STAND_IN)
+            (self.bin / name).chmod(stat.S_IRWXU)
+
+    def measure(self, *sections, **environment):
+        return subprocess.run(
+            [RESULTS / "measure.sh", self.folder / "out", "mine", *sections],
+            env={**os.environ, "STALLCAST_BIN": str(self.bin), **environment},
+            capture_output=True, text=True, check=False)
+
+    def of(self, file):
+        return read(self.folder / "out" / f"mine-{file}.csv")
+
+    def test_measures_each_run_that_the_pages_show(self):
+        done = self.measure()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for file in ("validation", "louiskv-prkv-validation"):
+            self.assertEqual(runs(self.of(file)), runs(read(RESULTS / f"h200-{file}.csv")), file)
+        both = self.of("pariskv-wgkv-validation") + self.of("pariskv-wgkv-long")
+        shown = read(RESULTS / "h200-pariskv-wgkv-validation.csv")
+        self.assertEqual(runs(both), runs(shown))
+        # Prompts of the long runs stand beside their steps.
+        self.assertEqual(prompts(self.of("pariskv-wgkv-long")),
+                         prompts(row for row in shown if row["measured_prefill_ms"]))
+        self.assertEqual(prompts(self.of("prefill-validation")),
+                         prompts(read(RESULTS / "h200-prefill-validation.csv")))
+        beside = read(RESULTS / "h200-background-validation.csv")
+        for rate in ("10", "20"):
+            at_rate = [row for row in beside if row["background_h2d_gb_per_s"] == rate]
+            self.assertEqual(runs(self.of(f"background-{rate}")), runs(at_rate))
+
+    def test_a_run_that_fails_is_told_and_the_others_are_kept(self):
+        done = self.measure("calibrate", "background", FAILS="offload,arkvale")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("out of memory", done.stderr)
+        self.assertEqual({row["method"] for row in self.of("background-20")}, {"freekv"})
+
+    def test_never_puts_runs_below_the_titles_of_others(self):
+        self.measure("calibrate", "background")
+        path = self.folder / "out" / "mine-background-10.csv"
+        path.write_text("method,milliseconds\n")
+        done = self.measure("background")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("has other columns", done.stderr)
+        self.assertEqual(path.read_text(), "method,milliseconds\n")
+
+    def test_refuses_unknown_sections_and_a_missing_profile_before_it_measures(self):
+        done = self.measure("calibrate", "nothing")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no section 'nothing'", done.stderr)
+        done = self.measure("grid")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("run the section calibrate first", done.stderr)
+        self.assertEqual(list((self.folder / "out").glob("*.csv")), [])
+
+
+class Report(Folder):
+    def setUp(self):
+        super().setUp()
+        shutil.copytree(RESULTS, self.folder / "capture" / "results")
+        shutil.copy(SOURCE / "README.md", self.folder)
+        self.results = self.folder / "capture" / "results"
+
+    def report(self, *arguments):
+        return subprocess.run([sys.executable, self.results / "report.py", *arguments],
+                              capture_output=True, text=True, check=False)
+
+    def measure_anew(self, milliseconds):
+        """As if full attention's first run had taken so long."""
+        path = self.results / "h200-validation.csv"
+        rows = read(path)
+        rows[0]["measured_ms"] = str(milliseconds)
+        error = 100 * (float(rows[0]["predicted_ms"]) / milliseconds - 1)
+        rows[0]["error_percent"] = str(error)
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def test_pages_and_readme_say_what_the_files_say(self):
+        done = self.report("--check")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_names_the_row_and_the_claim_that_are_no_longer_so(self):
+        self.measure_anew(2 * 4.809207517)
+        done = self.report("--check")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("should have: | 8,192 | 1 | full |  | 4.81 | 9.62 | -50.0 |", done.stderr)
+        self.assertIn("README.md does not say: ", done.stderr)
+        self.assertIn("163 keep the 8 %", done.stderr)
+
+    def test_writes_the_rows_anew_and_nothing_else(self):
+        page = self.results / "h200-validation.md"
+        before = page.read_text().splitlines()
+        self.measure_anew(4.7)
+        self.report("--write")
+        changed = [new for old, new in zip(before, page.read_text().splitlines()) if old != new]
+        self.assertEqual(len(before), len(page.read_text().splitlines()))
+        # The run's own row; its method's median or worst too, where they have become others.
+        self.assertIn("| 8,192 | 1 | full |  | 4.81 | 4.70 | +2.3 | -3.6 | +1.4 |", changed)
+        self.assertLessEqual(len(changed), 2)
+
+    def test_shows_any_machine_and_says_where_there_is_none(self):
+        done = self.report(self.results, "h200")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| all decode steps | 168 |", done.stdout)
+        self.assertIn("of 208 pairs as measured", done.stdout)
+        done = self.report(self.results, "mine")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("write some with measure.sh", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
