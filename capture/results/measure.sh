@@ -3,7 +3,6 @@
 # method beside its prediction, some 25 minutes on an H200. Sections are independent of each other,
 # but all need `calibrate`, and some the traces of `synth`.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
 
 sections=(synth calibrate grid switches qwen louiskv-prkv pariskv-wgkv long prefill background recordings)
 if [ $# -lt 2 ]; then
@@ -17,10 +16,11 @@ usage: capture/results/measure.sh FOLDER NAME [SECTION...]
 HELP
   exit 2
 fi
-folder=$1 name=$2
+folder=$(realpath -m "$1") name=$2
 shift 2
 [ $# -gt 0 ] && sections=("$@")
-bin=${STALLCAST_BIN:-build/bin}
+bin=$(realpath -m "${STALLCAST_BIN:-$(dirname "$0")/../../build/bin}")
+cd "$(dirname "$0")/../.."
 mkdir -p "$folder/traces" "$folder/timelines"
 
 profile=$folder/$name.toml

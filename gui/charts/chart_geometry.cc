@@ -283,6 +283,23 @@ QPolygonF Thinned(const QPolygonF& points, double width) {
   return out;
 }
 
+// The highest (least y) or lowest point of each pixel column, where there are more points than
+// columns: the edge of an area.
+QPolygonF Edge(const QPolygonF& points, double width, bool highest) {
+  if (static_cast<double>(points.size()) <= width) return points;
+  QPolygonF out;
+  for (const QPointF& point : points) {
+    if (out.isEmpty() || std::floor(out.back().x()) != std::floor(point.x())) {
+      out << point;
+    } else if (highest ? point.y() < out.back().y() : point.y() > out.back().y()) {
+      out.back().setY(point.y());
+    }
+  }
+  // An area ends where its points do.
+  if (out.back().x() != points.back().x()) out << QPointF(points.back().x(), out.back().y());
+  return out;
+}
+
 // Turns the marks of a series into shapes.
 struct Placer {
   const Chart& chart;
@@ -335,8 +352,8 @@ struct Placer {
       upper << high;
     }
     if (upper.size() < 2) return;
-    upper = Thinned(upper, out.plot.width());
-    lower = Thinned(lower, out.plot.width());
+    upper = Edge(upper, out.plot.width(), /*highest=*/true);
+    lower = Edge(lower, out.plot.width(), /*highest=*/false);
     std::reverse(lower.begin(), lower.end());
     out.areas.push_back({series, upper + lower});
   }

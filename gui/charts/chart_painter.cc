@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "gui/charts/chart_painter.h"
 
+#include <QPaintEngine>
 #include <QPainter>
 #include <array>
 
@@ -11,6 +12,21 @@ namespace {
 
 constexpr double kAreaOpacity = 0.28, kPaleness = 0.6;
 constexpr double kDotRadius = 4;
+
+// On a screen a segment at a time: a stroke of one path is filled against all of its crossings,
+// which takes a line that goes up and down over every pixel a hundred times as long. Files keep the
+// path in one piece.
+void DrawLine(QPainter& painter, const ChartPolyline& line) {
+  if (line.dashed || painter.paintEngine()->type() != QPaintEngine::Raster) {
+    painter.drawPolyline(line.points);
+    return;
+  }
+  QList<QLineF> segments;
+  for (qsizetype i = 0; i + 1 < line.points.size(); ++i) {
+    segments.emplace_back(line.points[i], line.points[i + 1]);
+  }
+  painter.drawLines(segments);
+}
 
 }  // namespace
 
@@ -58,7 +74,7 @@ void Paint(QPainter& painter, const Chart& chart, const ChartGeometry& geometry,
   for (const ChartPolyline& line : geometry.polylines) {
     painter.setPen(QPen(color(line.series), line.dashed ? 1.5 : 2,
                         line.dashed ? Qt::DashLine : Qt::SolidLine, Qt::RoundCap, Qt::RoundJoin));
-    painter.drawPolyline(line.points);
+    DrawLine(painter, line);
   }
   painter.setPen(QPen(theme.text, 1.5, Qt::SolidLine, Qt::FlatCap));
   for (const ChartStroke& stroke : geometry.strokes) painter.drawLine(stroke.line);

@@ -12,7 +12,9 @@
 #include <QSvgRenderer>
 #include <QTemporaryDir>
 #include <cmath>
+#include <map>
 #include <random>
+#include <utility>
 
 #include "gui/charts/chart_export.h"
 #include "gui/charts/chart_geometry.h"
@@ -202,6 +204,78 @@ TEST(ChartGeometry, LongLinesKeepTheirExtremes) {
   ASSERT_EQ(g.polylines.size(), 1u);
   EXPECT_LE(g.polylines[0].points.size(), 4 * 600);
   EXPECT_DOUBLE_EQ(g.polylines[0].points.boundingRect().top(), g.plot.top());
+}
+
+TEST(ChartGeometry, LongBandsCoverAllOfTheirValues) {
+  BandMark band;
+  std::mt19937 random(5);
+  std::uniform_real_distribution<double> value(10, 20);
+  for (int i = 0; i < 50'000; ++i) {
+    band.x.push_back(i);
+    band.low.push_back(value(random) - (i == 20'000 ? 30 : 10));
+    band.high.push_back(value(random) + (i == 30'000 ? 30 : 10));
+  }
+  Chart chart = Lines();
+  chart.series = {{"a", Qt::blue, band}};
+  const ChartGeometry g = LayOut(chart, {600, 300}, QApplication::font());
+  ASSERT_EQ(g.areas.size(), 1u);
+  const QPolygonF& outline = g.areas[0].outline;
+  EXPECT_LE(outline.size(), 2 * 600 + 2);
+  EXPECT_NEAR(outline.boundingRect().left(), g.x.At(0), 1e-6);
+  EXPECT_NEAR(outline.boundingRect().right(), g.x.At(49'999), 1e-6);
+  // At the left of a pixel column its edges are those of all that lies in the column.
+  std::map<double, std::pair<double, double>> columns;
+  for (size_t i = 0; i < band.x.size(); ++i) {
+    const double low = g.y.At(band.low[i]), high = g.y.At(band.high[i]);
+    const auto [column, fresh] = columns.try_emplace(std::floor(g.x.At(band.x[i])), high, low);
+    column->second.first = std::min(column->second.first, high);
+    column->second.second = std::max(column->second.second, low);
+  }
+  std::map<double, std::pair<double, double>> drawn;
+  for (const QPointF& point : outline) {
+    const auto [column, fresh] = drawn.try_emplace(std::floor(point.x()), point.y(), point.y());
+    column->second.first = std::min(column->second.first, point.y());
+    column->second.second = std::max(column->second.second, point.y());
+  }
+  EXPECT_EQ(drawn, columns);
+}
+
+// However long, and whatever it does, a line is the same stroke: what is painted on a screen in
+// segments covers what a file has as one path.
+TEST(ChartPainter, SegmentsCoverTheSameAsThePath) {
+  LineMark line;
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> value(0, 100);
+  for (int i = 0; i < 300; ++i) line.points.emplace_back(i, value(random));
+  Chart chart = Lines();
+  chart.series = {{"a", Qt::blue, line}};
+  const QSize size(600, 300);
+  const ChartGeometry g = LayOut(chart, size, QApplication::font());
+  QImage screen(size, QImage::Format_RGB32), path(size, QImage::Format_RGB32);
+  {
+    QPainter painter(&screen);
+    Paint(painter, chart, g, ChartTheme::From(QPalette()), QApplication::font());
+  }
+  {
+    ChartGeometry rest = g;
+    rest.polylines.clear();
+    QPainter painter(&path);
+    Paint(painter, chart, rest, ChartTheme::From(QPalette()), QApplication::font());
+    painter.setRenderHint(QPainter::Antialiasing);
+    painter.setPen(QPen(Qt::blue, 2, Qt::SolidLine, Qt::RoundCap, Qt::RoundJoin));
+    painter.setBrush(Qt::NoBrush);
+    painter.drawPolyline(g.polylines[0].points);
+  }
+  int64_t off = 0, blue = 0;
+  for (int y = 0; y < size.height(); ++y) {
+    for (int x = 0; x < size.width(); ++x) {
+      if (!g.plot.contains(x, y)) continue;
+      blue += qRed(path.pixel(x, y)) < 128;
+      off += std::abs(qRed(path.pixel(x, y)) - qRed(screen.pixel(x, y))) > 96;
+    }
+  }
+  EXPECT_GT(blue, 10'000);
+  EXPECT_LT(off, blue / 50);
 }
 
 TEST(ChartGeometry, GapsBreakLinesAndUnplaceableValuesAreLeftOut) {
