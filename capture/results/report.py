@@ -5,6 +5,9 @@
     report.py --write        brings the tables of this folder's pages up to date with its CSV files
     report.py --check        exit 1 where a page's table, or what README.md says of all runs, is
                              not what the CSV files say
+    report.py --adopt FOLDER NAME LETTER
+                             makes those the runs of this folder, of a machine called LETTER; what
+                             it had goes to the other machines' (the pages' text stays as it is)
 """
 
 import csv
@@ -340,12 +343,48 @@ def missing_claims(results):
                 yield f"{path.name} does not say: {text}"
 
 
+def write(path, titles, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, titles, restval="", extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def titles_of(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return next(csv.reader(file))
+
+
+def adopt(folder, name, letter):
+    new, old = Results(folder, name), Results(HERE, "h200")
+    lacking = [file for file, rows in new.runs.items() if not rows]
+    if lacking or not (new.prompts and new.beside and new.recorded):
+        raise SystemExit(f"report.py: {folder}/{name}-*.csv are not all: run measure.sh to its end")
+    others = HERE / "h200-other-machines.csv"
+    recalls = HERE / "h200-exposed-recall.csv"
+    before = [row | {"machine": old.recorded[0]["machine"]} for row in old.all()]
+    write(others, titles_of(others), before + read(others))
+    of_letter = [row | {"machine": letter} for row in new.recorded]
+    write(recalls, titles_of(recalls), of_letter + read(recalls))
+    of_long = {id(row) for rows in new.runs.values() for row in rows}
+    files = new.runs | {
+        "prefill-validation": [row for row in new.prompts if id(row) not in of_long],
+        "background-validation": new.beside,
+    }
+    for file, rows in files.items():
+        path = HERE / f"h200-{file}.csv"
+        write(path, titles_of(path), rows)
+
+
 def main(arguments):
     if len(arguments) == 2 and not arguments[0].startswith("-"):
         folder, name = arguments
         if not show(Results(folder, name)):
             print(f"report.py: no {folder}/{name}-*.csv: write some with measure.sh", file=sys.stderr)
             return 1
+        return 0
+    if len(arguments) == 4 and arguments[0] == "--adopt":
+        adopt(*arguments[1:])
         return 0
     if arguments not in (["--write"], ["--check"]):
         print(__doc__.strip(), file=sys.stderr)

@@ -179,6 +179,41 @@ class Report(Folder):
         self.assertIn("| 8,192 | 1 | full |  | 4.81 | 4.70 | +2.3 | -3.6 | +1.4 |", changed)
         self.assertLessEqual(len(changed), 2)
 
+    def test_adopts_another_machine_and_keeps_what_was_there(self):
+        # The same measured anew, each step a tenth slower.
+        measured = self.folder / "out"
+        measured.mkdir()
+        for path in self.results.glob("h200-*.csv"):
+            rows = [row for row in read(path) if row.get("machine") in (None, "N")]
+            for row in rows:
+                if row.get("error_percent"):
+                    row["measured_ms"] = str(1.1 * float(row["measured_ms"]))
+            with open(measured / path.name.replace("h200", "mine"), "w", newline="") as file:
+                writer = csv.DictWriter(file, rows[0].keys() if rows else ["none"])
+                writer.writeheader()
+                writer.writerows(rows)
+        before = read(self.results / "h200-other-machines.csv")
+        shown = read(self.results / "h200-validation.csv")
+        done = self.report("--adopt", measured, "mine", "P")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        after = read(self.results / "h200-other-machines.csv")
+        self.assertEqual(after[168:], before)
+        self.assertEqual({row["machine"] for row in after[:168]}, {"N"})
+        self.assertEqual(after[0]["measured_ms"], shown[0]["measured_ms"])
+        slower = read(self.results / "h200-validation.csv")
+        self.assertEqual(runs(slower), runs(shown))
+        self.assertAlmostEqual(float(slower[0]["measured_ms"]), 1.1 * float(shown[0]["measured_ms"]))
+        recalls = read(self.results / "h200-exposed-recall.csv")
+        self.assertEqual([row["machine"] for row in recalls[:48:24]], ["P", "N"])
+        done = self.report("--write")
+        self.assertNotIn("should have", self.report("--check").stderr)
+
+    def test_does_not_adopt_a_part(self):
+        shutil.copy(self.results / "h200-validation.csv", self.folder / "mine-validation.csv")
+        done = self.report("--adopt", self.folder, "mine", "P")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("run measure.sh to its end", done.stderr)
+
     def test_shows_any_machine_and_says_where_there_is_none(self):
         done = self.report(self.results, "h200")
         self.assertEqual(done.returncode, 0, done.stderr)
