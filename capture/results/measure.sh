@@ -10,7 +10,7 @@ if [ $# -lt 2 ]; then
 usage: capture/results/measure.sh FOLDER NAME [SECTION...]
   Writes FOLDER/NAME.toml, the machine's profile, and FOLDER/NAME-*.csv, predicted and measured, to
   be read by capture/results/report.py FOLDER NAME. A run that fails is said and left out; the exit
-  status is then 1.
+  status is then 1, and the same call again repeats no other.
   Sections, in this order: ${sections[*]}
   STALLCAST_BIN names the folder of stallcast and stallcast-gpu (default: build/bin).
 HELP
@@ -24,22 +24,30 @@ cd "$(dirname "$0")/../.."
 mkdir -p "$folder/traces" "$folder/timelines"
 
 profile=$folder/$name.toml
+finished=$folder/$name-runs.txt
 model=llama-3.1-8b
 t8=traces/samples/code-8k.kvt t32=traces/samples/code-32k.kvt t64=$folder/traces/synth-64k.kvt
 failed=0
 
-# run FILE ARGUMENTS...: appends to FOLDER/NAME-FILE.csv.
+# run FILE ARGUMENTS...: appends to FOLDER/NAME-FILE.csv, unless an earlier call has.
 run() {
-  local csv=$folder/$name-$1.csv start=$SECONDS rows
+  local csv=$folder/$name-$1.csv start=$SECONDS rows titles asked="$*"
   shift
-  if ! rows=$("$bin/stallcast-gpu" run "$@" --machine "$profile" --format csv); then
-    failed=1
-  elif [ ! -s "$csv" ]; then
-    cat <<<"$rows" >"$csv"
-  elif [ "$(head -n 1 "$csv")" = "${rows%%$'\n'*}" ]; then
-    tail -n +2 <<<"$rows" >>"$csv"
+  if [ -s "$finished" ] && grep -qxF -e "$asked" "$finished"; then
+    echo "   done: run $*"
+    return
+  fi
+  if rows=$("$bin/stallcast-gpu" run "$@" --machine "$profile" --format csv); then
+    titles=${rows%%$'\n'*}
+    [ -s "$csv" ] || echo "$titles" >"$csv"
+    if [ "$(head -n 1 "$csv")" = "$titles" ]; then
+      tail -n +2 <<<"$rows" >>"$csv"
+      echo "$asked" >>"$finished"
+    else
+      echo "measure.sh: $csv has other columns than: run $*; move it away" >&2
+      failed=1
+    fi
   else
-    echo "measure.sh: $csv has other columns than: run $*; move it away" >&2
     failed=1
   fi
   printf '%4d s: run %s\n' $((SECONDS - start)) "$*"
@@ -64,7 +72,10 @@ measure_synth() {
   synthesize rotated-400k --prompt 400000 --steps 32 --layers 1 --model $model --rotate
 }
 
-measure_calibrate() { "$bin/stallcast-gpu" calibrate --name "$name" --out "$profile"; }
+# What has run knows one profile.
+measure_calibrate() {
+  [ -s "$profile" ] || "$bin/stallcast-gpu" calibrate --name "$name" --out "$profile"
+}
 
 measure_grid() {
   local trace

@@ -884,8 +884,11 @@ TEST_F(PrkvPieces, WriteBackNeedNotBeWaitedFor) {
 }
 
 TEST_F(PrkvPieces, NothingIsFetchedThatHasNotBeenWrittenBack) {
-  for (const char* transfer : {"batched", "per-page"}) {
-    const plan::Plan plan = Decode({{"transfer", transfer}});
+  for (const ParamValues& params :
+       {ParamValues{{"transfer", "batched"}}, ParamValues{{"transfer", "per-page"}},
+        // Everything is fetched anew, and written back, again and again.
+        ParamValues{{"update", "2"}}}) {
+    const plan::Plan plan = Decode(params);
     const auto writes_back = [&](const plan::Op& op) {
       return plan.lanes[static_cast<size_t>(plan::Index(op.lane))].name == "write-back";
     };

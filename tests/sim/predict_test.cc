@@ -5,12 +5,18 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <vector>
 
+#include "models/hardware/cost_model.h"
 #include "models/hardware/profile.h"
+#include "models/llm/model.h"
+#include "models/methods/decoder_plan.h"
+#include "sim/engine.h"
 #include "tests/models/methods/random_trace.h"
 #include "tests/models/methods/samples.h"
 #include "traces/common/error.h"
@@ -394,6 +400,35 @@ TEST_F(Predictions, SamplesBracketTheMedian) {
     EXPECT_LE(p.sampled_steps[step].p10, p.metrics.step_times[step]);
     EXPECT_GE(p.sampled_steps[step].p90, p.metrics.step_times[step]);
   }
+}
+
+TEST_F(Predictions, QuantilesAreThoseOfTheSampledRuns) {
+  PredictRequest request = LlamaSteps("full");
+  request.context = 4000;
+  request.steps = 2;
+  request.samples = 10;
+  const Prediction p = Predictor(path()).Predict(request);
+  const plan::Plan plan = methods::WriteDecode(
+      *methods::MakeMethod("full", {}).method,
+      {.model = llm::FindModel("llama-3.1-8b"), .prompt_tokens = 4000, .steps = 2});
+  const Simulation simulation(plan, hardware::CostModel(hardware::FindProfile("h200")));
+  std::vector<Picoseconds> means, second_steps;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    const Execution run = simulation.Sample(seed);
+    const auto end = [&](int step) {
+      return run.end[static_cast<size_t>(plan::Index(plan.step_ends[static_cast<size_t>(step)]))];
+    };
+    means.push_back(end(1) / 2);
+    second_steps.push_back(end(1) - end(0));
+  }
+  for (std::vector<Picoseconds>* times : {&means, &second_steps})
+    std::sort(times->begin(), times->end());
+  ASSERT_TRUE(p.sampled);
+  // By nearest rank: the first, fifth and ninth of ten.
+  EXPECT_EQ(p.sampled->p10, means[0]);
+  EXPECT_EQ(p.sampled->p50, means[4]);
+  EXPECT_EQ(p.sampled->p90, means[8]);
+  EXPECT_EQ(p.sampled_steps.at(1).p90, second_steps[8]);
 }
 
 TEST_F(Predictions, StopWhenAsked) {
