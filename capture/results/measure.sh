@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Measures what this folder's pages show, on the GPU of this machine: calibrates it, then runs every
-# method beside its prediction, some 25 minutes on an H200. Sections are independent of each other,
-# but all need `calibrate`, and some the traces of `synth`.
+# method beside its prediction. Sections are independent of each other, but all need `calibrate`, and
+# some the traces of `synth`.
 set -euo pipefail
 
-sections=(synth calibrate grid switches qwen louiskv-prkv pariskv-wgkv long prefill background recordings)
+sections=(calibrate synth grid switches qwen louiskv-prkv pariskv-wgkv long prefill background recordings)
 if [ $# -lt 2 ]; then
   cat <<HELP
 usage: capture/results/measure.sh FOLDER NAME [SECTION...]
   Writes FOLDER/NAME.toml, the machine's profile, and FOLDER/NAME-*.csv, predicted and measured, to
   be read by capture/results/report.py FOLDER NAME. A run that fails is said and left out; the exit
-  status is then 1, and the same call again repeats no other.
+  status is then 1, and the same call again repeats no other. Synthetic traces take 1.5 GB there.
   Sections, in this order: ${sections[*]}
   STALLCAST_BIN names the folder of stallcast and stallcast-gpu (default: build/bin).
 HELP
@@ -21,6 +21,12 @@ shift 2
 [ $# -gt 0 ] && sections=("$@")
 bin=$(realpath -m "${STALLCAST_BIN:-$(dirname "$0")/../../build/bin}")
 cd "$(dirname "$0")/../.."
+for program in stallcast stallcast-gpu; do
+  [ -x "$bin/$program" ] || {
+    echo "measure.sh: $bin/$program is missing: ./dev build makes it, with a CUDA toolkit" >&2
+    exit 1
+  }
+done
 mkdir -p "$folder/traces" "$folder/timelines"
 
 profile=$folder/$name.toml
@@ -61,6 +67,11 @@ synthesize() {
   [ -s "$trace" ] || "$bin/stallcast" synth "$trace" "$@" >/dev/null
 }
 
+# What has run knows one profile.
+measure_calibrate() {
+  [ -s "$profile" ] || "$bin/stallcast-gpu" calibrate --name "$name" --out "$profile"
+}
+
 measure_synth() {
   synthesize synth-64k --prompt 64K --steps 256 --layers 2 --model $model
   # Segments as long as LouisKV's paper has them.
@@ -70,11 +81,6 @@ measure_synth() {
   synthesize rotated-200k --prompt 200000 --steps 32 --layers 1 --model $model --rotate
   synthesize rotated-256k --prompt 256K --steps 32 --layers 1 --model $model --rotate
   synthesize rotated-400k --prompt 400000 --steps 32 --layers 1 --model $model --rotate
-}
-
-# What has run knows one profile.
-measure_calibrate() {
-  [ -s "$profile" ] || "$bin/stallcast-gpu" calibrate --name "$name" --out "$profile"
 }
 
 measure_grid() {

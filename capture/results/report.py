@@ -14,18 +14,17 @@ import csv
 import re
 import statistics
 import sys
+import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-README = HERE.parent.parent / "README.md"
+PROJECT = HERE.parent.parent
+README = PROJECT / "README.md"
 # Other machines whose errors stand in the last columns.
 OTHERS = ("L", "H")
 # What the runs of a context that no sample has were replayed on, where it is not plain.
 CONTEXT_NAMES = {"32768": "32,768 segments"}
 RUN_FILES = ("validation", "louiskv-prkv-validation", "pariskv-wgkv-validation")
-# WG-KV, section 5.3: how many times as fast as the full cache, from 200K to 400K tokens.
-PUBLISHED = {("decode step", "200000"): 1.89, ("decode step", "400000"): 2.56,
-             ("prefill", "200000"): 3.03, ("prefill", "400000"): 3.45}
 
 
 def read(path):
@@ -191,16 +190,19 @@ def exposed_recalls(results):
 def published_experiment(results):
     """WG-KV's: (what, context, ms of the full cache, of WG-KV, their ratio measured, predicted,
     published) of a step and of a prompt."""
-    for (what, context), published in PUBLISHED.items():
-        of = "_prefill_ms" if what == "prefill" else "_ms"
-        full, gated = (
-            {which: float(row[which + of]) for which in ("measured", "predicted")}
-            for method in ("full", "wgkv")
-            for row in results.runs[RUN_FILES[-1]]
-            if (row["method"], row["context"], row["batch"]) == (method, context, "1")
-        )
-        ratios = [full[which] / gated[which] for which in ("measured", "predicted")]
-        yield what, int(context), full["measured"], gated["measured"], *ratios, published
+    with open(PROJECT / "models" / "papers" / "wgkv.toml", "rb") as file:
+        published = {row["id"]: row["published"] for row in tomllib.load(file)["row"]}
+    for what, id_, of in (("decode step", "decode", "_ms"), ("prefill", "prefill", "_prefill_ms")):
+        for context in (200_000, 400_000):
+            full, gated = (
+                {which: float(row[which + of]) for which in ("measured", "predicted")}
+                for method in ("full", "wgkv")
+                for row in results.runs[RUN_FILES[-1]]
+                if (row["method"], row["context"], row["batch"]) == (method, str(context), "1")
+            )
+            ratios = [full[which] / gated[which] for which in ("measured", "predicted")]
+            ratios.append(published[f"wgkv-{id_}:{context // 1000}K"])
+            yield what, context, full["measured"], gated["measured"], *ratios
 
 
 def published_table(results):
@@ -272,13 +274,15 @@ def pages(results):
     }
 
 
-def with_tables(text, tables):
+def with_tables(name, text, tables):
     """The page's text, in which the next table with the same titles is replaced by each."""
     at = 0
     for new in tables:
         found = re.compile(re.escape(new[0]) + r"\n(\|.*\n)*").search(text, at)
         if not found:
-            raise SystemExit(f"report.py: a page has no table titled {new[0]}")
+            raise SystemExit(
+                f"report.py: {name} lacks a table titled {new[0]}: put those titles where it belongs"
+            )
         text = text[: found.start()] + "\n".join(new) + "\n" + text[found.end() :]
         at = found.start() + 1
     return text
@@ -298,7 +302,7 @@ def missing_claims(results):
     step, prompt = [
         [f"{ratio:.2f}" for ratio in ratios[-3:]]
         for ratios in published_experiment(results)
-        if ratios[1] == 400000
+        if ratios[1] == 400_000
     ]
     units = sum(int(row["units_compared"]) for row in results.all())
     goal = "the same"
@@ -357,13 +361,18 @@ def titles_of(path):
 
 def adopt(folder, name, letter):
     new, old = Results(folder, name), Results(HERE, "h200")
-    lacking = [file for file, rows in new.runs.items() if not rows]
-    if lacking or not (new.prompts and new.beside and new.recorded):
-        raise SystemExit(f"report.py: {folder}/{name}-*.csv are not all: run measure.sh to its end")
+    for rows, those in ((new.all(), old.all()), (new.prompts, old.prompts),
+                        (new.recorded, old.recorded)):
+        lacking = set(map(key, those)) - set(map(key, rows))
+        if lacking:
+            raise SystemExit(
+                f"report.py: {folder}/{name}-*.csv lack {len(lacking)} of the runs here, such as "
+                f"{' '.join(filter(None, min(lacking)))}: run measure.sh to its end"
+            )
     others = HERE / "h200-other-machines.csv"
     recalls = HERE / "h200-exposed-recall.csv"
-    before = [row | {"machine": old.recorded[0]["machine"]} for row in old.all()]
-    write(others, titles_of(others), before + read(others))
+    of_before = [row | {"machine": old.recorded[0]["machine"]} for row in old.all()]
+    write(others, titles_of(others), of_before + read(others))
     of_letter = [row | {"machine": letter} for row in new.recorded]
     write(recalls, titles_of(recalls), of_letter + read(recalls))
     of_long = {id(row) for rows in new.runs.values() for row in rows}
@@ -394,7 +403,7 @@ def main(arguments):
     for name, tables in pages(results).items():
         path = HERE / name
         text = path.read_text(encoding="utf-8")
-        new = with_tables(text, tables)
+        new = with_tables(name, text, tables)
         if new == text:
             continue
         if arguments == ["--write"]:
@@ -410,4 +419,7 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (KeyError, ValueError) as error:
+        sys.exit(f"report.py: a CSV file is not as measure.sh writes it ({error!r}): measure it anew")

@@ -56,14 +56,23 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-def runs(rows):
-    of = ("method", "params", "model", "context", "batch", "graph", "steps")
+def write(path, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+PROMPT = ("method", "params", "model", "context", "batch")
+RUN = PROMPT + ("graph", "steps")
+
+
+def runs(rows, of=RUN):
     return Counter(tuple(row[column] for column in of) for row in rows)
 
 
 def prompts(rows):
-    of = ("method", "params", "model", "context", "batch")
-    return Counter(tuple(row[column] for column in of) for row in rows)
+    return runs(rows, PROMPT)
 
 
 class Folder(unittest.TestCase):
@@ -131,6 +140,9 @@ class Measure(Folder):
         done = self.measure("calibrate", "nothing")
         self.assertEqual(done.returncode, 2)
         self.assertIn("no section 'nothing'", done.stderr)
+        done = self.measure("calibrate", STALLCAST_BIN=str(self.folder))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "^measure.sh: .*/stallcast is missing: ./dev build makes it")
         done = self.measure("grid")
         self.assertEqual(done.returncode, 1)
         self.assertIn("run the section calibrate first", done.stderr)
@@ -142,6 +154,8 @@ class Report(Folder):
         super().setUp()
         shutil.copytree(RESULTS, self.folder / "capture" / "results")
         shutil.copy(SOURCE / "README.md", self.folder)
+        papers = Path("models") / "papers"
+        shutil.copytree(SOURCE / papers, self.folder / papers)
         self.results = self.folder / "capture" / "results"
 
     def report(self, *arguments):
@@ -155,10 +169,7 @@ class Report(Folder):
         rows[0]["measured_ms"] = str(milliseconds)
         error = 100 * (float(rows[0]["predicted_ms"]) / milliseconds - 1)
         rows[0]["error_percent"] = str(error)
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0].keys())
-            writer.writeheader()
-            writer.writerows(rows)
+        write(path, rows)
 
     def test_pages_and_readme_say_what_the_files_say(self):
         done = self.report("--check")
@@ -192,10 +203,8 @@ class Report(Folder):
             for row in rows:
                 if row.get("error_percent"):
                     row["measured_ms"] = str(1.1 * float(row["measured_ms"]))
-            with open(measured / path.name.replace("h200", "mine"), "w", newline="") as file:
-                writer = csv.DictWriter(file, rows[0].keys() if rows else ["none"])
-                writer.writeheader()
-                writer.writerows(rows)
+            if rows:  # all but the other machines'
+                write(measured / path.name.replace("h200", "mine"), rows)
         before = read(self.results / "h200-other-machines.csv")
         shown = read(self.results / "h200-validation.csv")
         done = self.report("--adopt", measured, "mine", "P")
@@ -217,6 +226,7 @@ class Report(Folder):
         done = self.report("--adopt", self.folder, "mine", "P")
         self.assertEqual(done.returncode, 1)
         self.assertIn("run measure.sh to its end", done.stderr)
+        self.assertIn("lack 86 of the runs here", done.stderr)
 
     def test_shows_any_machine_and_says_where_there_is_none(self):
         done = self.report(self.results, "h200")
@@ -226,6 +236,17 @@ class Report(Folder):
         done = self.report(self.results, "mine")
         self.assertEqual(done.returncode, 1)
         self.assertIn("write some with measure.sh", done.stderr)
+
+    def test_says_in_a_line_what_is_no_result(self):
+        (self.folder / "mine-validation.csv").write_text("method,params\nfull,\n")
+        done = self.report(self.folder, "mine")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "^report.py: a CSV file is not as measure.sh writes it.*anew\n$")
+        page = self.results / "h200-validation.md"
+        page.write_text(page.read_text().replace("| link taken GB/s |", "| taken |"))
+        done = self.report("--check")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "^report.py: h200-validation.md lacks a table titled .*\n$")
 
 
 if __name__ == "__main__":
