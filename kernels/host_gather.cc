@@ -18,7 +18,7 @@ namespace {
 /// faster on a Xeon (4.6 against 3.2 GB/s), and 8 KiB, where it was not (6.3 against 7.7).
 constexpr int64_t kStreamBytes = 4096;
 
-/// Rows below this are fetched so many ahead: with four threads 256 B came at 12.6 GB/s instead of
+/// Rows below this are fetched so many ahead: with four threads 256 B came at 17 GB/s instead of
 /// 8.2. At 4 KiB and above the processor's own prefetching does as well.
 constexpr int64_t kFetchedBelow = 4096, kAhead = 12, kLine = 64;
 
@@ -55,8 +55,11 @@ class Rows {
   int64_t row_ = 0;
 };
 
+/// Into all caches. The hint for data that is read once allows it a single place in each set of the
+/// first one, and rows of one KV head, which a list has one after the other, share few sets: four
+/// threads then took 0.77 ms for 27,648 rows of 256 B, not 0.42.
 void Prefetch(const char* row, int64_t bytes) {
-  for (int64_t at = 0; at < bytes; at += kLine) _mm_prefetch(row + at, _MM_HINT_NTA);
+  for (int64_t at = 0; at < bytes; at += kLine) _mm_prefetch(row + at, _MM_HINT_T0);
 }
 
 /// Gathers the rows of `count` places.
