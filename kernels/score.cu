@@ -217,11 +217,11 @@ __global__ void __launch_bounds__(kWarps * 32, kDim > 128 || kTiles > 1 ? 2 : 4)
   }
 }
 
-// scores[page] = log of the mean over heads of softmax(scale * raw)[page].
+// scores[page] = log of the mean over heads of softmax(scale * raw)[page], or of the largest.
 __global__ void __launch_bounds__(kPoolThreads)
     PoolKernel(const float* __restrict__ raw, const Partial* __restrict__ partials, int group,
                int chunks, int pages, const int32_t* __restrict__ pages_of, float scale,
-               float* __restrict__ scores) {
+               bool largest, float* __restrict__ scores) {
   __shared__ float log_sums[kMaxGroup];
   const int row = static_cast<int>(blockIdx.y);
   raw += int64_t{row} * group * pages;
@@ -251,6 +251,10 @@ __global__ void __launch_bounds__(kPoolThreads)
 #pragma unroll 4
     for (int head = 0; head < group; ++head) {
       most = fmaxf(most, raw[int64_t{head} * pages + page] * scale - log_sums[head]);
+    }
+    if (largest) {
+      scores[int64_t{row} * pages + page] = most;
+      continue;
     }
     float sum = 0;
 #pragma unroll 4
@@ -311,7 +315,7 @@ void Score(const __nv_bfloat16* query, const __nv_bfloat16* summaries, int32_t r
                 "use a model with 1 to " + std::to_string(kMaxGroup) + " query heads a KV head");
   }
   if (pages <= 0 || rows <= 0) return;
-  const bool softmax = pooling == Pooling::kSoftmaxMean || pooling == Pooling::kSoftmaxMeanUnscaled;
+  const bool softmax = IsSoftmax(pooling);
   Args args{query,
             summaries,
             group,
@@ -320,7 +324,7 @@ void Score(const __nv_bfloat16* query, const __nv_bfloat16* summaries, int32_t r
             summary_pages,
             ChunkPages(pages),
             pooling,
-            pooling == Pooling::kSoftmaxMean ? scale : 1.0f,
+            pooling == Pooling::kSoftmaxMeanUnscaled ? 1.0f : scale,
             scores,
             nullptr,
             pages_of};
@@ -348,7 +352,8 @@ void Score(const __nv_bfloat16* query, const __nv_bfloat16* summaries, int32_t r
   const int blocks = std::min((pages + kPoolThreads - 1) / kPoolThreads, 256);
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(rows));
   PoolKernel<<<grid, kPoolThreads, 0, stream>>>(workspace, args.partials, group, Chunks(pages),
-                                                pages, pages_of, args.scale, scores);
+                                                pages, pages_of, args.scale,
+                                                pooling == Pooling::kSoftmaxMax, scores);
   CheckLaunch("Score (pooling)");
 }
 

@@ -25,7 +25,16 @@ void QuerySimilarity(const __nv_bfloat16* query, const __nv_bfloat16* previous, 
                      int32_t group, int32_t head_dim, float tau, float* similarity, int32_t* flags,
                      int32_t* any, cudaStream_t stream);
 
-enum class Pooling : uint8_t { kSoftmaxMean, kSoftmaxMeanUnscaled, kRawMean, kMax, kNone };
+enum class Pooling : uint8_t {
+  kSoftmaxMean,
+  kSoftmaxMeanUnscaled,
+  kSoftmaxMax,
+  kRawMean,
+  kMax,
+  kNone,
+};
+/// Those that need a sum over units first.
+constexpr bool IsSoftmax(Pooling pooling) { return pooling <= Pooling::kSoftmaxMax; }
 
 /// Scores of `pages` page summaries for each row: sum over channels of max(q lo, q hi) (vectors 2)
 /// or q . mean (vectors 1), pooled over the group. scores is [rows][pages] float, or [rows *

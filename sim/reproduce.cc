@@ -41,12 +41,17 @@ constexpr int32_t kTraceSteps = 128;
 constexpr int64_t kLongGenerationParts = 4;
 constexpr double kOff = 0.25;
 
-SynthSpec SpecOf(const papers::Condition& condition, const std::string& model) {
+// As many as bear what is done seldom once: a run's first step never does it.
+int32_t StepsOf(const Run& run, int32_t otherwise) {
+  return run.interval > 0 ? static_cast<int32_t>(run.interval) + 1 : otherwise;
+}
+
+SynthSpec SpecOf(const papers::Condition& condition, const Run& run) {
   SynthSpec spec;
-  spec.model = llm::FindModel(model);
+  spec.model = llm::FindModel(run.model);
   spec.layers = kTraceLayers;
   spec.prompt_tokens = kTracePrompt;
-  spec.steps = kTraceSteps;
+  spec.steps = std::max(kTraceSteps, StepsOf(run, 0));
   spec.similarity = condition.similarity;
   spec.segment_length = condition.segment_length;
   spec.head_correlation = condition.head_correlation;
@@ -196,7 +201,7 @@ class Runs {
   void OpenTraces() {
     for (auto& [key, entry] : entries_) {
       const Run& run = entry.result.run;
-      const SynthSpec spec = SpecOf(entry.paper->FindCondition(run.condition), run.model);
+      const SynthSpec spec = SpecOf(entry.paper->FindCondition(run.condition), run);
       const std::string trace = TraceOf(spec).string();
       auto& predictor = predictors_[trace];
       if (!predictor) {
@@ -240,7 +245,7 @@ class Runs {
     const int64_t parts = run.generated > run.prompt ? kLongGenerationParts : 1;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t context = run.prompt + run.generated * (2 * part + 1) / (2 * parts);
-      const Prediction during = predict(context, options_.steps, /*prefill=*/false);
+      const Prediction during = predict(context, StepsOf(run, options_.steps), /*prefill=*/false);
       const Metrics& metrics = during.metrics;
       result.hit_rate = during.selection.hit_rate;
       result.correction_rate = during.selection.correction_rate;

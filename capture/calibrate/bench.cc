@@ -7,6 +7,7 @@
 #include <set>
 
 #include "capture/calibrate/kernel_probe.h"
+#include "capture/calibrate/measure_batches.h"
 #include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
@@ -123,7 +124,8 @@ BenchRow Transfer(const char* kernel, std::string shape, double bytes, double se
 
 void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRow>& rows,
                const std::function<bool(const char*)>& wanted) {
-  MeasureCopies(watch, CopyEnds(), profile);
+  const CopyEnds ends;
+  MeasureCopies(watch, ends, profile);
   if (wanted(kCopies)) {
     for (const bool down : {true, false}) {
       const hardware::Curve& piece = down ? profile.copy_h2d_piece : profile.copy_d2h_piece;
@@ -141,6 +143,9 @@ void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRo
     }
   }
   if (!wanted(kBatches)) return;
+  Batches batches;
+  batches.Measure(watch, ends);
+  batches.Set(profile);
   for (const double bytes : profile.batch_host_piece.x()) {
     const double engine = profile.batch_engine_piece.At(bytes) + bytes / profile.link_h2d;
     rows.push_back(Transfer(kBatches, Bytes(bytes) + " a piece", bytes,

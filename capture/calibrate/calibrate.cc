@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "capture/calibrate/host_drift.h"
+#include "capture/calibrate/measure_batches.h"
 #include "capture/calibrate/measure_device.h"
 #include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/measure_host.h"
@@ -56,6 +57,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   // A host that others use too is faster at one moment than at another.
   std::vector<HostCalls> moments;
   Gathers gathers;
+  Batches batches;
   const auto on_fastest_core = [timer = kernels::LaunchTimer()](const auto& measure) {
     const kernels::OnCore core(kernels::FastestCores(1, timer), 0);
     measure();
@@ -64,6 +66,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     on_fastest_core([&] {
       moments.push_back(MeasureCalls(watch, ends));
       gathers.Measure();
+      batches.Measure(watch, ends);
     });
   };
   progress("device memory", 0);
@@ -93,6 +96,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   time_host();
   SetTypical(moments, profile);
   gathers.Set(profile);
+  batches.Set(profile);
   if (std::string note = DriftNote(moments); !note.empty()) {
     profile.notes.push_back(std::move(note));
   }

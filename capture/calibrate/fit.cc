@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -27,9 +28,10 @@ double Misfit(const hardware::KernelFit& fit, std::span<const TimedWork> timed) 
   return sum;
 }
 
-// Lowers `misfit` over the logarithms of some values by coordinate search with shrinking steps.
+// Lowers `misfit` over the logarithms of some values by coordinate search with shrinking steps, and
+// returns it.
 template <class F>
-void Descend(std::vector<double>& values, const F& misfit) {
+double Descend(std::vector<double>& values, const F& misfit) {
   double best = misfit(values);
   for (double step = 1; step > 1e-4; step /= 2) {
     for (bool better = true; better;) {
@@ -49,6 +51,7 @@ void Descend(std::vector<double>& values, const F& misfit) {
       }
     }
   }
+  return best;
 }
 
 }  // namespace
@@ -78,7 +81,7 @@ Line FitLine(std::span<const double> x, std::span<const double> y) {
 
 hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
   hardware::KernelFit fit;
-  double least = timed.front().seconds, most_rate = 1e6;
+  double least = timed.front().seconds, most_rate = 1e6, most_flops = 1e6, least_item = 1;
   bool flops = false, serial = false;
   fit.min_bytes = 1e18;
   for (const TimedWork& each : timed) {
@@ -88,21 +91,35 @@ hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
     most_rate = std::max(most_rate, bytes / each.seconds);
     flops = flops || counts.flops > 100 * bytes;  // enough of them to be the limit
     serial = serial || counts.serial_items > 0;
+    most_flops = std::max(most_flops, counts.flops / each.seconds);
+    if (counts.serial_items > 0) {
+      least_item = std::min(least_item, each.seconds / counts.serial_items);
+    }
     fit.min_bytes = std::min(fit.min_bytes, bytes);
     fit.max_bytes = std::max(fit.max_bytes, bytes);
   }
-  std::vector<double> values{least * 0.8, most_rate, 1e14, 1e-9};
   const auto apply = [&](const std::vector<double>& v) {
     fit.fixed_s = v[0];
     fit.bandwidth = v[1];
     fit.flops_rate = flops ? v[2] : 0;
     fit.serial_s = serial ? v[3] : 0;
   };
-  Descend(values, [&](const std::vector<double>& v) {
-    apply(v);
-    return Misfit(fit, timed);
-  });
-  apply(values);
+  // From where the bytes explain the times, and from where the operations or the items do: a search
+  // does not find a limit that is far from binding.
+  double best = std::numeric_limits<double>::infinity();
+  std::vector<double> found;
+  for (std::vector<double> values : {std::vector{least * 0.8, most_rate, 1e14, 1e-9},
+                                     {least * 0.1, 2 * most_rate, 1e14, least_item},
+                                     {least * 0.1, 2 * most_rate, most_flops, 1e-9}}) {
+    const double misfit = Descend(values, [&](const std::vector<double>& v) {
+      apply(v);
+      return Misfit(fit, timed);
+    });
+    if (misfit >= best) continue;
+    best = misfit;
+    found = std::move(values);
+  }
+  apply(found);
   std::vector<double> host;
   for (const TimedWork& each : timed) host.push_back(each.host);
   fit.host_s = Median(std::move(host));

@@ -34,6 +34,8 @@ struct KernelProbe {
   /// Timed once it has run so long that the power limit sets the clock, as it does for most of a
   /// prefill: the tensor cores at work.
   bool sustained = false;
+  /// A launch returns when all of it is done: it is timed by the host's clock, and alone.
+  bool waits = false;
 };
 
 // A probe each, of bf16 and heads of `dim` channels; `rows` are KV heads over all sequences.
@@ -69,6 +71,7 @@ std::vector<KernelProbe> SelectionProbes();  ///< summarize, query_similarity, s
                                              ///< observation_score, layout
 std::vector<KernelProbe> RetrievalProbes();  ///< key_encode to rerank, gate_mlp, admit,
                                              ///< window_score, vertical_slash_attention, layout
+std::vector<KernelProbe> LowRankProbes();  ///< rebuild_keys, factorize_keys where there is cuSOLVER
 
 /// For launches, which are copied, to share.
 template <class T>

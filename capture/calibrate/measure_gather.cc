@@ -25,8 +25,10 @@ using namespace std::chrono_literals;
 
 constexpr int64_t kLayers = 32, kLayer = int64_t{128} << 20;
 constexpr int64_t kPage = 16384, kRow = 256;
-// A layer's recall: at a small batch, and at a large one.
-constexpr int64_t kFew = int64_t{2} << 20, kMany = int64_t{16} << 20;
+// A layer's recall: of one sequence that keeps most, of one that keeps little, of a large batch.
+constexpr int64_t kLeast = int64_t{256} << 10;
+constexpr auto kFew = static_cast<int64_t>(hardware::kGatherFirst);
+constexpr int64_t kMany = int64_t{16} << 20;
 constexpr int kTrials = 21;
 // From one gather's end to the next one's begin: a method's recalls are 0.1 ms to some ms apart.
 // Within the first the threads are awake still.
@@ -92,6 +94,7 @@ Gathers::~Gathers() = default;
 
 void Gathers::Measure() {
   for (Times& of : times_) {
+    of.least_pages.push_back(pool_->Seconds(kLeast, kPages, of.threads));
     of.few_pages.push_back(pool_->Seconds(kFew, kPages, of.threads));
     of.many_pages.push_back(pool_->Seconds(kMany, kPages, of.threads));
     of.few_rows.push_back(pool_->Seconds(kFew, kTokens, of.threads));
@@ -106,26 +109,30 @@ void Gathers::Measure() {
 }
 
 void Gathers::Set(hardware::Profile& profile) const {
-  std::vector<double> counts, rates, starts, rows;
+  std::vector<double> counts, first_rates, rates, starts, rows;
   for (const Times& of : times_) {
-    // Of a byte once all threads gather; noise must not make it nothing.
-    const auto seconds_a_byte = [](double few, double many) {
-      return std::max((many - few) / (kMany - kFew), many / kMany / 2);
+    // Of a byte from one time to a later one; noise must not make it nothing.
+    const auto seconds_a_byte = [](int64_t less, double sooner, int64_t more, double later) {
+      const auto bytes = static_cast<double>(more);
+      return std::max((later - sooner) / static_cast<double>(more - less), later / bytes / 2);
     };
     const double few = Median(of.few_pages);
-    const double in_pages = seconds_a_byte(few, Median(of.many_pages));
-    const double in_rows = seconds_a_byte(Median(of.few_rows), Median(of.many_rows));
+    const double in_pages = seconds_a_byte(kFew, few, kMany, Median(of.many_pages));
+    const double in_rows = seconds_a_byte(kFew, Median(of.few_rows), kMany, Median(of.many_rows));
+    const double at_first = seconds_a_byte(kLeast, Median(of.least_pages), kFew, few);
     // A piece of either size takes as long beside its bytes, which pass at one rate.
     const double page = kPage * in_pages;
     const double row =
         std::clamp((in_rows - in_pages) / (1.0 / kRow - 1.0 / kPage), 1e-10, page / 2);
     counts.push_back(of.threads);
     rates.push_back(kPage / (page - row));
-    starts.push_back(std::max(few - kFew * in_pages, 1e-8));
+    first_rates.push_back(kPage / std::max(kPage * at_first - row, kPage * at_first / 2));
+    starts.push_back(std::max(few - static_cast<double>(kFew) * at_first, 1e-8));
     rows.push_back(row);
   }
   profile.host_gather_thread = rates.front();
   profile.host_gather_piece = rows.front();
+  profile.host_gather_first_rate = hardware::Curve(counts, first_rates);
   profile.host_gather_rate = hardware::Curve(counts, rates);
   profile.host_gather_start = hardware::Curve(counts, starts);
   profile.host_gather_row = hardware::Curve(counts, rows);

@@ -21,17 +21,18 @@ class Gathers {
 
   /// Times all of them once.
   void Measure();
-  /// Fills in host.gather_thread, gather_piece, gather_rate, gather_start and gather_row by the
-  /// number of threads, gather_woken, and host.memory, from the medians of what has been timed:
-  /// once at least.
+  /// Fills in host.gather_thread, gather_piece, gather_first_rate, gather_rate, gather_start and
+  /// gather_row by the number of threads, gather_woken, and host.memory, from the medians of what
+  /// has been timed: once at least.
   void Set(hardware::Profile& profile) const;
 
  private:
   class Pool;
-  /// Of so many threads: what few and many bytes took in pages and in rows, s, by moment.
+  /// Of so many threads: what the least, few and many bytes took in pages and in rows, s, by
+  /// moment.
   struct Times {
     int threads = 1;
-    std::vector<double> few_pages{}, many_pages{}, few_rows{}, many_rows{};
+    std::vector<double> least_pages{}, few_pages{}, many_pages{}, few_rows{}, many_rows{};
   };
   std::unique_ptr<Pool> pool_;
   std::vector<Times> times_;

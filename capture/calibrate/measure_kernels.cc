@@ -83,6 +83,11 @@ Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
   const Prepared prepared = Ready(probe);
   const auto work = [&](int i) { prepared.launch(i, watch.stream()); };
   Timing timing;
+  if (probe.waits) {
+    timing.seconds = watch.WallTime([&] { work(0); }, 1);
+    timing.launches = plan::Count(probe.work).launches;
+    return timing;
+  }
   const double once = watch.Period(1, work, 1);
   if (once > kLongSeconds) {
     timing.seconds = once - gap;
@@ -98,8 +103,8 @@ Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
 
 std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress& progress) {
   std::vector<KernelProbe> probes;
-  for (auto family :
-       {GemmProbes(), DecoderProbes(), AttentionProbes(), SelectionProbes(), RetrievalProbes()}) {
+  for (auto family : {GemmProbes(), DecoderProbes(), AttentionProbes(), SelectionProbes(),
+                      RetrievalProbes(), LowRankProbes()}) {
     std::move(family.begin(), family.end(), std::back_inserter(probes));
   }
   std::vector<TimedProbe> timed;
@@ -125,7 +130,7 @@ std::optional<double> RecordKernels(Stopwatch& watch, const CopyEnds& ends,
   for (size_t i = 0; i < timed.size(); ++i) {
     if (i % kBetweenNothings == 0) trains.RecordNothing();
     const KernelProbe& probe = timed[i].probe;
-    if (probe.sustained || timed[i].timing.seconds > kShort) continue;
+    if (probe.sustained || probe.waits || timed[i].timing.seconds > kShort) continue;
     progress(std::string(plan::KindName(probe.work)),
              static_cast<double>(i) / static_cast<double>(timed.size()));
     trains.RecordProbe(i, Ready(probe));

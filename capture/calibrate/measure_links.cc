@@ -187,55 +187,6 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
   }
   profile.copy_2d_row = std::max(FitLine(rows, times).b, 1e-12);
 
-  // Batches: the host's time a piece, and what the engine adds to each. Sources are new ones each
-  // time, as those of a recall are: the same again come out a third faster.
-  constexpr int64_t kFew = 16, kMany = 160;
-  std::mt19937_64 random(3);
-  std::vector<double> sizes, host, engine;
-  std::vector<double> calls;  // that share their time beside the pieces
-  bool inlined = false;
-  for (const int64_t bytes : {256, 1024, 4096, 8192, 16384, 24576, 32768, 65536}) {
-    const auto batch = [&](int64_t pieces) {
-      std::vector<void*> to;
-      std::vector<const void*> from;
-      const std::vector<size_t> each(static_cast<size_t>(pieces), static_cast<size_t>(bytes));
-      for (int64_t i = 0; i < pieces; ++i) {
-        to.push_back(ends.device.get() + i * bytes);
-        const auto place = static_cast<int64_t>(random() % static_cast<uint64_t>(kPool / bytes));
-        from.push_back(ends.host.get() + place * bytes);
-      }
-      cudaMemcpyAttributes attributes{};
-      attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-      size_t first = 0;
-      Check(cudaMemcpyBatchAsync(to.data(), from.data(), each.data(), to.size(), &attributes,
-                                 &first, 1, watch.stream()),
-            "cudaMemcpyBatchAsync");
-    };
-    const auto call_time = [&](int64_t pieces) { return watch.WallTime([&] { batch(pieces); }); };
-    const auto total_time = [&](int64_t pieces) {
-      return watch.WallTime([&] {
-        batch(pieces);
-        watch.Finish();
-      });
-    };
-    const double few = call_time(kFew), many = call_time(kMany);
-    const double piece = std::max((many - few) / (kMany - kFew), 1e-9);
-    const double all = (total_time(kMany) - total_time(kFew)) / (kMany - kFew);
-    calls.push_back(std::max(few - kFew * piece, 1e-7));
-    // Pieces that move inside the call leave it nothing to wait for.
-    if (all < 1.3 * piece) {
-      profile.copy_inline_below = static_cast<double>(bytes) + 1;
-      inlined = true;
-    }
-    sizes.push_back(static_cast<double>(bytes));
-    host.push_back(piece);
-    engine.push_back(std::max(all - static_cast<double>(bytes) / profile.link_h2d, 1e-9));
-  }
-  if (!inlined) profile.copy_inline_below = 1;
-  profile.host_batch_call = Median(std::move(calls));
-  profile.batch_host_piece = hardware::Curve(sizes, host);
-  profile.batch_engine_piece = hardware::Curve(sizes, engine);
-
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
   const Sharing copies = ReadsBeside(watch, memory, sink.get(), [&](cudaStream_t stream) {

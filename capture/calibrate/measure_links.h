@@ -9,7 +9,7 @@ namespace stallcast::capture {
 
 /// Fills in memory.bandwidth.
 void MeasureMemory(Stopwatch& watch, hardware::Profile& profile);
-/// Fills in link.*, copy.* but copy.crowded_piece, batch.* and host.batch_call.
+/// Fills in link.* and copy.* but copy.crowded_piece and inline_below.
 void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 /// Fills in zero_copy.* but zero_copy.scattered. Takes link.h2d and device.gap from the profile.
 void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);

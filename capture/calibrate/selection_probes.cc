@@ -346,8 +346,16 @@ std::vector<KernelProbe> SelectionProbes() {
       }
     }
   }
+  // ShadowKV's chunks, many and small.
+  for (const int32_t rows : {4, 8, 32}) {
+    for (const int32_t chunks : {1024, 4096, 16384}) {
+      const int32_t group = rows == 4 ? 7 : 4;
+      probes.push_back(ScoreProbe(chunks, rows, group, 1, kDim, plan::Score::Pool::kSoftmax));
+      probes.push_back(TopKProbe(rows, chunks - 1, 256));
+    }
+  }
   for (const int32_t rows : {1, 4, 8, 16, 32, 128}) {
-    for (const int32_t slots : {16, 32, 64, 128}) {
+    for (const int32_t slots : {16, 32, 64, 128, 256}) {
       probes.push_back(AssignSlotsProbe(rows, slots, slots));
       probes.push_back(AssignSlotsProbe(rows, slots / 2, slots));
     }

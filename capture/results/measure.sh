@@ -4,7 +4,8 @@
 # some the traces of `synth`.
 set -euo pipefail
 
-sections=(calibrate synth grid switches qwen louiskv-prkv pariskv-wgkv long prefill background recordings)
+sections=(calibrate synth grid switches qwen louiskv-prkv pariskv-wgkv shadowkv long prefill background
+  recordings)
 if [ $# -lt 2 ]; then
   cat <<HELP
 usage: capture/results/measure.sh FOLDER NAME [SECTION...]
@@ -143,6 +144,17 @@ measure_pariskv-wgkv() {
   local evict=(-p capacity=2200 -p evict=snapkv)
   decode $file "$t8" --method wgkv --batches 1,4 "${evict[@]}" --repeat 5
   decode $file "$t8" --method wgkv --batches 1,4 "${evict[@]}" -p evict_share=0.02 --repeat 5
+}
+
+# The trace must say how its keys were turned: synthetic ones that were not cannot be factorized.
+measure_shadowkv() {
+  local trace file=shadowkv-validation
+  for trace in "$t8" "$t32"; do
+    decode $file "$trace" --method shadowkv --batches 1,4 --budgets 512,1024,2048 --repeat 5
+  done
+  decode $file "$t32" --method shadowkv -p chunk=32 -p outliers=12 -p local=1 --repeat 5
+  decode $file "$folder/traces/rotated-128k.kvt" --method shadowkv --repeat 2
+  run shadowkv-prefill "$t8" --model $model --steps 4 --repeat 2 --prefill --method shadowkv
 }
 
 # To 400,000 tokens; prompts of minutes.

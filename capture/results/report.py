@@ -21,10 +21,16 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 README = PROJECT / "README.md"
 # Other machines whose errors stand in the last columns.
-OTHERS = ("L", "H")
+OTHERS = ("R", "L")
 # What the runs of a context that no sample has were replayed on, where it is not plain.
 CONTEXT_NAMES = {"32768": "32,768 segments"}
-RUN_FILES = ("validation", "louiskv-prkv-validation", "pariskv-wgkv-validation")
+RUN_FILES = (
+    "validation",
+    "louiskv-prkv-validation",
+    "pariskv-wgkv-validation",
+    "shadowkv-validation",
+)
+PROMPT_FILES = ("prefill-validation", "shadowkv-prefill")
 
 
 def read(path):
@@ -122,9 +128,10 @@ class Results:
         of = lambda file: read_if_there(folder / f"{name}-{file}.csv")
         self.runs = {file: of(file) for file in RUN_FILES}
         # Measured in a section of its own.
-        self.runs[RUN_FILES[-1]] += of("pariskv-wgkv-long")
-        self.prompts = of("prefill-validation")
-        self.prompts += [row for row in self.runs[RUN_FILES[-1]] if row.get("measured_prefill_ms")]
+        self.runs[RUN_FILES[2]] += of("pariskv-wgkv-long")
+        self.prompts_by_file = {file: of(file) for file in PROMPT_FILES}
+        self.prompts = [row for rows in self.prompts_by_file.values() for row in rows]
+        self.prompts += [row for row in self.runs[RUN_FILES[2]] if row.get("measured_prefill_ms")]
         self.prompts.sort(key=lambda row: int(row["context"]))
         self.beside = of("background-validation")
         for path in sorted(folder.glob(f"{name}-background-[0-9]*.csv")):
@@ -197,7 +204,7 @@ def published_experiment(results):
             full, gated = (
                 {which: float(row[which + of]) for which in ("measured", "predicted")}
                 for method in ("full", "wgkv")
-                for row in results.runs[RUN_FILES[-1]]
+                for row in results.runs[RUN_FILES[2]]
                 if (row["method"], row["context"], row["batch"]) == (method, str(context), "1")
             )
             ratios = [full[which] / gated[which] for which in ("measured", "predicted")]
@@ -271,6 +278,7 @@ def pages(results):
             table(results.runs[RUN_FILES[2]], others),
             published_table(results),
         ],
+        "h200-shadowkv-validation.md": [table(results.runs[RUN_FILES[3]], {})],
     }
 
 
@@ -308,7 +316,7 @@ def missing_claims(results):
     goal = "the same"
     claims = {
         README: [
-            f"{everything['runs']} runs of thirteen methods and two models lie within "
+            f"{everything['runs']} runs of fourteen methods and two models lie within "
             f"{everything['median']} % at the median; {everything['within8']} keep the 8 %",
             f": {everything['runs']} runs | 3 % at the median, 8 % at worst | "
             f"{everything['median']} %; {everything['within8']} within 8 |",
@@ -338,6 +346,10 @@ def missing_claims(results):
         HERE / "h200-pariskv-wgkv-validation.md": [
             f"{of_page[2]['runs']} decode runs: {of_page[2]['median']} % at the median (goal 3), "
             f"{of_page[2]['worst']} % at worst (goal 8), {of_page[2]['within3']} within 3 %",
+        ],
+        HERE / "h200-shadowkv-validation.md": [
+            f"{of_page[3]['runs']} decode runs: {of_page[3]['median']} % at the median (goal 3), "
+            f"{of_page[3]['worst']} % at worst (goal 8), {of_page[3]['within3']} within 3 %",
         ],
     }
     for path, texts in claims.items():
@@ -371,15 +383,13 @@ def adopt(folder, name, letter):
             )
     others = HERE / "h200-other-machines.csv"
     recalls = HERE / "h200-exposed-recall.csv"
-    of_before = [row | {"machine": old.recorded[0]["machine"]} for row in old.all()]
+    # Some runs were made on a machine of their own.
+    machine = old.recorded[0]["machine"]
+    of_before = [row | {"machine": row.get("machine") or machine} for row in old.all()]
     write(others, titles_of(others), of_before + read(others))
     of_letter = [row | {"machine": letter} for row in new.recorded]
     write(recalls, titles_of(recalls), of_letter + read(recalls))
-    of_long = {id(row) for rows in new.runs.values() for row in rows}
-    files = new.runs | {
-        "prefill-validation": [row for row in new.prompts if id(row) not in of_long],
-        "background-validation": new.beside,
-    }
+    files = new.runs | new.prompts_by_file | {"background-validation": new.beside}
     for file, rows in files.items():
         path = HERE / f"h200-{file}.csv"
         write(path, titles_of(path), rows)

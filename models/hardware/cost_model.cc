@@ -82,6 +82,8 @@ class Coster {
   OpCost operator()(const plan::CollisionScore&) const { return Kernel(); }
   OpCost operator()(const plan::BucketTopK&) const { return Kernel(); }
   OpCost operator()(const plan::Rerank&) const { return Kernel(); }
+  OpCost operator()(const plan::FactorizeKeys&) const { return Kernel(); }
+  OpCost operator()(const plan::RebuildKeys&) const { return Kernel(); }
   OpCost operator()(const plan::Layout&) const { return Kernel(); }
 
   OpCost operator()(const plan::Copy& copy) const {
@@ -177,7 +179,12 @@ class Coster {
         std::clamp<int64_t>(gather.threads, 1, std::max<int64_t>(1, gather.pieces));
     const auto piece = static_cast<double>(gather.piece_bytes), all = static_cast<double>(threads);
     const hardware::Curve& rate = profile_.host_gather_rate;
-    const double bytes = rate.empty() ? all * profile_.host_gather_thread : rate.At(all);
+    double bytes = rate.empty() ? all * profile_.host_gather_thread : rate.At(all);
+    if (const hardware::Curve& first = profile_.host_gather_first_rate;
+        !first.empty() && cost.amount > 0) {
+      const double sooner = std::min(cost.amount, hardware::kGatherFirst);
+      bytes = cost.amount / (sooner / first.At(all) + (cost.amount - sooner) / bytes);
+    }
     // Beside the bytes, a piece takes what was timed; else threads do not hinder one another there.
     const hardware::Curve& row = profile_.host_gather_row;
     const double found = row.empty() ? profile_.host_gather_piece / all : row.At(all);

@@ -152,6 +152,8 @@ constexpr std::string_view kKernelKinds[] = {
     plan::CollisionScore::kName,
     plan::BucketTopK::kName,
     plan::Rerank::kName,
+    plan::FactorizeKeys::kName,
+    plan::RebuildKeys::kName,
     plan::Layout::kName,
 };
 
@@ -217,6 +219,7 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     Scale(profile.copy_d2h_piece, factor);
   } else if (field.member == &Profile::host_gather_thread) {
     Scale(profile.host_gather_rate, factor);
+    Scale(profile.host_gather_first_rate, factor);
   } else if (field.member == &Profile::host_gather_piece) {
     Scale(profile.host_gather_row, factor);
   } else if (field.member == &Profile::host_launch) {

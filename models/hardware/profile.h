@@ -82,6 +82,8 @@ struct KernelFit {
 
 /// Copies of background traffic that are under way at most, a direction.
 inline constexpr int kBackgroundCopies = 8;
+/// Bytes of a host gather that pass at host_gather_first_rate.
+inline constexpr double kGatherFirst = 2 << 20;
 
 struct Profile {
   std::string name;        ///< "h200"
@@ -188,6 +190,9 @@ struct Profile {
   /// Rate of a gather of large pieces by so many threads, bytes/s, and what passes, s, before they
   /// gather at that rate. Empty: threads at host_gather_thread each, that host_handoff wakes.
   Curve host_gather_rate, host_gather_start;
+  /// The rate of a gather's first kGatherFirst bytes, where it is another: host memory gives single
+  /// recalls more than it keeps up. Empty: host_gather_rate.
+  Curve host_gather_first_rate;
   /// What a gather by several threads takes longer, s, by the seconds since the last such gather:
   /// its threads have gone to sleep. Empty: nothing.
   Curve host_gather_woken;

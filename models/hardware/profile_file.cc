@@ -47,6 +47,8 @@ constexpr CurveField kCurves[] = {
     {"load.h2d_piece", "memory_share", "time_us", 1e6, &Profile::load_h2d_piece, true},
     {"load.d2h_piece", "memory_share", "time_us", 1e6, &Profile::load_d2h_piece, true},
     {"host.gather_rate", "threads", "rate_gb_per_s", 1e-9, &Profile::host_gather_rate, true},
+    {"host.gather_first_rate", "threads", "rate_gb_per_s", 1e-9, &Profile::host_gather_first_rate,
+     true},
     {"host.gather_start", "threads", "time_us", 1e6, &Profile::host_gather_start, true},
     {"host.gather_woken", "asleep_s", "time_us", 1e6, &Profile::host_gather_woken, true},
     {"host.gather_row", "threads", "time_us", 1e6, &Profile::host_gather_row, true},

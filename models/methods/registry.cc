@@ -12,6 +12,7 @@ namespace stallcast::methods {
   METHOD(Streaming)               \
   METHOD(Quest)                   \
   METHOD(ArkVale)                 \
+  METHOD(ShadowKv)                \
   METHOD(FreeKv)                  \
   METHOD(LouisKv)                 \
   METHOD(Prkv)                    \

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostEntries = 256;  // of an array
 constexpr int64_t kMostTokens = int64_t{1} << 30;
+constexpr int64_t kMostInterval = 4096;  // steps of a synthetic trace
 constexpr int64_t kMostSequences = 1024;
 
 struct MetricText {
@@ -209,8 +210,9 @@ class Reader {
   }
 
   Run ReadRun(const Paper& paper, const std::string& name, const toml::table& table) const {
-    CheckKeys(table, "run." + name,
-              {"method", "params", "model", "condition", "prompt", "generated", "batch"});
+    CheckKeys(
+        table, "run." + name,
+        {"method", "params", "model", "condition", "prompt", "generated", "interval", "batch"});
     Run run;
     run.name = name;
     run.method = Text(table, "method");
@@ -221,6 +223,9 @@ class Reader {
     Known(table, "condition", run.condition, paper.conditions);
     run.prompt = Whole(Get(table, "prompt"), "prompt", kMostTokens);
     run.generated = Whole(Get(table, "generated"), "generated", kMostTokens);
+    if (const toml::node* interval = table.get("interval"); interval != nullptr) {
+      run.interval = Whole(*interval, "interval", kMostInterval);
+    }
     if (const toml::node* batch = table.get("batch"); batch != nullptr) {
       run.batch = static_cast<int32_t>(Whole(*batch, "batch", kMostSequences));
     }

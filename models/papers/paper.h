@@ -33,6 +33,9 @@ struct Run {
   std::string model;
   std::string condition;
   int64_t prompt = 0, generated = 0;  ///< tokens a sequence
+  /// Decode steps between two times of what a method does seldom, which steps bear in equal parts;
+  /// 0: nothing.
+  int64_t interval = 0;
   int32_t batch = 1;
 };
 

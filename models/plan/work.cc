@@ -179,6 +179,20 @@ struct Counter {
             .device_written = w.rows * w.candidates * kScore,
             .flops = Product({2, w.rows, w.candidates, w.head_dim})};
   }
+  WorkCounts operator()(const FactorizeKeys& w) const {
+    const int64_t width = int64_t{w.kv_heads} * w.head_dim;
+    // Any way to the factors multiplies the keys with themselves, and with what comes of it. A
+    // sweep turns each channel against all others, one round of pairs after the other.
+    return {.device_read = w.sequences * w.tokens * width * kElement,
+            .device_written = w.sequences * (w.tokens + width) * w.rank * kElement,
+            .flops = Product({2, w.sequences, w.tokens, width, width + w.rank}),
+            .serial_items = static_cast<double>(w.sequences * width)};
+  }
+  WorkCounts operator()(const RebuildKeys& w) const {
+    return {.device_read = (w.tokens + w.rows * w.head_dim) * w.rank * kElement,
+            .device_written = w.tokens * w.head_dim * kElement,
+            .flops = Product({2, w.tokens, w.rank, w.head_dim})};
+  }
   WorkCounts operator()(const Layout& w) const {
     const Bytes bytes = w.pieces * w.piece_bytes;
     return {.device_read = bytes, .device_written = bytes};
@@ -272,6 +286,12 @@ struct Shaper {
   KernelShape operator()(const BucketTopK& w) const { return Of(w.rows, w.candidates, w.k); }
   KernelShape operator()(const Rerank& w) const {
     return Of(w.rows, w.candidates, w.head_dim, w.subspaces);
+  }
+  KernelShape operator()(const FactorizeKeys& w) const {
+    return Of(w.tokens, w.kv_heads * w.head_dim, w.sequences, w.rank);
+  }
+  KernelShape operator()(const RebuildKeys& w) const {
+    return Of(w.rows, w.tokens, w.rank, w.head_dim);
   }
   KernelShape operator()(const Layout& w) const { return Of(w.pieces, w.piece_bytes); }
   KernelShape operator()(const Copy&) const { return Of(); }

@@ -230,6 +230,23 @@ struct Rerank {
   bool operator==(const Rerank&) const = default;
 };
 
+/// Factors of rank `rank` of the keys of each sequence, all heads side by side, by a singular value
+/// decomposition in single precision (ShadowKV).
+struct FactorizeKeys {
+  static constexpr std::string_view kName = "factorize_keys";
+  int64_t sequences = 0, tokens = 0;
+  int32_t kv_heads = 0, head_dim = 0, rank = 0;
+  bool operator==(const FactorizeKeys&) const = default;
+};
+
+/// Keys of `tokens` tokens, over all `rows`, from such factors, turned by RoPE.
+struct RebuildKeys {
+  static constexpr std::string_view kName = "rebuild_keys";
+  int64_t rows = 0, tokens = 0;
+  int32_t rank = 0, head_dim = 0;
+  bool operator==(const RebuildKeys&) const = default;
+};
+
 /// Moves `pieces` pieces inside device memory between layouts (HND to NHD, scatter, transpose).
 struct Layout {
   static constexpr std::string_view kName = "layout";
@@ -300,8 +317,8 @@ using Work =
     std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
                  VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize, QuerySimilarity,
                  Score, TopK, Sort, AssignSlots, SelectUnits, KMeans, ObservationScore, KeyEncode,
-                 CollisionTable, CollisionScore, BucketTopK, Rerank, Layout, Copy, ZeroCopyGather,
-                 HostGather, HostSync, HostHandoff, GraphLaunch>;
+                 CollisionTable, CollisionScore, BucketTopK, Rerank, FactorizeKeys, RebuildKeys,
+                 Layout, Copy, ZeroCopyGather, HostGather, HostSync, HostHandoff, GraphLaunch>;
 
 inline constexpr int kOpKinds = static_cast<int>(std::variant_size_v<Work>);
 /// Index of the op kind, 0 .. kOpKinds-1.
@@ -321,7 +338,8 @@ struct WorkCounts {
   Bytes host_memory = 0;  ///< read and written by host threads
   double flops = 0;
   /// Length of the longest chain that no parallelism shortens, in items (candidates of a row of
-  /// top-k, tokens of the longest attention split, pieces of a block of a gather).
+  /// top-k, tokens of the longest attention split, pieces of a block of a gather, rounds of a
+  /// sweep).
   double serial_items = 0;
   int32_t launches = 1;  ///< kernels that the launcher of this work starts
 

@@ -11,7 +11,7 @@ nvidia-smi --query-gpu=name,driver_version,pcie.link.gen.max,pcie.link.width.max
 echo "$(. /etc/os-release && echo "$PRETTY_NAME"), $(date -u +%F)"
 echo "Command: tests/kernels/bench.sh $bin $results"
 for subject in decode_attention selection prefill_attention movement decoder clusters restructure \
-  pariskv wgkv; do
+  pariskv shadowkv wgkv; do
   printf '\n$ bench_%s\n' "$subject"
   "$bin/bench_$subject"
 done

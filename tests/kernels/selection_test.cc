@@ -287,6 +287,7 @@ double Pooled(Pooling pooling, const Shape& s, const double* raw, double scale,
   for (int h = 0; h < s.group; ++h) {
     most = std::max(most, scale * raw[int64_t{h} * s.pages] - log_sums[h]);
   }
+  if (pooling == Pooling::kSoftmaxMax) return most;
   for (int h = 0; h < s.group; ++h) {
     sum += std::exp(scale * raw[int64_t{h} * s.pages] - log_sums[h] - most);
   }
@@ -309,7 +310,7 @@ TEST_F(Selection, ScoresAreTheFormulasForEachPooling) {
     const std::vector<double> raw = RawScores(s, t, &magnitude);
     const double rounding = 2e-6 * magnitude;
     for (Pooling pooling : {Pooling::kNone, Pooling::kRawMean, Pooling::kMax, Pooling::kSoftmaxMean,
-                            Pooling::kSoftmaxMeanUnscaled}) {
+                            Pooling::kSoftmaxMeanUnscaled, Pooling::kSoftmaxMax}) {
       SCOPED_TRACE(testing::Message() << s.rows << " rows, group " << s.group << ", dim " << s.dim
                                       << ", vectors " << s.vectors << ", pages " << s.pages
                                       << ", pooling " << static_cast<int>(pooling));
@@ -320,7 +321,7 @@ TEST_F(Selection, ScoresAreTheFormulasForEachPooling) {
         for (size_t i = 0; i < raw.size(); ++i) ASSERT_NEAR(scores[i], raw[i], rounding);
         continue;
       }
-      const double used = pooling == Pooling::kSoftmaxMean ? double{scale} : 1.0;
+      const double used = pooling == Pooling::kSoftmaxMeanUnscaled ? 1.0 : double{scale};
       for (int row = 0; row < s.rows; ++row) {
         const double* first = raw.data() + int64_t{row} * s.group * s.pages;
         std::vector<double> log_sums;
@@ -749,7 +750,8 @@ TEST_F(Selection, ChoosesWhatThePoliciesChoose) {
          {std::pair{Pooling::kSoftmaxMean, methods::Pooling::kSoftmaxMean},
           std::pair{Pooling::kSoftmaxMeanUnscaled, methods::Pooling::kSoftmaxMeanUnscaled},
           std::pair{Pooling::kRawMean, methods::Pooling::kMean},
-          std::pair{Pooling::kMax, methods::Pooling::kMax}}) {
+          std::pair{Pooling::kMax, methods::Pooling::kMax},
+          std::pair{Pooling::kSoftmaxMax, methods::Pooling::kSoftmaxMax}}) {
       Compare(summary, pooling, host_pooling, data, query, agreement);
     }
   }

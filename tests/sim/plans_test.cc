@@ -19,6 +19,7 @@
 #include "sim/metrics.h"
 #include "tests/models/methods/random_trace.h"
 #include "tests/sim/test_machine.h"
+#include "traces/common/error.h"
 
 namespace stallcast::sim {
 namespace {
@@ -72,6 +73,11 @@ std::vector<Variant> Variants() {
     values.insert({{"budget", "128"}, {"page", "16"}, {"window", "32"}, {"update", "25"}});
     return values;
   };
+  const auto shadowkv = [](ParamValues values) {
+    values.merge(ParamValues{
+        {"budget", "64"}, {"outliers", "2"}, {"local", "2"}, {"rank", "16"}, {"dense_until", "0"}});
+    return values;
+  };
   return {{"full", {}},
           {"offload", {}},
           {"offload", {{"prefetch", "0"}}},
@@ -116,6 +122,9 @@ std::vector<Variant> Variants() {
           {"pariskv", pariskv({{"pool", "joined"}, {"offload", "as-coded"}})},
           {"pariskv", pariskv({{"query", "query-head"}})},
           {"pariskv", pariskv({{"dense_until", "210"}})},
+          {"shadowkv", shadowkv({})},
+          {"shadowkv", shadowkv({{"update", "25"}})},
+          {"shadowkv", shadowkv({{"dense_layers", "1"}, {"outliers", "0"}})},
           {"wgkv", wgkv({})},
           {"wgkv", wgkv({{"host", "as-coded"}, {"prefill", "dense"}})},
           {"wgkv", wgkv({{"select", "quest"}, {"budget", "64"}})},
@@ -196,7 +205,9 @@ TEST_P(Plans, RecallWhatTheLogSays) {
     const int64_t heads = log_->sets_of == traces::SetsOf::kLayer ? 2 : 1;
     units += heads * (layer.recalled_now.total() + layer.recalled_ahead.total());
   }
-  const int64_t unit_head_bytes = 2 * log_->unit_tokens * 24 * 2;  // K and V, d 24, bf16
+  // Keys, unless they are rebuilt, and values, d 24, bf16.
+  const int64_t parts = GetParam().method == "shadowkv" ? 1 : 2;
+  const int64_t unit_head_bytes = parts * log_->unit_tokens * 24 * 2;
   EXPECT_EQ(recalled, units * unit_head_bytes);
 }
 
@@ -300,7 +311,8 @@ TEST_P(Plans, SelectAtMostOnceForALayerInAStep) {
 
 // At a context no longer than what the trace attends all is attended, nothing selected or moved.
 TEST_P(Plans, WhatFitsIsNotRecalled) {
-  if (!log_ || GetParam().method == "pariskv") return;
+  // These have on the GPU what they retrieved, not what they might.
+  if (!log_ || GetParam().method == "pariskv" || GetParam().method == "shadowkv") return;
   int32_t least = std::numeric_limits<int32_t>::max();
   for (const traces::LayerAccess& layer : log_->layers) {
     if (!layer.dense) least = std::min(least, layer.attended_tokens.front());
@@ -432,7 +444,12 @@ TEST_P(Plans, PrefillOffloadsTheWholeCacheOnce) {
     tokens = input_.prompt_tokens - 16 - (GetParam().params.contains("prompt_window") ? 0 : 32);
   }
   if (GetParam().method == "pariskv") tokens = input_.prompt_tokens - 16 - 32;
-  EXPECT_EQ(offloaded, 3 * layers * tokens * input_.model.KvBytesPerTokenLayer());
+  int64_t token_bytes = input_.model.KvBytesPerTokenLayer();
+  if (GetParam().method == "shadowkv") {
+    tokens = (input_.prompt_tokens / 8 - 2) * 8;
+    token_bytes /= 2;
+  }
+  EXPECT_EQ(offloaded, 3 * layers * tokens * token_bytes);
 }
 
 TEST_P(Plans, ABatchRecallsAsManyTimesTheBytes) {
@@ -1041,6 +1058,71 @@ TEST_F(ParisKvPieces, AsCodedTheHostWaitsForASlideToBeCopied) {
 }
 
 // Quest's pages, by brute force from what its log selects.
+class ShadowKvPieces : public testing::Test {
+ protected:
+  static plan::Plan Decode(ParamValues params, int batch = 1) {
+    for (const auto& [name, value] :
+         ParamValues{{"budget", "64"}, {"outliers", "2"}, {"local", "2"}, {"dense_until", "0"}}) {
+      params.try_emplace(name, value);
+    }
+    methods::RandomTraceOptions options;
+    options.layers = 4;
+    const traces::Trace trace = methods::RandomTrace(options);
+    const auto method = MakeMethod("shadowkv", params).method;
+    const traces::AccessLog log = methods::Replay(trace, "", "shadowkv", *method);
+    return methods::WriteDecode(*method,
+                                {SmallModel(), batch, options.prompt, options.steps, false, &log});
+  }
+  template <class W>
+  static std::vector<std::pair<plan::Op, W>> All(const plan::Plan& plan) {
+    std::vector<std::pair<plan::Op, W>> all;
+    for (const plan::Op& op : plan.ops) {
+      if (const auto* work = std::get_if<W>(&op.work)) all.emplace_back(op, *work);
+    }
+    return all;
+  }
+};
+
+TEST_F(ShadowKvPieces, KeysAreRebuiltOfAsManyTokensAsValuesAreFetched) {
+  const plan::Plan plan = Decode({{"rank", "32"}});
+  const auto fetches = All<plan::ZeroCopyGather>(plan);
+  const auto rebuilt = All<plan::RebuildKeys>(plan);
+  ASSERT_EQ(fetches.size(), rebuilt.size());
+  ASSERT_GT(fetches.size(), 0u);
+  for (size_t i = 0; i < fetches.size(); ++i) {
+    EXPECT_EQ(rebuilt[i].second.tokens, fetches[i].second.pieces * 8);
+    EXPECT_EQ(rebuilt[i].second.rank, 32);
+    EXPECT_NE(rebuilt[i].first.lane, fetches[i].first.lane);
+  }
+}
+
+// The code gives each sequence and KV head a block of 128 threads.
+TEST_F(ShadowKvPieces, MoreHeadsReadTheHostWithMoreThreads) {
+  const auto blocks = [](int batch, const char* threads) {
+    return All<plan::ZeroCopyGather>(Decode({{"fetch_threads", threads}}, batch))[0].second.blocks;
+  };
+  EXPECT_EQ(blocks(1, "128"), 1);  // two heads
+  EXPECT_EQ(blocks(8, "128"), 2);
+  EXPECT_EQ(blocks(8, "1024"), 16);
+}
+
+TEST_F(ShadowKvPieces, EveryUpdateFactorizesAllThatIsCached) {
+  const plan::Plan plan = Decode({{"update", "25"}});
+  std::map<int, std::vector<int64_t>> tokens;  // by step
+  for (const auto& [op, work] : All<plan::FactorizeKeys>(plan)) {
+    tokens[op.step].push_back(work.tokens);
+  }
+  const std::vector<int64_t> first(4, 203 + 25), second(4, 203 + 50);
+  EXPECT_EQ(tokens, (std::map<int, std::vector<int64_t>>{{25, first}, {50, second}}));
+  EXPECT_TRUE(All<plan::FactorizeKeys>(Decode({})).empty());
+}
+
+TEST_F(ShadowKvPieces, WhatIsDecodedNeedsRoom) {
+  EXPECT_NO_THROW(Decode({{"reserve", "70"}}));
+  EXPECT_THROW(Decode({{"reserve", "69"}}), Error);
+  EXPECT_NO_THROW(Decode({{"reserve", "1"}, {"update", "25"}}));
+}
+
 TEST(QuestPieces, WhatHeadsShareIsReadOnceAndPartialPagesAreScored) {
   const auto method = MakeMethod("quest", {{"budget", "64"}}).method;
   methods::RandomTraceOptions options;

@@ -20,7 +20,7 @@ using papers::Row;
 using Status = Reproduction::Status;
 
 papers::Run RunOf(std::string name, std::string method, int64_t prompt, int64_t generated) {
-  return {std::move(name), std::move(method), {}, "llama-3.1-8b", "any", prompt, generated, 1};
+  return {std::move(name), std::move(method), {}, "llama-3.1-8b", "any", prompt, generated, 0, 1};
 }
 
 Row RowOf(Metric metric, std::vector<std::string> runs, std::vector<std::string> against = {}) {
@@ -132,6 +132,27 @@ TEST(Reproduce, RowsThatCannotBePredictedAreListed) {
   EXPECT_EQ(Summarize(rows).rows, 0);
 }
 
+// ShadowKV's decompositions come with the first step of an interval's next.
+TEST(Reproduce, StepsBearInEqualPartsWhatComesOnceAnInterval) {
+  Paper paper = Toy();
+  papers::Run often = RunOf("often", "shadowkv", 8192, 128);
+  often.params = {{"update", "32"}};
+  papers::Run seldom = often, alone = often;
+  often.interval = 32;
+  seldom.name = "seldom", seldom.params["update"] = "64", seldom.interval = 64;
+  alone.name = "alone", alone.params["update"] = "0", alone.interval = 64;
+  paper.runs = {often, seldom, alone};
+  paper.rows = {RowOf(Metric::kStep, {"often"}), RowOf(Metric::kStep, {"seldom"}),
+                RowOf(Metric::kStep, {"alone"})};
+  const std::vector<Reproduction> rows = Reproduce({&paper, 1});
+  const auto index = [&](int row) {
+    return Seconds(rows.at(row).runs.at(0).busy[static_cast<size_t>(traces::Role::kIndex)]);
+  };
+  EXPECT_GT(index(0), 0.01);
+  EXPECT_NEAR(index(0) / index(1), 65.0 / 33, 0.01);
+  EXPECT_EQ(index(2), 0);
+}
+
 TEST(Reproduce, WrongParametersNameTheRun) {
   Paper paper = Toy();
   paper.runs[1].params["window"] = "many";
@@ -185,12 +206,19 @@ TEST(Reproduce, ShippedPapersArePredictedAndExplained) {
                            {"freekv-sr", 0, Role::kRecall},
                            {"freekv-sr", 1, {}},
                            {"freekv-sr", 1, Role::kRecall},
+                           {"freekv-shadowkv-longgen", 0, {}},
+                           {"freekv-shadowkv-longgen", 0, Role::kRecall},
+                           {"freekv-shadowkv-longgen", 1, {}},
+                           {"freekv-shadowkv-longin", 0, {}},
+                           {"freekv-shadowkv-longin", 1, {}},
+                           {"freekv-shadowkv-share", 0, {}},
                            {"louiskv-arkvale-llo", 0, {}},
                            {"louiskv-arkvale-llo", 1, {}},
                            {"louiskv-share", 0, {}},
                            {"louiskv-arkvale-share", 0, {}},
                            {"pariskv-128k", 0, {}},
                            {"quest-128k", 0, {}},
+                           {"shadowkv-128k", 0, {}},
                            {"pariskv-bs1", 0, {}},
                            {"pariskv-peak:64K", 0, {}},
                            {"pariskv-peak:64K", 0, Role::kRecall},

@@ -39,6 +39,9 @@ std::unique_ptr<CacheBinder> MakeCacheBinder(const DecodeRun& run, const std::st
   if (const auto* p = ParamsOf<methods::PrkvParams>(method)) {
     return BindDenseFirst(run, p->dense_layers, BindPrkv(run, *p));
   }
+  if (const auto* p = ParamsOf<methods::ShadowKvParams>(method)) {
+    return BindDenseFirst(run, p->dense_layers, BindShadowKv(run, *p));
+  }
   throw UsageError("this method is predicted only: no kernels run it yet", name,
                    "choose another method");
 }

@@ -1,5 +1,5 @@
-// One binder a method; binders.cc chooses. Those of ArkVale, FreeKV, LouisKV and PRKV serve the
-// layers behind the dense ones.
+// One binder a method; binders.cc chooses. Those of ArkVale, FreeKV, LouisKV, PRKV and ShadowKV
+// serve the layers behind the dense ones.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,7 @@
 #include "models/methods/pariskv/params.h"
 #include "models/methods/prkv/params.h"
 #include "models/methods/quest/params.h"
+#include "models/methods/shadowkv/params.h"
 #include "models/methods/streaming/params.h"
 #include "models/methods/wgkv/params.h"
 
@@ -35,6 +36,8 @@ std::unique_ptr<CacheBinder> BindPrkv(const DecodeRun& run, const methods::PrkvP
 std::unique_ptr<CacheBinder> BindFreeKv(const DecodeRun& run, const methods::FreeKvParams& params);
 std::unique_ptr<CacheBinder> BindParisKv(const DecodeRun& run,
                                          const methods::ParisKvParams& params);
+std::unique_ptr<CacheBinder> BindShadowKv(const DecodeRun& run,
+                                          const methods::ShadowKvParams& params);
 std::unique_ptr<CacheBinder> BindWgKv(const DecodeRun& run, const methods::WgKvParams& params);
 
 }  // namespace stallcast::kernels

@@ -26,6 +26,8 @@ Pooling PoolingOf(methods::Pooling pooling) {
       return Pooling::kRawMean;
     case methods::Pooling::kMax:
       return Pooling::kMax;
+    case methods::Pooling::kSoftmaxMax:
+      return Pooling::kSoftmaxMax;
   }
   return Pooling::kRawMean;
 }
@@ -164,9 +166,7 @@ OpWork RecallCache::Score(int step, int layer, const LayerIo& io) const {
 
 OpWork RecallCache::ScorePages(const Layer& of, const __nv_bfloat16* query, int32_t pages,
                                const int32_t* pages_of) const {
-  const bool softmax =
-      shape_.pooling == Pooling::kSoftmaxMean || shape_.pooling == Pooling::kSoftmaxMeanUnscaled;
-  const float scale = softmax ? run_.trace->softmax_scale() : 1;
+  const float scale = IsSoftmax(shape_.pooling) ? run_.trace->softmax_scale() : 1;
   return [this, &of, query, pages, scale, pages_of](cudaStream_t stream) {
     kernels::Score(query, of.summaries.get(), run_.rows(), run_.group(), run_.head_dim(), 2,
                    static_cast<int32_t>(shape_.regions.sink_pages), pages, pages_, shape_.pooling,

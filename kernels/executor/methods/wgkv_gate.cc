@@ -4,6 +4,7 @@
 
 #include "kernels/fill.h"
 #include "kernels/upload.h"
+#include "models/methods/common/rope.h"
 
 namespace stallcast::kernels {
 namespace {

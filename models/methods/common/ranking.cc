@@ -31,6 +31,9 @@ void PoolScores(Pooling pooling, std::span<const float* const> rows, int64_t cou
         for (int64_t i = 0; i < count; ++i) out[i] = std::max(out[i], row[i]);
       }
       break;
+    case Pooling::kSoftmaxMax:
+      LogMaxSoftmax(rows, count, scale, out.data());
+      break;
   }
   out.resize(static_cast<size_t>(count));
 }

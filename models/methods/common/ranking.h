@@ -14,6 +14,7 @@ enum class Pooling : uint8_t {
   kSoftmaxMeanUnscaled,  ///< mean of softmax(score)
   kMean,                 ///< mean of the scores
   kMax,                  ///< maximum of the scores
+  kSoftmaxMax,           ///< maximum of softmax(scale * score)
 };
 
 /// Pools `count` scores of each row into `out`: an order-preserving function of the pooled score.

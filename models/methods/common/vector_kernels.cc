@@ -192,12 +192,26 @@ void AddToSoftmax(OnlineSoftmax& softmax, float* dots, int64_t first, int64_t co
   HWY_DYNAMIC_DISPATCH(Accumulate)(softmax, dots, first, count, scale, attended);
 }
 
-void LogMeanSoftmax(std::span<const float* const> rows, int64_t count, float scale, float* out) {
-  std::vector<float> normal;
+static std::vector<float> LogSumExps(std::span<const float* const> rows, int64_t count,
+                                     float scale) {
+  std::vector<float> sums;
   for (const float* row : rows) {
-    normal.push_back(HWY_DYNAMIC_DISPATCH(LogSumExp)(row, count, scale));
+    sums.push_back(HWY_DYNAMIC_DISPATCH(LogSumExp)(row, count, scale));
   }
-  HWY_DYNAMIC_DISPATCH(LogMean)(rows, normal, count, scale, out);
+  return sums;
+}
+
+void LogMeanSoftmax(std::span<const float* const> rows, int64_t count, float scale, float* out) {
+  HWY_DYNAMIC_DISPATCH(LogMean)(rows, LogSumExps(rows, count, scale), count, scale, out);
+}
+
+void LogMaxSoftmax(std::span<const float* const> rows, int64_t count, float scale, float* out) {
+  const std::vector<float> normal = LogSumExps(rows, count, scale);
+  std::fill(out, out + count, -std::numeric_limits<float>::infinity());
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const float* row = rows[r];
+    for (int64_t i = 0; i < count; ++i) out[i] = std::max(out[i], row[i] * scale - normal[r]);
+  }
 }
 
 }  // namespace stallcast::methods

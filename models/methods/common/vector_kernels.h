@@ -39,5 +39,7 @@ void AddToSoftmax(OnlineSoftmax& softmax, float* dots, int64_t first, int64_t co
 /// mean of the softmaxes does, without its underflow. Rows and `out` must have room for
 /// count + kPanel values; what lies past `count` is not used.
 void LogMeanSoftmax(std::span<const float* const> rows, int64_t count, float scale, float* out);
+/// The same of the largest of the softmaxes.
+void LogMaxSoftmax(std::span<const float* const> rows, int64_t count, float scale, float* out);
 
 }  // namespace stallcast::methods

@@ -11,6 +11,7 @@
 #include "models/llm/safetensors.h"
 #include "models/methods/common/bf16.h"
 #include "models/methods/common/ranking.h"
+#include "models/methods/common/rope.h"
 #include "models/methods/common/vector_kernels.h"
 #include "traces/common/error.h"
 #include "traces/common/split_mix.h"
@@ -106,44 +107,6 @@ Admission Oracle(const LayerTensors& tensors, const WgKvParams& params) {
   return admitted;
 }
 
-// Undoes RoPE (rotate-half) on one key.
-class Unrotate {
- public:
-  explicit Unrotate(const LayerTensors& tensors) : half_(tensors.head_dim() / 2) {
-    const traces::proto::Rope& rope = tensors.rope();
-    if (rope.type() == "none") return;
-    if (rope.inverse_frequencies_size() == half_) {
-      frequencies_.assign(rope.inverse_frequencies().begin(), rope.inverse_frequencies().end());
-    } else if (rope.theta() > 0 && rope.inverse_frequencies_size() == 0) {
-      for (int i = 0; i < half_; ++i) {
-        frequencies_.push_back(std::pow(rope.theta(), -static_cast<double>(i) / half_));
-      }
-    } else {
-      throw Error("the trace does not say how positions were encoded",
-                  fmt::format("layer {}", tensors.layer()),
-                  "capture it with its RoPE parameters, or use gate=random or gate=oracle");
-    }
-    if (rope.attention_scaling() > 0) scaling_ = rope.attention_scaling();
-  }
-  void operator()(int64_t position, const float* key, float* out) const {
-    if (frequencies_.empty()) {
-      std::copy(key, key + int64_t{2} * half_, out);
-      return;
-    }
-    for (int i = 0; i < half_; ++i) {
-      const double angle = static_cast<double>(position) * frequencies_[static_cast<size_t>(i)];
-      const double c = std::cos(angle) / scaling_, s = std::sin(angle) / scaling_;
-      out[i] = static_cast<float>(key[i] * c + key[i + half_] * s);
-      out[i + half_] = static_cast<float>(key[i + half_] * c - key[i] * s);
-    }
-  }
-
- private:
-  int half_;
-  std::vector<double> frequencies_;
-  double scaling_ = 1;
-};
-
 void Normalise(const float* in, const std::vector<float>& weight, float* out) {
   const auto dim = static_cast<int64_t>(weight.size());
   float squares = 0;
@@ -199,16 +162,6 @@ Admission Learned(const LayerTensors& tensors, const WgKvParams& params) {
 }
 
 }  // namespace
-
-void ReadKeysBeforeRope(const LayerTensors& tensors, int head, int64_t token, int64_t count,
-                        float* out) {
-  const Unrotate unrotate(tensors);
-  const int64_t dim = tensors.head_dim();
-  std::vector<float> keys(static_cast<size_t>(count * dim));
-  tensors.ReadKeys(head, token, count, keys.data());
-  for (int64_t i = 0; i < count; ++i) unrotate(token + i, keys.data() + i * dim, out + i * dim);
-  for (int64_t i = 0; i < count * dim; ++i) out[i] = RoundToBf16(out[i]);
-}
 
 GateWeights ReadGate(const WgKvParams& params, int layer, int64_t heads, int64_t dim) {
   const llm::SafeTensors file(params.gate_file);

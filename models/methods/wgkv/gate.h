@@ -23,11 +23,6 @@ using Admission = std::vector<std::vector<uint8_t>>;
 /// file without the layer's weights, or of another shape: usage Error.
 Admission Admit(const LayerTensors& tensors, const WgKvParams& params);
 
-/// Keys of `count` tokens from `token` on as they were before RoPE, rounded to bf16 as a projection
-/// gives them: `out` is [token][dim]. A trace that does not say how it encoded positions: Error.
-void ReadKeysBeforeRope(const LayerTensors& tensors, int head, int64_t token, int64_t count,
-                        float* out);
-
 /// The MLPs of a layer's gates, bf16 values: w1 [head][hidden][2 dim], b1 and w2 [head][hidden], b2
 /// [head], and the weights of the norms, [dim].
 struct GateWeights {

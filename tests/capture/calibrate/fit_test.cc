@@ -84,6 +84,21 @@ TEST(FitKernelTest, OperationsThatOutlastTheirBytesGiveTheirRate) {
   EXPECT_NEAR(fit.fixed_s / 4e-6, 1, 0.02);
 }
 
+// Tens of microseconds an item, which is far from what kernels on the device take.
+TEST(FitKernelTest, AChainThatOutlastsAllElseGivesTheTimeOfAnItem) {
+  std::vector<TimedWork> timed;
+  for (const int64_t tokens : {4096, 16384, 65536}) {
+    for (const int32_t heads : {2, 4, 8}) {
+      const plan::Work work = plan::FactorizeKeys{1, tokens, heads, 128, 160};
+      timed.push_back({work, 50e-6 * plan::Count(work).serial_items, 4e-6});
+    }
+  }
+  const hardware::KernelFit fit = FitKernel(timed);
+  EXPECT_NEAR(fit.serial_s / 50e-6, 1, 0.01);
+  EXPECT_LT(fit.fixed_s, 0.1e-3);
+  EXPECT_LT(fit.spread, 0.01);
+}
+
 TEST(FitKernelTest, WhatTheLawDoesNotExplainIsFactorAndSpread) {
   std::vector<TimedWork> timed = Layouts(2e-6, 3e12);
   timed[1].seconds *= 1.3;

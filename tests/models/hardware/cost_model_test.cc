@@ -402,6 +402,10 @@ TEST_F(CostModelTest, HostGathersByThreadsAsTheyWereTimed) {
   EXPECT_TRUE(model.Cost(plan::HostGather{100, 8'000, 16}).extrapolated);
   Set(profile, "host.gather_thread", "8GB/s");
   EXPECT_EQ(alone(2), Us(5 + 25 + 62.5));
+  // The first 2 MiB at a rate of their own.
+  profile.host_gather_first_rate = Curve({1, 2, 8}, {8e9, 16e9, 32e9});
+  EXPECT_EQ(alone(2), Us(5 + 25 + 50));
+  EXPECT_EQ(alone(2, 512), Us(5 + 128 + 131.072 + (512 * 8'000 - 2'097'152) / 12.8e3));
 }
 
 TEST_F(CostModelTest, RowsByThreadsAsTheyWereTimed) {

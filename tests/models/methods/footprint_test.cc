@@ -126,6 +126,19 @@ TEST(Footprint, ParisKvKeepsItsRegionsAndAHundredAndTwelveBytesATokenAndHead) {
   EXPECT_EQ(Of("pariskv", {{"dense_until", "1000000"}}).gpu_kv, Of("full", {}).gpu_kv);
 }
 
+TEST(Footprint, ShadowKvKeepsFactorsOfTheKeysAndAMeanKeyAChunk) {
+  const Footprint bytes = Of("shadowkv", {});
+  EXPECT_EQ(bytes.gpu_kv, 32 * ((48 + 4 + 1 + 256) * 8 + 4'096) * kTokenLayer);
+  // 160 values a token and a channel of each head; a key and a number for each 8 tokens and head.
+  EXPECT_EQ(bytes.gpu_index, int64_t{32} * (160 * 2 * (kContext + 1'024) + kContext * (256 + 4)));
+  EXPECT_EQ(bytes.gpu_buffers, 32 * 8 * 256 * 4 * 4 + kContext * 5 * 4);
+  EXPECT_EQ(bytes.host, 32 * kContext * kTokenLayer / 2);
+  // Shorter prompts are attended whole.
+  const Footprint dense = Of("shadowkv", {{"reserve", "1"}}, 4'096);
+  EXPECT_EQ(dense.gpu(), 32 * 4'096 * kTokenLayer);
+  EXPECT_EQ(dense.host, 0);
+}
+
 TEST(Footprint, WgKvKeepsAQuarterBesideTheWindow) {
   const Footprint bytes = Of("wgkv", {});
   const int64_t pages = (kContext - 256) / 4 / 16 + 256 / 16, rows = 32 * 8;

@@ -24,6 +24,9 @@ ParamValues Small(const std::string& method) {
     return {{"topk", "20"},   {"sink", "16"},       {"local", "32"},
             {"update", "64"}, {"dense_until", "0"}, {"subspaces", "4"}};
   }
+  if (method == "shadowkv") {
+    return {{"budget", "40"}, {"outliers", "2"}, {"local", "2"}, {"dense_until", "0"}};
+  }
   if (method == "wgkv") return {{"window", "16"}, {"page", "8"}, {"gate", "oracle"}};
   ParamValues values{{"budget", "96"}};
   if (method == "streaming") return values;

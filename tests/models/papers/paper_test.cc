@@ -96,6 +96,7 @@ model = "qwen3-4b"
 condition = "any"
 prompt = 4096
 generated = 10
+interval = 12
 
 [run.all]
 method = "full"
@@ -149,6 +150,8 @@ TEST_F(PaperFile, IsReadWhole) {
   const auto& run = paper.FindRun("sparse");
   EXPECT_EQ(run.params, (methods::ParamValues{{"budget", "512"}, {"group", "max"}}));
   EXPECT_EQ(run.batch, 1);
+  EXPECT_EQ(run.interval, 12);
+  EXPECT_EQ(paper.FindRun("all").interval, 0);
   EXPECT_EQ(paper.FindRun("all").batch, 2);
   EXPECT_EQ(paper.FindCondition("any").spread, 4);
   ASSERT_EQ(paper.rows.size(), 1u);
@@ -180,6 +183,8 @@ TEST_F(PaperFile, MistakesAreOneLine) {
   ExpectError("[run.all]", "[run.all", "not TOML");
   ExpectError("where = \"1\"", "where = \"1\"\ninput = \"given\"", "not both");
   ExpectError("batch = 2", "batch = 100000", "'batch' is not a whole number from 1 to 1024");
+  ExpectError("interval = 12", "interval = 5000",
+              "'interval' is not a whole number from 1 to 4096");
 }
 
 TEST(Papers, MissingFileIsAnError) { EXPECT_THROW(LoadPaper("/nonexistent/paper.toml"), Error); }

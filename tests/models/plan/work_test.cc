@@ -173,6 +173,17 @@ std::vector<Case> Cases() {
       {Rerank{.rows = 2, .candidates = 100, .head_dim = 128, .subspaces = 16},
        {.device_read = 20'000, .device_written = 800, .flops = 51'200},
        20'800},
+      // 1,000 keys of 256 channels in; 160 values a token and a channel out.
+      {FactorizeKeys{.sequences = 2, .tokens = 1'000, .kv_heads = 2, .head_dim = 128, .rank = 160},
+       {.device_read = 1'024'000,
+        .device_written = 2 * 1'256 * 320,
+        .flops = 2.0 * 2 * 1'000 * 256 * (256 + 160),
+        .serial_items = 2 * 256},
+       1'024'000 + 2 * 1'256 * 320},
+      // 160 values a token and a channel of each row in, 128 channels a token out.
+      {RebuildKeys{.rows = 2, .tokens = 100, .rank = 160, .head_dim = 128},
+       {.device_read = (100 + 256) * 320, .device_written = 25'600, .flops = 4'096'000},
+       (100 + 256) * 320 + 25'600},
       {Layout{.pieces = 5, .piece_bytes = 16'384},
        {.device_read = 81'920, .device_written = 81'920},
        163'840},

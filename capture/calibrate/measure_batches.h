@@ -1,0 +1,35 @@
+// What the copies of a batch (cudaMemcpyBatchAsync) cost.
+#pragma once
+
+#include <vector>
+
+#include "capture/calibrate/copy_ends.h"
+#include "capture/calibrate/stopwatch.h"
+#include "models/hardware/profile.h"
+
+namespace stallcast::capture {
+
+/// Batches of pieces from places of their own each, on the calling thread's core. The host moves
+/// small pieces itself, and takes a third longer for it at one moment than at another: time them at
+/// several.
+class Batches {
+ public:
+  Batches();
+
+  /// Times all sizes once.
+  void Measure(Stopwatch& watch, const CopyEnds& ends);
+  /// Fills in batch.*, host.batch_call and copy.inline_below from the medians of what has been
+  /// timed: once at least. Takes link.h2d from the profile.
+  void Set(hardware::Profile& profile) const;
+
+ private:
+  /// Of pieces of one size: what each adds to the call and to the whole, and what the call takes
+  /// beside them, s, by moment.
+  struct Times {
+    double bytes = 0;
+    std::vector<double> in_call{}, in_all{}, call{};
+  };
+  std::vector<Times> times_;
+};
+
+}  // namespace stallcast::capture
