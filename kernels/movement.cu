@@ -4,6 +4,7 @@
 
 #include "kernels/cuda_error.h"
 #include "kernels/device/piece.cuh"
+#include "kernels/device/row_sums.cuh"
 #include "kernels/device_attribute.h"
 #include "kernels/movement.h"
 #include "traces/common/error.h"
@@ -54,45 +55,6 @@ struct FromPool : Listed {
     return {{page, from_head}, {slot[piece], head[piece]}};
   }
 };
-
-/// Pieces of rows one after another: scratch[r] becomes the first piece after row r's. Called by
-/// all threads of a block; gives the number of pieces.
-template <class Count>
-__device__ uint32_t SumRows(int rows, const Count& count, uint32_t* scratch) {
-  if (threadIdx.x < 32) {
-    const int lane = static_cast<int>(threadIdx.x);
-    uint32_t before = 0;
-    for (int first = 0; first < rows; first += 32) {
-      uint32_t sum = first + lane < rows ? count(first + lane) : 0;
-#pragma unroll
-      for (int offset = 1; offset < 32; offset *= 2) {
-        const uint32_t other = __shfl_up_sync(0xffffffffu, sum, offset);
-        if (lane >= offset) sum += other;
-      }
-      if (first + lane < rows) scratch[first + lane] = before + sum;
-      before += __shfl_sync(0xffffffffu, sum, 31);
-    }
-  }
-  __syncthreads();
-  return scratch[rows - 1];
-}
-
-struct InRow {
-  int row, place;
-};
-/// The row that holds a piece, and its place among the row's.
-__device__ InRow FindRow(uint32_t piece, const uint32_t* scratch, int rows) {
-  int begin = 0, end = rows - 1;  // the first row that ends after the piece
-  while (begin < end) {
-    const int middle = (begin + end) / 2;
-    if (scratch[middle] <= piece) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return {begin, static_cast<int>(piece - (begin > 0 ? scratch[begin - 1] : 0))};
-}
 
 struct MissedByRow {
   MissedUnits missed;
@@ -206,23 +168,11 @@ void ZeroCopyGather(const __nv_bfloat16* pool, const int64_t* source, const int3
       pieces_max, blocks, "ZeroCopyGather", stream);
 }
 
-namespace {
-
-size_t ScratchBytes(int32_t rows) {
-  constexpr int32_t kRowsMax = 8192;  // of the shared memory that every launch may have
-  if (rows > kRowsMax) {
-    throw Error(std::to_string(rows) + " rows in one recall", "recall", "use a smaller batch");
-  }
-  return static_cast<size_t>(rows) * sizeof(uint32_t);
-}
-
-}  // namespace
-
 void ScatterMissed(const __nv_bfloat16* pieces, const MissedUnits& missed, const CacheSlots& place,
                    const PagedKv& cache, cudaStream_t stream) {
   Launch<256, 4>(Pool(pieces, cache, 1, false), cache,
                  MissedByRow{missed, place, cache.kv_heads, true}, int64_t{missed.rows} * missed.k,
-                 DeviceBlocks(), "ScatterMissed", stream, ScratchBytes(missed.rows));
+                 DeviceBlocks(), "ScatterMissed", stream, RowSumsBytes(missed.rows));
 }
 
 void ZeroCopyMissed(const __nv_bfloat16* pool, const MissedUnits& missed, const CacheSlots& place,
@@ -230,21 +180,21 @@ void ZeroCopyMissed(const __nv_bfloat16* pool, const MissedUnits& missed, const 
   Launch<1024, 4>(Pool(pool, cache, cache.kv_heads, rows), cache,
                   MissedByRow{missed, place, cache.kv_heads, false},
                   int64_t{missed.rows} * missed.k, blocks, "ZeroCopyMissed", stream,
-                  ScratchBytes(missed.rows));
+                  RowSumsBytes(missed.rows));
 }
 
 void ZeroCopyTokens(const PagedKv& pool, const ChosenTokens& chosen, const PagedKv& cache,
                     int32_t blocks, cudaStream_t stream) {
   Launch<1024, 4>(pool, cache, ChosenByRow{chosen, cache.kv_heads, false},
                   int64_t{chosen.rows} * chosen.k, blocks, "ZeroCopyTokens", stream,
-                  ScratchBytes(chosen.rows));
+                  RowSumsBytes(chosen.rows));
 }
 
 void ScatterTokens(const __nv_bfloat16* pieces, const ChosenTokens& chosen, const PagedKv& cache,
                    cudaStream_t stream) {
   Launch<256, 4>(Pool(pieces, cache, 1, false), cache, ChosenByRow{chosen, cache.kv_heads, true},
                  int64_t{chosen.rows} * chosen.k, DeviceBlocks(), "ScatterTokens", stream,
-                 ScratchBytes(chosen.rows));
+                 RowSumsBytes(chosen.rows));
 }
 
 }  // namespace stallcast::kernels

@@ -3,9 +3,8 @@
 #include <string>
 
 #include "kernels/cuda_error.h"
-#include "kernels/device/ascending.cuh"
-#include "kernels/device/block_scan.cuh"
 #include "kernels/device/divide.cuh"
+#include "kernels/device/row_sums.cuh"
 #include "kernels/device/tensor_core.cuh"
 #include "kernels/device/vector.cuh"
 #include "kernels/shadowkv.h"
@@ -24,35 +23,20 @@ __device__ int MissedOf(const MissedChunks& missed, int row) {
   return max(0, min(missed.count[row], missed.k));
 }
 
-/// Missed chunks of rows one after another: ends[r] becomes the first one after row r's. Called by
-/// all threads of a block; gives the number of chunks.
-__device__ uint32_t SumRows(const MissedChunks& missed, int32_t* ends) {
-  __shared__ uint32_t scratch[32];
-  uint32_t before = 0;
-  for (int first = 0; first < missed.rows; first += kFetchThreads) {
-    const int row = first + static_cast<int>(threadIdx.x);
-    const uint32_t count = row < missed.rows ? MissedOf(missed, row) : 0;
-    uint32_t total = 0;
-    const uint32_t sum = BlockExclusiveSum(count, scratch, total);
-    if (row < missed.rows) ends[row] = static_cast<int32_t>(before + sum + count);
-    before += total;
-    __syncthreads();
-  }
-  return before;
-}
-
 // A warp reads 32 * kFetchLoads vectors of 16 bytes that follow one another, over all missed
 // chunks, and looks up the next ones while they come: few blocks would otherwise wait for the lists
-// as long as for the host. ends: [rows]; the cache begins at its values.
+// as long as for the host. ends: of SumRows(); the cache begins at its values.
 template <int kDim>
 __global__ void __launch_bounds__(kFetchThreads)
     FetchKernel(const uint4* __restrict__ pool, int64_t pool_tokens, const MissedChunks missed,
                 const Divider by_chunk, uint4* __restrict__ cache, uint32_t row_stride,
                 uint32_t token_stride) {
-  extern __shared__ int32_t ends[];
+  extern __shared__ uint32_t ends[];
   constexpr uint32_t kVectors = kDim / 8;  // of a token
   constexpr uint32_t kWarpTile = 32 * kFetchLoads;
-  const uint32_t vectors = SumRows(missed, ends) * static_cast<uint32_t>(missed.chunk) * kVectors;
+  const uint32_t chunks = SumRows(
+      missed.rows, [&](int row) { return static_cast<uint32_t>(MissedOf(missed, row)); }, ends);
+  const uint32_t vectors = chunks * static_cast<uint32_t>(missed.chunk) * kVectors;
   const uint32_t step = gridDim.x * (kFetchThreads * kFetchLoads);
   uint32_t from[kFetchLoads], to[kFetchLoads];
   const auto look_up = [&](uint32_t first) {
@@ -62,8 +46,7 @@ __global__ void __launch_bounds__(kFetchThreads)
       if (index >= vectors) return;
       const uint32_t piece = by_chunk.Quotient(index);
       const uint32_t vector = by_chunk.Remainder(index, piece);
-      const int row = CountBelow(ends, missed.rows, static_cast<int>(piece) + 1);
-      const int place = static_cast<int>(piece) - (row > 0 ? ends[row - 1] : 0);
+      const auto [row, place] = FindRow(piece, ends, missed.rows);
       const int64_t entry = int64_t{row} * missed.k + place;
       const int64_t chunk = missed.chunk_of[int64_t{row} * missed.candidates + missed.unit[entry]];
       from[load] =
@@ -246,11 +229,6 @@ void FetchValues(const __nv_bfloat16* pool, int64_t pool_tokens, const MissedChu
                  const TokenView& cache, int32_t head_dim, int32_t blocks, cudaStream_t stream) {
   const int64_t vectors = CheckMissed(missed, head_dim, "FetchValues");
   if (blocks < 1) throw Error("no blocks to run on", "FetchValues", "allow at least one block");
-  constexpr int32_t kRowsMax = 8192;  // of the shared memory that every launch may have
-  if (missed.rows > kRowsMax) {
-    throw Error(std::to_string(missed.rows) + " rows in one recall", "FetchValues",
-                "use a smaller batch");
-  }
   if (vectors == 0) return;
   // Places are counted in vectors.
   constexpr int64_t kVector = 8;
@@ -262,7 +240,7 @@ void FetchValues(const __nv_bfloat16* pool, int64_t pool_tokens, const MissedChu
   const auto grid =
       static_cast<unsigned>(std::min<int64_t>(blocks, (vectors + kAtOnce - 1) / kAtOnce));
   const auto kernel = head_dim == 128 ? FetchKernel<128> : FetchKernel<64>;
-  kernel<<<grid, kFetchThreads, static_cast<size_t>(missed.rows) * sizeof(int32_t), stream>>>(
+  kernel<<<grid, kFetchThreads, RowSumsBytes(missed.rows), stream>>>(
       reinterpret_cast<const uint4*>(pool), pool_tokens, missed,
       Divider(static_cast<uint32_t>(missed.chunk * (head_dim / kVector))),
       reinterpret_cast<uint4*>(cache.data + cache.value_offset),
