@@ -47,8 +47,9 @@ class Gathers::Pool {
     std::memset(out_.get(), 1, static_cast<size_t>(out_.bytes()));
   }
 
-  /// Seconds of a gather of so many bytes, `apart` from another. The host lists pages, the device
-  /// lists tokens.
+  /// Seconds of a gather of so many bytes, each `apart` from the one before, as a method's layers
+  /// keep a pace: behind one pause among gathers without any, threads wake more slowly. The host
+  /// lists pages, the device lists tokens.
   double Seconds(int64_t bytes, const PlaceShape& shape, int threads,
                  std::chrono::microseconds apart = kApart[0]) {
     const int64_t count = bytes / shape.bytes(), in_layer = kLayer / shape.bytes();
@@ -57,8 +58,7 @@ class Gathers::Pool {
       for (int64_t& place : picked) {
         place = static_cast<int64_t>(random_() % static_cast<uint64_t>(in_layer));
       }
-      Gather(picked, shape, threads);
-      const auto begin = SteadyClock::now() + apart;
+      const auto begin = std::max(ended_ + apart, SteadyClock::now());
       while (SteadyClock::now() < begin) {
       }
       const bool by_host = shape.rows == 1;
@@ -67,7 +67,8 @@ class Gathers::Pool {
         for (const int64_t place : picked) listed.push_back(place);
       }
       Gather(by_host ? listed : picked, shape, threads);
-      return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+      ended_ = SteadyClock::now();
+      return std::chrono::duration<double>(ended_ - begin).count();
     });
   }
 
@@ -83,6 +84,7 @@ class Gathers::Pool {
   Buffer<std::byte> out_;
   std::mt19937_64 random_{2};
   int64_t layer_ = 0;
+  SteadyClock::time_point ended_;
 };
 
 Gathers::Gathers() : pool_(std::make_unique<Pool>()) {

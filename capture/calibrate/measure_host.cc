@@ -528,38 +528,58 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
 }
 
 void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  constexpr int kOps = 2000, kCopies = 100;
+  // Each a difference of two measurements of some 1 us: alone and recorded take turns, so that a
+  // host that slows for a while slows both.
+  constexpr int kRounds = 3, kOps = 2000, kCopies = 100;
   constexpr int64_t kPage = 16384;
-  const auto copy = [&] {
-    return watch.Period(kCopies, [&](int i) { ends.CopyPage(i, kPage, true, watch.stream()); });
-  };
-  const std::vector<int> cores = kernels::FastestCores(1, kernels::LaunchTimer());
-  HostCalls alone;
-  {
-    const OnCore core(cores, 0);  // let go before the recorder starts its threads
-    alone = MeasureCalls(watch, ends);
+  enum Step : int32_t { kOthers, kTrain };
+  const auto copy = [&](int i) { ends.CopyPage(i, kPage, true, watch.stream()); };
+  std::vector<HostCalls> alone, recorded;
+  std::vector<double> ops, apart, apart_recorded;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::vector<int> cores = kernels::FastestCores(1, kernels::LaunchTimer());
+    {
+      const OnCore core(cores, 0);  // let go before the recorder starts its threads
+      alone.push_back(MeasureCalls(watch, ends));
+      apart.push_back(watch.Period(kCopies, copy));
+    }
+    const std::unique_ptr<Recording> recording = Recording::Begin();
+    if (!recording) {
+      SetRecorded(alone.front(), alone.front(), profile);  // nothing more
+      profile.recorder_op = profile.recorder_copy = 0;
+      return;
+    }
+    {
+      const OnCore core(cores, 0);
+      GpuRecorder& recorder = recording->recorder();
+      const auto op = [&](Step step, int64_t id, const auto& work) {
+        recorder.PushOp(step, id);
+        work();
+        recorder.PopOp();
+      };
+      const auto begin = SteadyClock::now();
+      for (int i = 0; i < kOps; ++i) op(kOthers, 0, [] {});
+      ops.push_back(SecondsSince(begin) / kOps);
+      op(kOthers, 0, [&] { recorded.push_back(MeasureCalls(watch, ends)); });
+      watch.Hold();
+      for (int i = 0; i < kCopies; ++i) op(kTrain, i, [&] { copy(i); });
+      watch.Release();
+      watch.Finish();
+    }
+    // By the recorded times: a train that stood still once would be slow as a whole.
+    auto spans = DeviceSpans(recording->End());
+    std::vector<double> periods;
+    const DeviceSpan* before = nullptr;
+    for (const auto& [id, span] : spans[kTrain]) {
+      if (before != nullptr) periods.push_back(span.start - before->start);
+      before = &span;
+    }
+    apart_recorded.push_back(periods.empty() ? apart.back() : Median(std::move(periods)));
   }
-  const double unrecorded = copy();
-  SetRecorded(alone, alone, profile);  // nothing more, where nothing can be recorded
-  profile.recorder_op = profile.recorder_copy = 0;
-  const std::unique_ptr<Recording> recording = Recording::Begin();
-  if (!recording) return;
-  const OnCore core(cores, 0);
-  GpuRecorder& recorder = recording->recorder();
-  const auto op = [&](const auto& work) {
-    recorder.PushOp(0, 0);
-    work();
-    recorder.PopOp();
-  };
-  const auto begin = SteadyClock::now();
-  for (int i = 0; i < kOps; ++i) op([] {});
-  profile.recorder_op = SecondsSince(begin) / kOps;
-  HostCalls recorded;
-  op([&] {
-    recorded = MeasureCalls(watch, ends);
-    profile.recorder_copy = std::max(copy() - unrecorded, 0.0);
-  });
-  SetRecorded(alone, recorded, profile);
+  SetRecorded(Typical(alone), Typical(recorded), profile);
+  profile.recorder_op = Median(std::move(ops));
+  profile.recorder_copy =
+      std::max(Median(std::move(apart_recorded)) - Median(std::move(apart)), 0.0);
 }
 
 void RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
