@@ -528,58 +528,59 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
 }
 
 void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  // Each a difference of two measurements of some 1 us: alone and recorded take turns, so that a
-  // host that slows for a while slows both.
+  // Differences of some 1 us between two measurements, which cannot take turns: what has been
+  // recorded once stays slower.
   constexpr int kRounds = 3, kOps = 2000, kCopies = 100;
   constexpr int64_t kPage = 16384;
-  enum Step : int32_t { kOthers, kTrain };
+  enum Step : int32_t { kOthers, kTrains };
   const auto copy = [&](int i) { ends.CopyPage(i, kPage, true, watch.stream()); };
+  const auto on_fastest_core = [&](const auto& measure) {
+    const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+    measure();
+  };
   std::vector<HostCalls> alone, recorded;
-  std::vector<double> ops, apart, apart_recorded;
+  std::vector<double> periods, ops;
   for (int round = 0; round < kRounds; ++round) {
-    const std::vector<int> cores = kernels::FastestCores(1, kernels::LaunchTimer());
-    {
-      const OnCore core(cores, 0);  // let go before the recorder starts its threads
-      alone.push_back(MeasureCalls(watch, ends));
-      apart.push_back(watch.Period(kCopies, copy));
-    }
-    const std::unique_ptr<Recording> recording = Recording::Begin();
-    if (!recording) {
-      SetRecorded(alone.front(), alone.front(), profile);  // nothing more
-      profile.recorder_op = profile.recorder_copy = 0;
-      return;
-    }
-    {
-      const OnCore core(cores, 0);
-      GpuRecorder& recorder = recording->recorder();
-      const auto op = [&](Step step, int64_t id, const auto& work) {
-        recorder.PushOp(step, id);
-        work();
-        recorder.PopOp();
-      };
+    on_fastest_core([&] { alone.push_back(MeasureCalls(watch, ends)); });
+    periods.push_back(watch.Period(kCopies, copy));
+  }
+  SetRecorded(Typical(alone), Typical(alone), profile);  // nothing more, where nothing is recorded
+  profile.recorder_op = profile.recorder_copy = 0;
+  const std::unique_ptr<Recording> recording = Recording::Begin();
+  if (!recording) return;
+  GpuRecorder& recorder = recording->recorder();
+  const auto op = [&](Step step, int32_t id, const auto& work) {
+    recorder.PushOp(step, id);
+    work();
+    recorder.PopOp();
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    on_fastest_core([&] {
       const auto begin = SteadyClock::now();
       for (int i = 0; i < kOps; ++i) op(kOthers, 0, [] {});
       ops.push_back(SecondsSince(begin) / kOps);
       op(kOthers, 0, [&] { recorded.push_back(MeasureCalls(watch, ends)); });
-      watch.Hold();
-      for (int i = 0; i < kCopies; ++i) op(kTrain, i, [&] { copy(i); });
-      watch.Release();
-      watch.Finish();
-    }
-    // By the recorded times: a train that stood still once would be slow as a whole.
-    auto spans = DeviceSpans(recording->End());
-    std::vector<double> periods;
-    const DeviceSpan* before = nullptr;
-    for (const auto& [id, span] : spans[kTrain]) {
-      if (before != nullptr) periods.push_back(span.start - before->start);
-      before = &span;
-    }
-    apart_recorded.push_back(periods.empty() ? apart.back() : Median(std::move(periods)));
+    });
+    watch.Hold();
+    for (int i = 0; i < kCopies; ++i) op(kTrains, round * kCopies + i, [&] { copy(i); });
+    watch.Release();
+    watch.Finish();
   }
   SetRecorded(Typical(alone), Typical(recorded), profile);
   profile.recorder_op = Median(std::move(ops));
-  profile.recorder_copy =
-      std::max(Median(std::move(apart_recorded)) - Median(std::move(apart)), 0.0);
+
+  // From copy to copy, most of them: one that stood still would make its train a slow one.
+  const auto spans = DeviceSpans(recording->End());
+  const auto trains = spans.find(kTrains);
+  if (trains == spans.end()) return;
+  std::vector<double> apart;
+  const DeviceSpan* before = nullptr;
+  for (const auto& [id, span] : trains->second) {
+    if (before != nullptr) apart.push_back(span.start - before->start);
+    before = &span;
+  }
+  if (apart.empty()) return;
+  profile.recorder_copy = std::max(Median(std::move(apart)) - Median(std::move(periods)), 0.0);
 }
 
 void RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {

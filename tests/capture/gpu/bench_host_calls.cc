@@ -1,0 +1,221 @@
+// What host calls take in the orders that plans have them, each call timed alone, beside what
+// calibrate finds in trains of one kind that are held back.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "capture/calibrate/measure_host.h"
+#include "kernels/host_cores.h"
+#include "kernels/movement.h"
+#include "tests/kernels/has_device.h"
+#include "tests/kernels/measure.h"
+
+namespace stallcast::capture {
+namespace {
+
+using kernels::Buffer;
+using kernels::Check;
+using kernels::Event;
+using kernels::Memory;
+using kernels::OnCore;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRounds = 300, kWarmUp = 20, kKernels = 9, kPages = 16;
+constexpr int64_t kKernelNs = 3000, kFlag = 256, kPage = 16384, kLarge = int64_t{128} << 10,
+                  kGathered = int64_t{2} << 20;
+
+/// Microseconds of calls, by what they are and where they stand.
+class Times {
+ public:
+  template <class Call>
+  void Of(const std::string& what, const Call& call) {
+    const auto begin = Clock::now();
+    call();
+    const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
+    of_[what].push_back(took.count());
+  }
+  void Forget() { of_.clear(); }
+  void Print(const char* order) {
+    fmt::print("\n{:<48} {:>8} {:>8}\n", order, "P50 us", "P90 us");
+    for (auto& [what, times] : of_) {
+      std::ranges::sort(times);
+      fmt::print("  {:<46} {:>8.2f} {:>8.2f}\n", what, times[times.size() / 2],
+                 times[times.size() * 9 / 10]);
+    }
+  }
+
+ private:
+  std::map<std::string, std::vector<double>> of_;
+};
+
+/// Another thread, asleep but while it does what it is given.
+class Worker {
+ public:
+  explicit Worker(const std::vector<int>& cores)
+      : thread_([this, cores] {
+          const OnCore core(cores, 1);
+          Run();
+        }) {}
+  ~Worker() {
+    Do(nullptr);
+    thread_.join();
+  }
+  /// Returns when it is done; null ends the thread. The caller sleeps meanwhile.
+  void Do(std::function<void()> work) {
+    std::unique_lock lock(mutex_);
+    work_ = std::move(work);
+    waits_ = true;
+    passed_.notify_all();
+    passed_.wait(lock, [this] { return !waits_; });
+  }
+
+ private:
+  void Run() {
+    for (bool more = true; more;) {
+      std::unique_lock lock(mutex_);
+      passed_.wait(lock, [this] { return waits_; });
+      more = work_ != nullptr;
+      if (more) work_();
+      waits_ = false;
+      passed_.notify_all();
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable passed_;
+  std::function<void()> work_;
+  bool waits_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+class Bench {
+ public:
+  void Run() {
+    Trains();
+    Order("a layer: kernels, a flag to the host, a wait for it", [&] { Layer(kFlag, 0); });
+    Order("the same with 128 KiB to the GPU on the stream", [&] { Layer(kFlag, kLarge); });
+    Order("the same with a gather of 2 MiB by four threads", [&] {
+      Gather();
+      Layer(kFlag, kGathered);
+    });
+    Order("16 pages in a row to another stream", [&] {
+      Layer(kFlag, 0);
+      Pages("page of 16 in a row");
+    });
+    Worker worker(cores_);
+    const auto other = [&](const auto& work) {
+      worker.Do([&] {
+        cudaSetDevice(0);
+        work();
+      });
+    };
+    Order("the same behind a thread that woke and slept", [&] {
+      Layer(kFlag, 0);
+      other([] {});
+      Pages("page of 16 in a row");
+    });
+    Order("the same behind a thread that copied and launched", [&] {
+      Layer(kFlag, 0);
+      other([&] { PagesAlone("other thread: page", "other thread: launch"); });
+      Pages("page of 16 in a row");
+    });
+    Order("the same, all by one thread", [&] {
+      Layer(kFlag, 0);
+      PagesAlone("page before a launch", "launch behind a page");
+      Pages("page of 16 in a row");
+    });
+  }
+
+ private:
+  // As calibrate does.
+  void Trains() {
+    const OnCore core(cores_, 0);
+    const HostCalls calls = MeasureCalls(watch_, ends_);
+    fmt::print(
+        "in held trains of one kind, us: launch {:.2f}, copy to the GPU {:.2f} ({:.2f} more behind "
+        "a launch), to the host {:.2f}, event {:.2f}, wait {:.2f}\n",
+        calls.launch * 1e6, calls.copy * 1e6, calls.copy_switch * 1e6, calls.copy_back * 1e6,
+        calls.event_record * 1e6, calls.stream_wait * 1e6);
+  }
+
+  template <class Round>
+  void Order(const char* name, const Round& round) {
+    const OnCore core(cores_, 0);
+    for (int i = 0; i < kRounds; ++i) {
+      if (i == kWarmUp) times_.Forget();
+      round();
+      watch_.Finish();
+    }
+    times_.Print(name);
+    times_.Forget();
+  }
+
+  void Kernel(cudaStream_t stream) { kernels::Stamp(stamps_.get(), kKernelNs, stream); }
+
+  void Layer(int64_t flag, int64_t recalled) {
+    for (int i = 0; i < kKernels; ++i) times_.Of("launch", [&] { Kernel(watch_.stream()); });
+    times_.Of("flag to the host", [&] { Copy(flag, false, watch_.stream()); });
+    times_.Of("synchronisation",
+              [&] { Check(cudaStreamSynchronize(watch_.stream()), "cudaStreamSynchronize"); });
+    if (recalled == 0) return;
+    times_.Of("copy to the GPU", [&] { Copy(recalled, true, watch_.stream()); });
+    times_.Of("launch behind the copy", [&] { Kernel(watch_.stream()); });
+  }
+
+  // On the other stream, which waits for this one and this one for it.
+  void Pages(const char* what) {
+    times_.Of("event", [&] { Check(cudaEventRecord(from_, watch_.stream()), "cudaEventRecord"); });
+    times_.Of("wait",
+              [&] { Check(cudaStreamWaitEvent(watch_.other(), from_, 0), "cudaStreamWaitEvent"); });
+    for (int i = 0; i < kPages; ++i) times_.Of(what, [&] { Copy(kPage, true, watch_.other()); });
+    times_.Of("launch behind pages", [&] { Kernel(watch_.other()); });
+    Check(cudaEventRecord(to_, watch_.other()), "cudaEventRecord");
+    Check(cudaStreamWaitEvent(watch_.stream(), to_, 0), "cudaStreamWaitEvent");
+  }
+
+  // Each with a kernel behind it.
+  void PagesAlone(const char* page, const char* launch) {
+    for (int i = 0; i < kPages; ++i) {
+      times_.Of(page, [&] { Copy(kPage, true, watch_.other()); });
+      times_.Of(launch, [&] { Kernel(watch_.other()); });
+    }
+  }
+
+  void Copy(int64_t bytes, bool to_device, cudaStream_t stream) {
+    ends_.CopyPage(at_++, bytes, to_device, stream);
+  }
+
+  void Gather() {
+    constexpr int kThreads = 4;
+    std::vector<int64_t> places(static_cast<size_t>(kGathered / kPage));
+    for (int64_t& place : places) place = at_++ * int64_t{7919} % (CopyEnds::kPool / 2 / kPage);
+    times_.Of("gather", [&] {
+      kernels::HostGather(ends_.host.get(), places.data(), std::ssize(places), {kPage},
+                          ends_.host.get() + CopyEnds::kPool / 2, kThreads);
+    });
+  }
+
+  capture::Stopwatch watch_;
+  const CopyEnds ends_;
+  const Buffer<uint64_t> stamps_{2};
+  const Event from_{cudaEventDisableTiming}, to_{cudaEventDisableTiming};
+  const std::vector<int> cores_ = kernels::FastestCores(2, kernels::LaunchTimer());
+  Times times_;
+  int at_ = 0;
+};
+
+}  // namespace
+}  // namespace stallcast::capture
+
+int main() {
+  return stallcast::kernels::Benchmark("bench_host_calls",
+                                       [] { stallcast::capture::Bench().Run(); });
+}
