@@ -56,6 +56,9 @@ Gap GapBetween(const plan::Op& before, const plan::Op& op) {
   return to->direction == plan::Direction::kDeviceToHost ? Gap::kToHost : Gap::kToDevice;
 }
 
+// To the nearest, of what is not negative: std::llround() is a call.
+int64_t Rounded(double time) { return static_cast<int64_t>(time + 0.5); }
+
 // Lists of op ids by op, flat.
 struct OpLists {
   std::vector<uint32_t> begin;
@@ -70,8 +73,14 @@ struct OpLists {
 // What every run of a plan needs, computed once.
 struct Simulation::Compiled {
   const plan::OpTable& ops;
+  // What the loop asks of a work over and over.
+  struct Nature {
+    bool copy = false, host_sync = false, handoff = false;
+    bool may_inline = false;  // has a cost of its own where the stream is idle
+  };
   std::vector<OpCost> costs;                   // by distinct work
   std::vector<std::optional<OpCost>> inlined;  // by distinct work: where the stream is idle
+  std::vector<Nature> natures;                 // by distinct work
   std::vector<Gap> gap;                        // by op: between the lane's previous op and this one
   std::vector<bool> recorded;                  // by op: an event is recorded behind it
   std::vector<bool> awaited_copy;  // by op: a copy that its lane's next op, a kernel, follows
@@ -82,6 +91,7 @@ struct Simulation::Compiled {
   Compiled(const plan::Plan& plan, const hardware::CostModel& model);
   const OpCost& Cost(OpId id) const { return costs[ops.WorkOf(At(id))]; }
   const std::optional<OpCost>& Inlined(OpId id) const { return inlined[ops.WorkOf(At(id))]; }
+  const Nature& NatureOf(OpId id) const { return natures[ops.WorkOf(At(id))]; }
 };
 
 Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel& model)
@@ -91,6 +101,10 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   for (const plan::Work& work : ops.works()) {
     costs.push_back(model.Cost(work));
     inlined.push_back(model.InlinedCost(work));
+    natures.push_back({.copy = std::holds_alternative<plan::Copy>(work),
+                       .host_sync = std::holds_alternative<plan::HostSync>(work),
+                       .handoff = std::holds_alternative<plan::HostHandoff>(work),
+                       .may_inline = inlined.back().has_value()});
   }
   recorded = plan::FindEvents(plan).recorded;
   gap.assign(count, Gap::kNone);
@@ -121,8 +135,7 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
       OpId& previous = last[At(op.lane)];
       if (previous != OpId::kNone) {
         gap[i] = GapBetween(plan[previous], op);
-        awaited_copy[At(previous)] = std::holds_alternative<plan::Copy>(plan[previous].work) &&
-                                     !std::holds_alternative<plan::Copy>(op.work);
+        awaited_copy[At(previous)] = NatureOf(previous).copy && !NatureOf(id).copy;
       }
       previous = id;
     }
@@ -155,6 +168,11 @@ class EventLoop {
         share_(model.capacity()),
         lanes_(plan.lanes.size()),
         event_(plan.lanes.size(), kNever) {
+    for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+      const bool host = plan.lanes[lane].kind == traces::LaneKind::kHost;
+      (host ? threads_ : streams_).push_back(lane);
+      lanes_[lane].host = host;
+    }
     for (const auto direction : {plan::Direction::kHostToDevice, plan::Direction::kDeviceToHost}) {
       const auto background = model.BackgroundOf(direction);
       const bool h2d = direction == plan::Direction::kHostToDevice;
@@ -178,9 +196,7 @@ class EventLoop {
   }
 
   Execution Go() {
-    for (size_t lane = 0; lane < plan_.lanes.size(); ++lane) {
-      if (IsHost(lane)) MakeCalls(lane);
-    }
+    for (const size_t lane : threads_) MakeCalls(lane);
     while (done_ < plan_.ops.size()) {
       const auto next = std::min_element(event_.begin(), event_.end());
       if (next == event_.end() || *next == kNever || OnlyBackground()) {
@@ -213,6 +229,7 @@ class EventLoop {
     OpId current = OpId::kNone;    // under way
     OpId previous = OpId::kNone;   // the last op; of a host lane, or call
     Phase phase = Phase::kNone;
+    bool host = false;     // a thread's
     int64_t free_at = 0;   // end of the previous op or call
     int64_t since = 0;     // `remaining` is of this time
     double remaining = 0;  // units; of a fixed time that load stretches, ps
@@ -241,9 +258,7 @@ class EventLoop {
     std::deque<size_t> waiting;      // lanes, by arrival
   };
 
-  bool IsHost(size_t lane) const {
-    return lane < plan_.lanes.size() && plan_.lanes[lane].kind == traces::LaneKind::kHost;
-  }
+  bool IsHost(size_t lane) const { return lanes_[lane].host; }
   bool IsBackground(size_t lane) const { return lane >= plan_.lanes.size(); }
 
   void AddBackground(const hardware::CostModel::Background& of, Bytes* copied) {
@@ -266,7 +281,7 @@ class EventLoop {
     return factors_.empty() || id == OpId::kNone ? 1.0 : factors_[plan_.ops[At(id)].work.index()];
   }
   int64_t Stretch(Picoseconds t, OpId id) const {
-    return factors_.empty() ? t.count() : std::llround(static_cast<double>(t.count()) * Factor(id));
+    return factors_.empty() ? t.count() : Rounded(static_cast<double>(t.count()) * Factor(id));
   }
   Server& ServerOf(const OpCost& cost) { return servers_[static_cast<size_t>(cost.engine)]; }
 
@@ -318,7 +333,7 @@ class EventLoop {
 
   void ReportCalled(OpId id) {
     called_[At(id)] = true;
-    for (size_t i = 0; i < plan_.lanes.size(); ++i) {
+    for (const size_t i : threads_) {
       Lane& other = lanes_[i];
       if (other.until_called != id) continue;
       other.until_called = OpId::kNone;
@@ -330,14 +345,14 @@ class EventLoop {
 
   /// Whether what a call takes depends on what others are at when it begins.
   bool DependsOnState(OpId id) const {
-    return compiled_.calls_meet || compiled_.Inlined(id).has_value();
+    return compiled_.calls_meet || compiled_.NatureOf(id).may_inline;
   }
 
   void Issue(size_t lane, OpId id, const plan::Op& op) {
     Lane& host = lanes_[lane];
     Lane& stream = lanes_[At(op.lane)];
     // The op's own call is what is missing, and nothing else is under way.
-    carried_[At(id)] = compiled_.Inlined(id).has_value() && missing_[At(id)] == 1 &&
+    carried_[At(id)] = compiled_.NatureOf(id).may_inline && missing_[At(id)] == 1 &&
                        stream.phase == Phase::kNone && stream.issued == stream.started;
     const OpCost& cost = CostOf(id);
     int64_t first = 0, all = 0;
@@ -354,13 +369,13 @@ class EventLoop {
             (compiled_.recorded[At(id)] ? latency_.event_record.count() : 0);
       if (compiled_.calls_meet) {
         const double slowed = SlowedByOthers(lane);
-        first = std::llround(static_cast<double>(first) * slowed);
-        all = std::llround(static_cast<double>(all) * slowed);
+        first = Rounded(static_cast<double>(first) * slowed);
+        all = Rounded(static_cast<double>(all) * slowed);
       }
       if (host.woken >= 1 && cost.calls > 0) {
         const double left = std::ldexp(host.woken, -cost.calls);
-        first += std::llround(host.woken / 2);
-        all += std::llround(host.woken - left);
+        first += Rounded(host.woken / 2);
+        all += Rounded(host.woken - left);
         host.woken = left;
       }
     }
@@ -380,22 +395,20 @@ class EventLoop {
   }
   /// Whether all of a copy goes in its call: then it is no copy to the streams.
   bool IsCarried(OpId id) const { return carried_[At(id)] && compiled_.Inlined(id)->calls == 1; }
-  bool UsesCopyEngine(OpId id) const {
-    return std::holds_alternative<plan::Copy>(plan_.ops[At(id)].work) && !IsCarried(id);
-  }
+  bool UsesCopyEngine(OpId id) const { return compiled_.NatureOf(id).copy && !IsCarried(id); }
 
   /// By threads beside this one that are in a call, or wait in one for the device.
   double SlowedByOthers(size_t lane) const {
     double slowed = 1;
-    for (size_t i = 0; i < plan_.lanes.size(); ++i) {
-      if (i == lane || !IsHost(i)) continue;
+    for (const size_t i : threads_) {
+      if (i == lane) continue;
       const Lane& other = lanes_[i];
       if (other.free_at > now_) {
         slowed = std::max(slowed, latency_.contended);
         continue;
       }
       const size_t at = other.phase == Phase::kNone ? other.next : At(other.current);
-      if (at < plan_.ops.size() && std::holds_alternative<plan::HostSync>(plan_.ops[at].work)) {
+      if (at < plan_.ops.size() && compiled_.NatureOf(OpId{static_cast<int32_t>(at)}).host_sync) {
         slowed = std::max(slowed, latency_.beside);
       }
     }
@@ -567,7 +580,7 @@ class EventLoop {
     lane.fixed = lane.remaining = std::max(1.0, static_cast<double>(stretched.count()));
     lane.since = now_;
     lane.rate = StartSpeed(lane);
-    event_[index] = now_ + std::llround(lane.remaining / lane.rate);
+    event_[index] = now_ + Rounded(lane.remaining / lane.rate);
   }
 
   /// Of a fixed time, how fast it passes at the load that others put on the device memory.
@@ -620,7 +633,7 @@ class EventLoop {
         std::max(0.0, lane.remaining - lane.rate * static_cast<double>(now_ - lane.since));
     lane.rate = rate;
     lane.since = now_;
-    event_[index] = now_ + std::llround(lane.remaining / rate);
+    event_[index] = now_ + Rounded(lane.remaining / rate);
   }
 
   void EndFlow(size_t index) {
@@ -649,7 +662,7 @@ class EventLoop {
     Complete(id, now_);
     if (IsHost(index)) {
       const plan::Op& op = plan_.ops[At(id)];
-      if (op.waits_count > 0 && std::holds_alternative<plan::HostHandoff>(op.work)) {
+      if (op.waits_count > 0 && compiled_.NatureOf(id).handoff) {
         lane.woken = static_cast<double>(
             model_.Woken(Picoseconds(now_) - out_.start[At(id)] - cost.host).count());
       }
@@ -713,11 +726,9 @@ class EventLoop {
   /// Streams that have been given work which is not done.
   int BusyStreamsBeside(size_t index) const {
     int busy = 0;
-    for (size_t i = 0; i < plan_.lanes.size(); ++i) {
+    for (const size_t i : streams_) {
       const Lane& lane = lanes_[i];
-      if (i != index && !IsHost(i) && (lane.phase != Phase::kNone || lane.issued > lane.started)) {
-        ++busy;
-      }
+      if (i != index && (lane.phase != Phase::kNone || lane.issued > lane.started)) ++busy;
     }
     return busy;
   }
@@ -725,9 +736,9 @@ class EventLoop {
   /// Whether two other streams have work and a kernel of one of them waits for its copies.
   bool Crowded(size_t index) const {
     if (BusyStreamsBeside(index) < 2) return false;
-    for (size_t i = 0; i < plan_.lanes.size(); ++i) {
+    for (const size_t i : streams_) {
       const Lane& lane = lanes_[i];
-      if (i == index || IsHost(i) || lane.phase == Phase::kNone) continue;
+      if (i == index || lane.phase == Phase::kNone) continue;
       const bool follows = lane.issued > lane.started;
       if (follows && compiled_.awaited_copy[At(lane.current)]) return true;
       const bool handover = lane.phase == Phase::kArrival && lane.previous != OpId::kNone;
@@ -743,10 +754,9 @@ class EventLoop {
     const Picoseconds sync = UsesCopyEngine(id) ? latency_.host_sync_copy : latency_.host_sync;
     for (OpId next : compiled_.dependents[At(id)]) {
       const plan::Op& op = plan_.ops[At(next)];
-      const Picoseconds delay = !IsHostWork(op) ? EventLatency(id, next)
-                                : std::holds_alternative<plan::HostHandoff>(op.work)
-                                    ? latency_.host_handoff
-                                    : sync;
+      const Picoseconds delay = !IsHostWork(op)                    ? EventLatency(id, next)
+                                : compiled_.NatureOf(next).handoff ? latency_.host_handoff
+                                                                   : sync;
       HoldBack(next, end + delay.count(), {CauseKind::kWait, id});
       Satisfy(next);
     }
@@ -755,7 +765,7 @@ class EventLoop {
   /// From the end of an op to the start of one on another lane that waits for it.
   Picoseconds EventLatency(OpId from, OpId to) const {
     const bool copied = UsesCopyEngine(from);
-    const bool copies = std::holds_alternative<plan::Copy>(plan_.ops[At(to)].work);
+    const bool copies = compiled_.NatureOf(to).copy;
     return copied == copies ? latency_.event
            : copies         ? latency_.event_to_copy
                             : latency_.event_from_copy;
@@ -768,6 +778,7 @@ class EventLoop {
   const hardware::CostModel& model_;
   FairShare share_;
   std::vector<Lane> lanes_;
+  std::vector<size_t> threads_, streams_;  // of the plan's lanes
   std::vector<int64_t> event_;     // when each lane's phase ends; kNever: something else wakes it
   std::array<Server, 3> servers_;  // by hardware::Engine
   std::vector<Background> background_;
