@@ -111,7 +111,7 @@ Activity ActivityOf(const Timeline& t) {
 
 std::map<int32_t, ExposedTime> ExposedBySteps(const Timeline& t) {
   std::map<int32_t, ExposedTime> exposed;
-  if (std::ranges::none_of(t.lanes, &traces::TimelineLane::compute)) return exposed;
+  if (!traces::HasCompute(t)) return exposed;
   Activity activity = ActivityOf(t);
   const Spans computing = Union(std::move(activity.computing));
   std::array<Spans, traces::kRoles> roles;

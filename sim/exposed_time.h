@@ -19,7 +19,7 @@ struct ExposedTime {
   Picoseconds role(traces::Role role) const { return roles[static_cast<size_t>(role)]; }
 };
 
-/// Exposed time of each step of traces::StepSpans. Nothing where no lane is a compute lane.
+/// Exposed time of each step of traces::StepSpans. Nothing without traces::HasCompute().
 ///
 /// An op runs from the first start to the last end of its rows of a step, whose number differs
 /// between a prediction and a recording (a copy a piece, say). On a compute lane it computes unless

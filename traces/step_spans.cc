@@ -12,7 +12,7 @@ struct Extent {
 };
 
 std::map<int32_t, Extent> Extents(const Timeline& t) {
-  const bool has_compute = std::ranges::any_of(t.lanes, &TimelineLane::compute);
+  const bool has_compute = HasCompute(t);
   std::map<int32_t, Extent> extents;
   auto of = extents.end();  // rows of a step mostly stand together
   for (size_t row = 0; row < t.start.size(); ++row) {
@@ -31,6 +31,11 @@ std::map<int32_t, Extent> Extents(const Timeline& t) {
 }
 
 }  // namespace
+
+bool HasCompute(const Timeline& timeline) {
+  return std::ranges::any_of(timeline.lane,
+                             [&](uint16_t lane) { return timeline.lanes[lane].compute; });
+}
 
 std::map<int32_t, StepSpan> StepSpans(const Timeline& timeline) {
   std::map<int32_t, StepSpan> spans;

@@ -8,8 +8,11 @@
 
 namespace stallcast::traces {
 
+/// Whether any row is on a compute lane. A timeline of calls may name such lanes, and have none.
+bool HasCompute(const Timeline& timeline);
+
 /// From the end of the step before, where that is known, or else from its own first row, to the
-/// last end of its rows on the compute lanes (without such lanes: on any).
+/// last end of its rows on the compute lanes (without HasCompute(): on any).
 struct StepSpan {
   Picoseconds start{0}, end{0};
   bool operator==(const StepSpan&) const = default;

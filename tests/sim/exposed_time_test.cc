@@ -184,12 +184,21 @@ TEST(ExposedTime, IsNotKnownWithoutAComputeLane) {
   EXPECT_EQ(StepSpans(t).at(0).end.count(), 140);
 }
 
+TEST(ExposedTime, IsNotKnownOfCallsAlone) {
+  const Timeline calls = Of({{kHost, Role::kHost, 0, 0, 100}, {kHost, Role::kSync, 1, 100, 140}});
+  EXPECT_TRUE(ExposedBySteps(calls).empty());
+  EXPECT_EQ(StepSpans(calls).at(0).end.count(), 140);
+}
+
 // Every instant of every step asked by itself, by the words of the header.
 std::map<int32_t, ExposedTime> ByInstant(const std::vector<Row>& rows) {
   struct Run {
     Role role = Role::kOther;
     bool computes = false;
     int64_t start = 1 << 30, end = 0;
+  };
+  const auto on_compute = [](const Row& row) {
+    return row.lane == kCompute || row.lane == kCompute2;
   };
   std::map<std::pair<int32_t, int64_t>, Run> runs;
   for (const bool host : {false, true}) {
@@ -201,13 +210,14 @@ std::map<int32_t, ExposedTime> ByInstant(const std::vector<Row>& rows) {
           row.role == Role::kRecall || row.role == Role::kOffload || row.role == Role::kSync;
       Run& run = found[{row.step, row.op}];
       run.role = row.role;
-      run.computes |= (row.lane == kCompute || row.lane == kCompute2) && !moves;
+      run.computes |= on_compute(row) && !moves;
       run.start = std::min(run.start, row.start);
       run.end = std::max(run.end, row.end);
     }
     runs.merge(found);
   }
   std::map<int32_t, ExposedTime> exposed;
+  if (std::ranges::none_of(rows, on_compute)) return exposed;
   for (const auto& [step, span] : StepSpans(Of(rows))) {
     ExposedTime& of = exposed[step];
     for (int64_t at = span.start.count(); at < span.end.count(); ++at) {

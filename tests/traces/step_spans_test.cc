@@ -52,6 +52,14 @@ TEST(StepSpansTest, AnyLaneEndsAStepWhereNoneComputes) {
   EXPECT_THAT(StepSpans(t), ElementsAre(Pair(0, Span(5, 60))));
 }
 
+TEST(StepSpansTest, AnyLaneEndsAStepWhereTheComputeLanesHoldNothing) {
+  Timeline calls = Lanes();
+  Add(calls, 0, kHost, 10, 60);
+  Add(calls, 1, kHost, 60, 95);
+  EXPECT_FALSE(HasCompute(calls));
+  EXPECT_THAT(StepSpans(calls), ElementsAre(Pair(0, Span(10, 60)), Pair(1, Span(60, 95))));
+}
+
 TEST(StepSpansTest, StepsOutOfOrderHaveNone) {
   Timeline t = Lanes();
   Add(t, 0, kCompute, 0, 100);
