@@ -755,11 +755,19 @@ class EventLoop {
     for (OpId next : compiled_.dependents[At(id)]) {
       const plan::Op& op = plan_.ops[At(next)];
       const Picoseconds delay = !IsHostWork(op)                    ? EventLatency(id, next)
-                                : compiled_.NatureOf(next).handoff ? latency_.host_handoff
+                                : compiled_.NatureOf(next).handoff ? Handoff(op, end)
                                                                    : sync;
       HoldBack(next, end + delay.count(), {CauseKind::kWait, id});
       Satisfy(next);
     }
+  }
+
+  /// From then on until the thread of a handoff that waits for it goes on, which sleeps since it
+  /// has nothing to do.
+  Picoseconds Handoff(const plan::Op& op, int64_t end) const {
+    const Lane& thread = lanes_[At(op.lane)];
+    const int64_t asleep = thread.phase == Phase::kNone ? end - thread.free_at : 0;
+    return model_.Handoff(Picoseconds(std::max<int64_t>(asleep, 0)));
   }
 
   /// From the end of an op to the start of one on another lane that waits for it.

@@ -113,20 +113,38 @@ class Sleeper {
   std::thread thread_;  // last: it uses the others
 };
 
+// As a thread that waits for the GPU does.
+void SpinFor(std::chrono::microseconds time) {
+  const auto end = SteadyClock::now() + time;
+  while (SteadyClock::now() < end) {
+  }
+}
+
+// How long workers have nothing to do between two layers or steps, us.
+constexpr int kAsleep[] = {50, 200, 500, 1000, 2000, 5000};
+
 void MeasureHandoff(const std::vector<int>& cores, hardware::Profile& profile) {
+  constexpr int kRounds = 100, kUsual = 200;
   SteadyClock::time_point noticed;
-  std::vector<double> notify, latency;
+  std::vector<double> notify, latency, asleep, longer;
   Sleeper sleeper(cores, [&] { latency.push_back(SecondsSince(noticed)); });
-  for (int round = 0; round < 200; ++round) {
-    // Asleep, not about to: as a worker that has had nothing to do.
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-    noticed = SteadyClock::now();
-    sleeper.Wake();
-    notify.push_back(SecondsSince(noticed));
-    sleeper.Await();
+  for (const int microseconds : kAsleep) {
+    latency.clear();
+    for (int round = 0; round < kRounds; ++round) {
+      SpinFor(std::chrono::microseconds(microseconds));
+      noticed = SteadyClock::now();
+      sleeper.Wake();
+      notify.push_back(SecondsSince(noticed));
+      sleeper.Await();
+    }
+    const double after = std::max(Median(latency) - Median(notify), 1e-7);
+    asleep.push_back(microseconds * 1e-6);
+    // Who has slept longer does not wake sooner.
+    longer.push_back(longer.empty() ? after : std::max(after, longer.back()));
+    if (microseconds == kUsual) profile.host_handoff = longer.back();
   }
   profile.host_notify = Median(std::move(notify));
-  profile.host_handoff = std::max(Median(std::move(latency)) - profile.host_notify, 1e-7);
+  profile.host_handoff_asleep = hardware::Curve(std::move(asleep), std::move(longer));
 }
 
 // What recalling threads do over and over: a wait, a copy of pages that the processor has not seen
@@ -174,13 +192,13 @@ void MeasureWoken(Stopwatch& watch, const std::vector<int>& cores, hardware::Pro
         of.push_back(SecondsSince(begin));
       }
     });
-    for (const int microseconds : {50, 200, 500, 1000, 2000, 5000}) {
+    for (const int microseconds : kAsleep) {
       for (std::vector<double>& of : seconds) of.clear();
       for (int round = 0; round < kRounds; ++round) {
         // The stream has work all the while, so that no copy goes in its call.
         watch.Hold();
         Check(cudaEventRecord(held, watch.stream()), "cudaEventRecord");
-        std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+        SpinFor(std::chrono::microseconds(microseconds));
         sleeper.Wake();
         sleeper.Await();
         watch.Release();

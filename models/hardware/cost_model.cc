@@ -465,6 +465,12 @@ Picoseconds CostModel::Woken(Picoseconds asleep) const {
   return WakeTime(profile_.host_woken, asleep);
 }
 
+Picoseconds CostModel::Handoff(Picoseconds asleep) const {
+  const Curve& by_sleep = profile_.host_handoff_asleep;
+  if (by_sleep.empty()) return latencies_.host_handoff;
+  return asleep.count() > 0 ? FromSeconds(by_sleep.At(Seconds(asleep))) : Picoseconds{0};
+}
+
 Picoseconds CostModel::GatherWoken(Picoseconds asleep) const {
   return WakeTime(profile_.host_gather_woken, asleep);
 }

@@ -163,6 +163,9 @@ class CostModel {
   std::optional<OpCost> InlinedCost(const plan::Work& work) const;
   /// What the first calls of a thread that has slept so long take longer, all together.
   Picoseconds Woken(Picoseconds asleep) const;
+  /// From one host thread's notice to the going on of another that has slept so long; where the
+  /// profile has it by that, one that does not sleep goes on at once.
+  Picoseconds Handoff(Picoseconds asleep) const;
   /// What an op that wakes threads takes longer so long after the last one.
   Picoseconds GatherWoken(Picoseconds asleep) const;
   const Latencies& latencies() const { return latencies_; }

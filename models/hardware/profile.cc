@@ -200,6 +200,7 @@ void ScaleHost(Profile& profile, double factor) {
   Scale(profile.batch_host_piece, factor);
   Scale(profile.copy_h2d_inline_call, factor);
   Scale(profile.host_woken, factor);
+  Scale(profile.host_handoff_asleep, factor);
   Scale(profile.host_gather_start, factor);
   Scale(profile.host_gather_woken, factor);
   ScaleLaunches(profile, factor);
@@ -226,6 +227,7 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     ScaleLaunches(profile, factor);
   } else if (field.member == &Profile::host_handoff) {
     Scale(profile.host_gather_start, factor);
+    Scale(profile.host_handoff_asleep, factor);
   } else if (field.member == &Profile::host_slower) {
     ScaleHost(profile, factor);
   } else if (field.member == &Profile::memory_bandwidth && value > 0) {

@@ -184,6 +184,9 @@ struct Profile {
   /// What the first calls of a woken thread take longer, all together, s, by the seconds that it
   /// has slept. Each takes half of what those before it have left.
   Curve host_woken;
+  /// host_handoff to a thread that has slept so many seconds: the longer, the deeper its core is at
+  /// rest. Empty: always host_handoff.
+  Curve host_handoff_asleep;
   /// What the start of a kernel, or of a copy's piece, takes longer while others use the share x of
   /// the device memory's bandwidth, s. Empty: nothing.
   Curve load_kernel, load_h2d_piece, load_d2h_piece;

@@ -611,6 +611,31 @@ TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
   }
 }
 
+TEST(EngineTraffic, AThreadGoesOnLaterTheLongerItHasSlept) {
+  Profile machine = TestMachine();
+  machine.host_handoff = 7e-6;
+  Profile by_sleep = machine;
+  by_sleep.host_handoff_asleep = hardware::Curve({100e-6, 1000e-6}, {10e-6, 40e-6});
+  // From the notice, after `work`, to the going on of a thread that gathers so many bytes before.
+  const auto later = [](const Profile& of, Picoseconds work, Bytes gathered) {
+    TwoThreads s;
+    s.builder.Run(s.worker, plan::HostGather{1, gathered, 1});
+    s.builder.Run(s.compute, Kernel(work));
+    s.builder.SyncStream(s.host, s.compute);
+    const OpId posted = s.builder.Run(s.host, plan::HostHandoff{});
+    const OpId noticed = s.builder.Run(s.worker, plan::HostHandoff{}, {posted});
+    const Ran ran(s, of);
+    return ran.End(noticed) - ran.End(posted);
+  };
+  constexpr Bytes kTenMicroseconds = 40000;
+  ExpectTime(later(machine, 3000us, kTenMicroseconds), 7us);
+  ExpectTime(later(by_sleep, 3000us, kTenMicroseconds), 40us);
+  ExpectTime(later(by_sleep, 110us, kTenMicroseconds), 10us);
+  ExpectTime(later(by_sleep, 50us, kTenMicroseconds), 10us);
+  // Who is still at work when the notice comes does not sleep.
+  ExpectTime(later(by_sleep, 50us, 10 * kTenMicroseconds), 50us);
+}
+
 TEST(EngineTraffic, AnEventIsWaitedForOnceAnotherThreadHasRecordedIt) {
   Profile machine = TestMachine();
   machine.host_launch = 1e-6;
