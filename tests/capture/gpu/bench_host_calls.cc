@@ -2,9 +2,10 @@
 // calibrate finds in trains of one kind that are held back.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -16,7 +17,6 @@
 #include "capture/calibrate/measure_host.h"
 #include "kernels/host_cores.h"
 #include "kernels/movement.h"
-#include "tests/kernels/has_device.h"
 #include "tests/kernels/measure.h"
 
 namespace stallcast::capture {
