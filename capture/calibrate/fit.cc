@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/hardware/cost_model.h"
+#include "models/hardware/timed_points.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
@@ -135,7 +135,8 @@ hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
     for (const auto& other : fit.points) {
       if (&other != &point) others.push_back(other);
     }
-    const double error = std::log(point.factor / hardware::PointAt(point.shape, others).factor);
+    const double error =
+        std::log(point.factor / hardware::TimedPoints(others).At(point.shape).factor);
     sum += error * error;
   }
   fit.spread = std::sqrt(sum / static_cast<double>(fit.points.size()));

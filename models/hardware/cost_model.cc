@@ -50,8 +50,14 @@ double ScatteredPieces(const Curve& most, double pool, double pieces) {
 class Coster {
  public:
   Coster(const Profile& profile, const std::array<double, kResources>& capacity,
-         const KernelFit& fit, const plan::KernelShape& shape, const plan::WorkCounts& counts)
-      : profile_(profile), capacity_(capacity), fit_(fit), shape_(shape), counts_(counts) {}
+         const KernelFit& fit, const TimedPoints& points, const plan::KernelShape& shape,
+         const plan::WorkCounts& counts)
+      : profile_(profile),
+        capacity_(capacity),
+        fit_(fit),
+        points_(points),
+        shape_(shape),
+        counts_(counts) {}
 
   OpCost operator()(const plan::Gemm&) const {
     OpCost cost = Kernel();
@@ -149,7 +155,7 @@ class Coster {
     const int64_t busy = (counts_.link_h2d + kGatherBytesABlock - 1) / kGatherBytesABlock;
     const auto blocks =
         static_cast<double>(std::max<int64_t>(1, std::min<int64_t>(gather.blocks, busy)));
-    OpCost cost = Launched(PointAt(shape_, fit_.points));
+    OpCost cost = Launched(points_.At(shape_));
     cost.fixed = Time(profile_.zero_copy_start);
     cost.amount = static_cast<double>(counts_.link_h2d);
     cost.rate = std::min(profile_.zero_copy.At(piece, blocks), profile_.link_h2d);
@@ -238,7 +244,7 @@ class Coster {
   double FlopsTime() const { return fit_.flops_rate > 0 ? counts_.flops / fit_.flops_rate : 0; }
 
   OpCost Kernel() const {
-    const KernelPoint point = PointAt(shape_, fit_.points);
+    const KernelPoint point = points_.At(shape_);
     const double factor = point.factor;
     OpCost cost = Launched(point);
     cost.fixed = Time(fit_.fixed_s * factor);
@@ -287,6 +293,7 @@ class Coster {
   const Profile& profile_;
   const std::array<double, kResources>& capacity_;
   const KernelFit& fit_;
+  const TimedPoints& points_;
   const plan::KernelShape& shape_;
   const plan::WorkCounts& counts_;
 };
@@ -323,39 +330,14 @@ void AddRecorder(Profile& profile) {
 
 }  // namespace
 
-KernelPoint PointAt(const plan::KernelShape& shape, std::span<const KernelPoint> points) {
-  constexpr double kPriorOctaves = 2;
-  const auto weight = [](double square) { return 1 / (square * square); };
-  plan::KernelShape most{};
-  for (const KernelPoint& point : points) {
-    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], point.shape[i]);
-  }
-  double factor = 0, host_factor = 0, drag = 0, weights = weight(kPriorOctaves * kPriorOctaves);
-  for (const KernelPoint& point : points) {
-    double square = 0;
-    for (size_t i = 0; i < shape.size(); ++i) {
-      const double octaves = std::log2(std::min(shape[i], most[i]) / point.shape[i]);
-      square += octaves * octaves;
-    }
-    if (square < 1e-9) return point;
-    const double near = weight(square);
-    factor += near * std::log(point.factor);
-    host_factor += near * std::log(point.host_factor);
-    drag += near * point.drag;
-    weights += near;
-  }
-  return {.shape = shape,
-          .factor = std::exp(factor / weights),
-          .host_factor = std::exp(host_factor / weights),
-          .drag = drag / weights};
-}
-
 CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   Check(profile_, profile_.name);
   AddRecorder(profile_);
   for (int kind = 0; kind < plan::kOpKinds; ++kind) {
     const auto fit = profile_.kernels.find(plan::KindName(kind));
-    if (fit != profile_.kernels.end()) fits_[static_cast<size_t>(kind)] = fit->second;
+    if (fit == profile_.kernels.end()) continue;
+    fits_[static_cast<size_t>(kind)] = fit->second;
+    points_[static_cast<size_t>(kind)] = TimedPoints(fit->second.points);
   }
   latencies_ = {.launch = FromSeconds(profile_.device_launch_latency),
                 .copy_launch = FromSeconds(profile_.device_copy_latency),
@@ -417,9 +399,10 @@ CostModel::Background CostModel::BackgroundOf(plan::Direction direction) const {
 
 OpCost CostModel::Cost(const plan::Work& work) const {
   const plan::WorkCounts counts = plan::Count(work);
-  const KernelFit& fit = fits_[static_cast<size_t>(plan::KindOf(work))];
+  const auto kind = static_cast<size_t>(plan::KindOf(work));
   const plan::KernelShape shape = plan::ShapeOf(work);
-  const OpCost cost = std::visit(Coster(profile_, capacity_, fit, shape, counts), work);
+  const OpCost cost =
+      std::visit(Coster(profile_, capacity_, fits_[kind], points_[kind], shape, counts), work);
   if (cost.amount > 0) Time(cost.amount / cost.rate);
   return cost;
 }

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "models/hardware/profile.h"
+#include "models/hardware/timed_points.h"
 #include "models/plan/plan.h"
 
 namespace stallcast::hardware {
@@ -108,17 +109,9 @@ struct DragLimits {
   double share = 0;  ///< of a product's time
 };
 
-/// What the timed points say of a shape, but for `seconds`. `factor`, which a kernel's law is
-/// multiplied by, is exp of the mean of log(factor) over the points, each with weight 1/d^4, d
-/// being its distance in octaves of the shape's sizes, and of a 0 at two octaves; `host_factor`
-/// likewise, `drag` the mean itself. So a timed shape costs what was timed, one between its
-/// neighbours what they suggest, and one far from all what the law says. A size beyond all timed
-/// ones counts as the largest of them: kernels saturate.
-KernelPoint PointAt(const plan::KernelShape& shape, std::span<const KernelPoint> points);
-
 /// Costs of ops on one machine.
 ///
-/// Kernels. Time alone is the law of the kind's KernelFit times PointAt()'s factor. A unit is a
+/// Kernels. Time alone is the law of the kind's KernelFit times TimedPoints' factor. A unit is a
 /// byte of device memory; demand on kDeviceMemory is 1 a byte, on kSms as many multiprocessors, for
 /// as long as it runs, as it has blocks: one for every 32 KiB that it moves, at least one, at most
 /// all (32 KiB in flight and in turn is what keeps a multiprocessor's share of memory busy). Weight
@@ -140,7 +133,7 @@ KernelPoint PointAt(const plan::KernelShape& shape, std::span<const KernelPoint>
 ///
 /// Drag. What a kernel writes to ever new places stays in the cache and is written back amid what
 /// the products of the next layers read, which then stream up to a tenth slower; copies do not have
-/// that effect. A kernel owes them PointAt()'s drag where nothing is owed, and the less the nearer
+/// that effect. A kernel owes them TimedPoints' drag where nothing is owed, and the less the nearer
 /// that is to DragLimits::most; a product bound by memory pays of it at most a share of its time.
 ///
 /// Background traffic. Copies of others over the link, by the profile's background values, take the
@@ -192,6 +185,7 @@ class CostModel {
  private:
   Profile profile_;
   std::array<KernelFit, plan::kOpKinds> fits_;
+  std::array<TimedPoints, plan::kOpKinds> points_;
   Latencies latencies_;
   DragLimits drag_limits_;
   std::array<double, kResources> capacity_{};

@@ -1,8 +1,11 @@
 // Timelines of a plan's ops, predicted or measured: both sides name and place their rows alike.
 #pragma once
 
-#include <map>
+#include <array>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "models/plan/plan.h"
 #include "traces/timeline.h"
@@ -22,11 +25,14 @@ class OpTimeline {
   traces::Timeline timeline;  ///< so far; title, notes and flows are the caller's
 
  private:
-  void Add(OpId id, const Op& op, LaneId lane, traces::Role role, const std::string& name,
-           Picoseconds start, Picoseconds end, Bytes bytes);
+  using Names = std::array<std::optional<uint32_t>, kOpKinds>;  // by kind, once there is one
+
+  uint32_t NameOf(Names& names, std::string_view before, const Work& work);
+  void Add(OpId id, const Op& op, LaneId lane, traces::Role role, uint32_t name, Picoseconds start,
+           Picoseconds end, Bytes bytes);
 
   const Plan& plan_;
-  std::map<std::string, uint32_t> names_;
+  Names run_names_, call_names_;
 };
 
 }  // namespace stallcast::plan

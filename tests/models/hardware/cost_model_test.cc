@@ -490,58 +490,6 @@ TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
   EXPECT_EQ(b.stream_wait - a.stream_wait, Us(64));
 }
 
-TEST(PointAtTest, ATimedShapeCostsWhatWasTimedAndAFarOneWhatTheLawSays) {
-  const std::vector<KernelPoint> points = {{.shape = {64, 8, 1, 1}, .factor = 1.5},
-                                           {.shape = {256, 8, 1, 1}, .factor = 0.5}};
-  EXPECT_EQ(PointAt({64, 8, 1, 1}, points).factor, 1.5);
-  EXPECT_EQ(PointAt({256, 8, 1, 1}, points).factor, 0.5);
-  EXPECT_NEAR(PointAt({64e-12, 8, 1, 1}, points).factor, 1, 1e-4);
-  EXPECT_EQ(PointAt({64e12, 8, 1, 1}, points).factor, 0.5);  // beyond all, the last one's
-  EXPECT_EQ(PointAt({64, 8, 1, 1}, {}).factor, 1);
-}
-
-// Weights 1/d^4: of the point at distance d, and of factor 1 at two octaves.
-TEST(PointAtTest, OnePointsFactorFadesWithTheFourthPowerOfTheDistance) {
-  const std::vector<KernelPoint> points = {{.shape = {1, 1, 1, 1}, .factor = 2}};
-  for (const double octaves : {0.5, 1.0, 2.0, 3.0}) {
-    const double weight = std::pow(octaves, -4);
-    EXPECT_NEAR(PointAt({1, std::exp2(-octaves), 1, 1}, points).factor,
-                std::pow(2, weight / (weight + 1.0 / 16)), 1e-12);
-  }
-  // Distance is Euclidean: 3 and 4 half octaves are 2.5.
-  EXPECT_NEAR(PointAt({std::exp2(-1.5), 1, std::exp2(-2), 1}, points).factor,
-              PointAt({std::exp2(-2.5), 1, 1, 1}, points).factor, 1e-12);
-}
-
-TEST(PointAtTest, ATimedShapeDragsAsTimedAndAFarOneDoesNot) {
-  const std::vector<KernelPoint> points = {{.shape = {64, 8, 1, 1}, .drag = 2e-6},
-                                           {.shape = {256, 8, 1, 1}}};
-  EXPECT_EQ(PointAt({64, 8, 1, 1}, points).drag, 2e-6);
-  EXPECT_EQ(PointAt({256, 8, 1, 1}, points).drag, 0);
-  // Half-way: weights of 1 each and of 1/16 for nothing.
-  EXPECT_NEAR(PointAt({128, 8, 1, 1}, points).drag, 2e-6 / (2 + 1.0 / 16), 1e-15);
-  EXPECT_LT(PointAt({64e-12, 8, 1, 1}, points).drag, 1e-9);
-  EXPECT_EQ(PointAt({64, 8, 1, 1}, {}).drag, 0);
-}
-
-TEST(PointAtTest, BetweenNeighboursItLiesBetweenTheirFactors) {
-  const std::vector<KernelPoint> points = {
-      {.shape = {16, 1, 1, 1}, .factor = 1.2, .host_factor = 3},
-      {.shape = {32, 1, 1, 1}, .factor = 1.8, .host_factor = 2}};
-  double last = 1.2, last_host = 3;
-  for (const double octaves : {0.1, 0.3, 0.5, 0.7, 0.9}) {
-    const double size = 16 * std::exp2(octaves);
-    const double factor = PointAt({size, 1, 1, 1}, points).factor;
-    EXPECT_GT(factor, last);
-    EXPECT_LT(factor, 1.8);
-    last = factor;
-    const double host = PointAt({size, 1, 1, 1}, points).host_factor;
-    EXPECT_LT(host, last_host);
-    EXPECT_GT(host, 2);
-    last_host = host;
-  }
-}
-
 TEST_F(CostModelTest, ATimedKernelCostsItsFactors) {
   const plan::Work timed = plan::Layout{.pieces = 100, .piece_bytes = 10'000};
   Profile profile = RoundProfile();
