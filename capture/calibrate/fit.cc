@@ -79,6 +79,11 @@ Line FitLine(std::span<const double> x, std::span<const double> y) {
   return line;
 }
 
+std::vector<double> NeverFalling(std::vector<double> y, double least) {
+  for (double& of : y) least = of = std::max(of, least);
+  return y;
+}
+
 hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
   hardware::KernelFit fit;
   double least = timed.front().seconds, most_rate = 1e6, most_flops = 1e6, least_item = 1;
@@ -136,7 +141,7 @@ hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
       if (&other != &point) others.push_back(other);
     }
     const double error =
-        std::log(point.factor / hardware::TimedPoints(others).At(point.shape).factor);
+        std::log(point.factor / hardware::TimedPoints(std::move(others)).At(point.shape).factor);
     sum += error * error;
   }
   fit.spread = std::sqrt(sum / static_cast<double>(fit.points.size()));

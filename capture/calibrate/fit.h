@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "models/hardware/profile.h"
 
@@ -15,6 +16,10 @@ struct Line {
   double spread = 0;
 };
 Line FitLine(std::span<const double> x, std::span<const double> y);
+
+/// y where it is at least `least` and all before it, else the largest of those: threads that have
+/// slept longer do not wake sooner.
+std::vector<double> NeverFalling(std::vector<double> y, double least);
 
 /// A kernel as it was timed.
 struct TimedWork {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "capture/calibrate/fit.h"
 #include "capture/calibrate/stopwatch.h"
 #include "kernels/executor/host_pool.h"
 #include "kernels/movement.h"
@@ -59,8 +60,7 @@ class Gathers::Pool {
         place = static_cast<int64_t>(random_() % static_cast<uint64_t>(in_layer));
       }
       const auto begin = std::max(ended_ + apart, SteadyClock::now());
-      while (SteadyClock::now() < begin) {
-      }
+      SpinUntil(begin);
       const bool by_host = shape.rows == 1;
       if (by_host) {
         listed.reserve(picked.size());
@@ -144,12 +144,11 @@ void Gathers::Set(hardware::Profile& profile) const {
   if (apart_.empty()) return;
   std::vector<double> asleep, longer;
   for (size_t i = 0; i < apart_.size(); ++i) {
-    // Threads that have slept longer do not wake sooner.
-    const double least = longer.empty() ? 1e-9 : longer.back();
     asleep.push_back(std::chrono::duration<double>(kApart[i]).count());
-    longer.push_back(std::max(Median(apart_[i]) - Median(apart_.front()), least));
+    longer.push_back(Median(apart_[i]) - Median(apart_.front()));
   }
-  profile.host_gather_woken = hardware::Curve(std::move(asleep), std::move(longer));
+  profile.host_gather_woken =
+      hardware::Curve(std::move(asleep), NeverFalling(std::move(longer), 1e-9));
 }
 
 }  // namespace stallcast::capture

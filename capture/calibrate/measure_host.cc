@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -18,6 +16,7 @@
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/recording.h"
+#include "capture/calibrate/sleeper.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/host_cores.h"
 #include "kernels/movement.h"
@@ -54,97 +53,31 @@ cudaGraphExec_t EmptyGraph(cudaStream_t stream, int nodes) {
   return exec;
 }
 
-// Another thread that does the same work each time that it is woken. What the work throws, Await()
-// throws.
-class Sleeper {
- public:
-  Sleeper(const std::vector<int>& cores, std::function<void()> work)
-      : work_(std::move(work)), thread_([this, cores] {
-          const OnCore core(cores, 1);
-          Run();
-        }) {}
-  ~Sleeper() {
-    Pass(kStop);
-    thread_.join();
-  }
-  void Wake() { Pass(kWork); }
-  void Await() {
-    std::unique_lock lock(mutex_);
-    passed_.wait(lock, [this] { return turn_ == kSleep; });
-    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-  }
-
- private:
-  enum Turn { kSleep, kWork, kStop };
-  void Pass(Turn turn) {
-    {
-      const std::lock_guard lock(mutex_);
-      turn_ = turn;
-    }
-    passed_.notify_all();
-  }
-  void Run() {
-    for (;;) {
-      {
-        std::unique_lock lock(mutex_);
-        passed_.wait(lock, [this] { return turn_ != kSleep; });
-        if (turn_ == kStop) return;
-      }
-      std::exception_ptr failure;
-      try {
-        work_();
-      } catch (...) {
-        failure = std::current_exception();
-      }
-      {
-        const std::lock_guard lock(mutex_);
-        failure_ = failure;
-        if (turn_ == kWork) turn_ = kSleep;  // else it is to stop
-      }
-      passed_.notify_all();
-    }
-  }
-
-  std::function<void()> work_;
-  std::mutex mutex_;
-  std::condition_variable passed_;
-  Turn turn_ = kSleep;
-  std::exception_ptr failure_;
-  std::thread thread_;  // last: it uses the others
-};
-
-// As a thread that waits for the GPU does.
-void SpinFor(std::chrono::microseconds time) {
-  const auto end = SteadyClock::now() + time;
-  while (SteadyClock::now() < end) {
-  }
-}
-
 // How long workers have nothing to do between two layers or steps, us.
 constexpr int kAsleep[] = {50, 200, 500, 1000, 2000, 5000};
+constexpr double kUsuallyAsleep = 200e-6;
 
 void MeasureHandoff(const std::vector<int>& cores, hardware::Profile& profile) {
-  constexpr int kRounds = 100, kUsual = 200;
+  constexpr int kRounds = 100;
   SteadyClock::time_point noticed;
   std::vector<double> notify, latency, asleep, longer;
   Sleeper sleeper(cores, [&] { latency.push_back(SecondsSince(noticed)); });
   for (const int microseconds : kAsleep) {
     latency.clear();
     for (int round = 0; round < kRounds; ++round) {
-      SpinFor(std::chrono::microseconds(microseconds));
+      SpinUntil(SteadyClock::now() + std::chrono::microseconds(microseconds));
       noticed = SteadyClock::now();
       sleeper.Wake();
       notify.push_back(SecondsSince(noticed));
       sleeper.Await();
     }
-    const double after = std::max(Median(latency) - Median(notify), 1e-7);
     asleep.push_back(microseconds * 1e-6);
-    // Who has slept longer does not wake sooner.
-    longer.push_back(longer.empty() ? after : std::max(after, longer.back()));
-    if (microseconds == kUsual) profile.host_handoff = longer.back();
+    longer.push_back(Median(latency) - Median(notify));
   }
   profile.host_notify = Median(std::move(notify));
-  profile.host_handoff_asleep = hardware::Curve(std::move(asleep), std::move(longer));
+  profile.host_handoff_asleep =
+      hardware::Curve(std::move(asleep), NeverFalling(std::move(longer), 1e-7));
+  profile.host_handoff = profile.host_handoff_asleep.At(kUsuallyAsleep);
 }
 
 // What recalling threads do over and over: a wait, a copy of pages that the processor has not seen
@@ -198,7 +131,7 @@ void MeasureWoken(Stopwatch& watch, const std::vector<int>& cores, hardware::Pro
         // The stream has work all the while, so that no copy goes in its call.
         watch.Hold();
         Check(cudaEventRecord(held, watch.stream()), "cudaEventRecord");
-        SpinFor(std::chrono::microseconds(microseconds));
+        SpinUntil(SteadyClock::now() + std::chrono::microseconds(microseconds));
         sleeper.Wake();
         sleeper.Await();
         watch.Release();
@@ -552,17 +485,16 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   constexpr int64_t kPage = 16384;
   enum Step : int32_t { kOthers, kTrains };
   const auto copy = [&](int i) { ends.CopyPage(i, kPage, true, watch.stream()); };
-  const auto on_fastest_core = [&](const auto& measure) {
-    const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
-    measure();
-  };
   std::vector<HostCalls> alone, recorded;
   std::vector<double> periods, ops;
   for (int round = 0; round < kRounds; ++round) {
-    on_fastest_core([&] { alone.push_back(MeasureCalls(watch, ends)); });
+    // Let go before the recorder starts its threads.
+    const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+    alone.push_back(MeasureCalls(watch, ends));
     periods.push_back(watch.Period(kCopies, copy));
   }
-  SetRecorded(Typical(alone), Typical(alone), profile);  // nothing more, where nothing is recorded
+  const HostCalls unrecorded = Typical(alone);
+  SetRecorded(unrecorded, unrecorded, profile);  // nothing more, where nothing is recorded
   profile.recorder_op = profile.recorder_copy = 0;
   const std::unique_ptr<Recording> recording = Recording::Begin();
   if (!recording) return;
@@ -573,18 +505,17 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     recorder.PopOp();
   };
   for (int round = 0; round < kRounds; ++round) {
-    on_fastest_core([&] {
-      const auto begin = SteadyClock::now();
-      for (int i = 0; i < kOps; ++i) op(kOthers, 0, [] {});
-      ops.push_back(SecondsSince(begin) / kOps);
-      op(kOthers, 0, [&] { recorded.push_back(MeasureCalls(watch, ends)); });
-    });
+    const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+    const auto begin = SteadyClock::now();
+    for (int i = 0; i < kOps; ++i) op(kOthers, 0, [] {});
+    ops.push_back(SecondsSince(begin) / kOps);
+    op(kOthers, 0, [&] { recorded.push_back(MeasureCalls(watch, ends)); });
     watch.Hold();
     for (int i = 0; i < kCopies; ++i) op(kTrains, round * kCopies + i, [&] { copy(i); });
     watch.Release();
     watch.Finish();
   }
-  SetRecorded(Typical(alone), Typical(recorded), profile);
+  SetRecorded(unrecorded, Typical(recorded), profile);
   profile.recorder_op = Median(std::move(ops));
 
   // From copy to copy, most of them: one that stood still would make its train a slow one.

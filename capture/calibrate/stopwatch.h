@@ -17,6 +17,12 @@
 
 namespace stallcast::capture {
 
+/// As a thread that waits for the GPU does.
+inline void SpinUntil(std::chrono::steady_clock::time_point time) {
+  while (std::chrono::steady_clock::now() < time) {
+  }
+}
+
 class Stopwatch {
  public:
   Stopwatch();

@@ -336,8 +336,8 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   for (int kind = 0; kind < plan::kOpKinds; ++kind) {
     const auto fit = profile_.kernels.find(plan::KindName(kind));
     if (fit == profile_.kernels.end()) continue;
-    fits_[static_cast<size_t>(kind)] = fit->second;
-    points_[static_cast<size_t>(kind)] = TimedPoints(fit->second.points);
+    KernelFit& law = fits_[static_cast<size_t>(kind)] = fit->second;
+    points_[static_cast<size_t>(kind)] = TimedPoints(std::exchange(law.points, {}));
   }
   latencies_ = {.launch = FromSeconds(profile_.device_launch_latency),
                 .copy_launch = FromSeconds(profile_.device_copy_latency),

@@ -184,7 +184,7 @@ class CostModel {
 
  private:
   Profile profile_;
-  std::array<KernelFit, plan::kOpKinds> fits_;
+  std::array<KernelFit, plan::kOpKinds> fits_;  ///< but for their points
   std::array<TimedPoints, plan::kOpKinds> points_;
   Latencies latencies_;
   DragLimits drag_limits_;

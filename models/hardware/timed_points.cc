@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace stallcast::hardware {
 namespace {
@@ -15,8 +16,7 @@ plan::KernelShape Octaves(const plan::KernelShape& shape) {
 
 }  // namespace
 
-TimedPoints::TimedPoints(std::span<const KernelPoint> points)
-    : points_(points.begin(), points.end()) {
+TimedPoints::TimedPoints(std::vector<KernelPoint> points) : points_(std::move(points)) {
   most_.fill(-std::numeric_limits<double>::infinity());
   for (const KernelPoint& point : points_) {
     logs_.push_back({Octaves(point.shape), std::log(point.factor), std::log(point.host_factor)});

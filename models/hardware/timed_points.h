@@ -1,7 +1,6 @@
 // What a calibration's timed shapes of a kernel kind say of others.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "models/hardware/profile.h"
@@ -18,7 +17,7 @@ namespace stallcast::hardware {
 class TimedPoints {
  public:
   TimedPoints() = default;
-  explicit TimedPoints(std::span<const KernelPoint> points);
+  explicit TimedPoints(std::vector<KernelPoint> points);
   /// All of a point that has this shape; of another all but `seconds`.
   KernelPoint At(const plan::KernelShape& shape) const;
 

@@ -115,5 +115,11 @@ TEST(FitKernelTest, WhatTheLawDoesNotExplainIsFactorAndSpread) {
   EXPECT_LT(fit.spread, 0.3);
 }
 
+TEST(NeverFallingTest, KeepsWhatRisesAndLiftsWhatDoesNot) {
+  EXPECT_EQ(NeverFalling({1, 3, 2, 2.5, 4}, 0.5), (std::vector<double>{1, 3, 3, 3, 4}));
+  EXPECT_EQ(NeverFalling({-1, 0, 2}, 0.5), (std::vector<double>{0.5, 0.5, 2}));
+  EXPECT_TRUE(NeverFalling({}, 1).empty());
+}
+
 }  // namespace
 }  // namespace stallcast::capture

@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "capture/calibrate/measure_host.h"
+#include "capture/calibrate/sleeper.h"
 #include "kernels/host_cores.h"
 #include "kernels/movement.h"
 #include "tests/kernels/measure.h"
@@ -57,45 +54,6 @@ class Times {
   std::map<std::string, std::vector<double>> of_;
 };
 
-/// Another thread, asleep but while it does what it is given.
-class Worker {
- public:
-  explicit Worker(const std::vector<int>& cores)
-      : thread_([this, cores] {
-          const OnCore core(cores, 1);
-          Run();
-        }) {}
-  ~Worker() {
-    Do(nullptr);
-    thread_.join();
-  }
-  /// Returns when it is done; null ends the thread. The caller sleeps meanwhile.
-  void Do(std::function<void()> work) {
-    std::unique_lock lock(mutex_);
-    work_ = std::move(work);
-    waits_ = true;
-    passed_.notify_all();
-    passed_.wait(lock, [this] { return !waits_; });
-  }
-
- private:
-  void Run() {
-    for (bool more = true; more;) {
-      std::unique_lock lock(mutex_);
-      passed_.wait(lock, [this] { return waits_; });
-      more = work_ != nullptr;
-      if (more) work_();
-      waits_ = false;
-      passed_.notify_all();
-    }
-  }
-  std::mutex mutex_;
-  std::condition_variable passed_;
-  std::function<void()> work_;
-  bool waits_ = false;
-  std::thread thread_;  // last: it uses the others
-};
-
 class Bench {
  public:
   void Run() {
@@ -110,23 +68,18 @@ class Bench {
       Layer(kFlag, 0);
       Pages("page of 16 in a row");
     });
-    Worker worker(cores_);
-    const auto other = [&](const auto& work) {
-      worker.Do([&] {
-        cudaSetDevice(0);
-        work();
+    const auto behind = [&](const char* order, const std::function<void()>& work) {
+      Sleeper other(cores_, work);
+      Order(order, [&] {
+        Layer(kFlag, 0);
+        other.Wake();
+        other.Await();
+        Pages("page of 16 in a row");
       });
     };
-    Order("the same behind a thread that woke and slept", [&] {
-      Layer(kFlag, 0);
-      other([] {});
-      Pages("page of 16 in a row");
-    });
-    Order("the same behind a thread that copied and launched", [&] {
-      Layer(kFlag, 0);
-      other([&] { PagesAlone("other thread: page", "other thread: launch"); });
-      Pages("page of 16 in a row");
-    });
+    behind("the same behind a thread that woke and slept", [] {});
+    behind("the same behind a thread that copied and launched",
+           [&] { PagesAlone("other thread: page", "other thread: launch"); });
     Order("the same, all by one thread", [&] {
       Layer(kFlag, 0);
       PagesAlone("page before a launch", "launch behind a page");
