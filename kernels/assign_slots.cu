@@ -23,15 +23,15 @@ __device__ bool Bit(const uint32_t* words, int at) {
   return (words[at / 32] >> (at % 32) & 1) != 0;
 }
 
-struct Held {
-  int32_t unit;  // -1: the slot is free
-  float score;
-};
+constexpr uint64_t kStays = UINT64_MAX;
 
-// Whether `a` gives way before `b`: a free slot first, then the lower score, then the larger id.
-__device__ bool GivesWay(Held a, Held b) {
-  if (a.unit < 0 || b.unit < 0) return a.unit < b.unit;
-  return a.score < b.score || (a.score == b.score && a.unit > b.unit);
+// Slots give way in the order of these: free ones by their number, then held ones by score, the
+// larger unit first among equals.
+__device__ uint64_t GivesWayAt(int slot, int32_t unit, float score) {
+  if (unit < 0) return static_cast<uint64_t>(slot);
+  const uint32_t bits = __float_as_uint(score + 0.0f);  // +0 for -0, which is no less
+  const uint32_t ascending = bits ^ (bits >> 31 != 0 ? 0xffffffffu : 0x80000000u);
+  return uint64_t{min(max(ascending, 1u), ~1u)} << 32 | ~static_cast<uint32_t>(unit);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads)
                       int32_t* missed_unit, int32_t* missed_slot, int32_t* __restrict__ missed,
                       const int32_t* __restrict__ rows_enabled, const SlotVictims victims) {
   __shared__ uint32_t scratch[32];
-  extern __shared__ uint32_t bits[];
+  extern __shared__ uint64_t keys[];  // by slot, where there are scores
   const int row = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
   if (rows_enabled != nullptr && rows_enabled[row] == 0) {
@@ -50,15 +50,21 @@ __global__ void __launch_bounds__(kThreads)
   slot_unit += int64_t{row} * slots;
   missed_unit += int64_t{row} * k;
   missed_slot += int64_t{row} * k;
-  uint32_t* cached = bits;                     // by selected unit
-  uint32_t* available = bits + (k + 31) / 32;  // by slot
+  const bool scored = victims.scores != nullptr;
+  // Bits, by selected unit and by slot.
+  uint32_t* cached = reinterpret_cast<uint32_t*>(keys + (scored ? slots : 0));
+  uint32_t* available = cached + (k + 31) / 32;
 
   for (int word = thread; word < (k + 31) / 32; word += kThreads) cached[word] = 0;
   __syncthreads();
   for (int first = 0; first < slots; first += kThreads) {
     const int slot = first + thread;
-    const int found = slot < slots ? Find(ids, k, slot_unit[slot]) : 0;
+    const int32_t unit = slot < slots ? slot_unit[slot] : -1;
+    const float score =
+        scored && unit >= 0 ? victims.scores[int64_t{row} * victims.units + unit] : 0;
+    const int found = slot < slots ? Find(ids, k, unit) : 0;
     if (slot < slots && found >= 0) atomicOr(cached + found / 32, 1u << (found % 32));
+    if (slot < slots && scored) keys[slot] = found < 0 ? GivesWayAt(slot, unit, score) : kStays;
     const uint32_t free = __ballot_sync(0xffffffffu, found < 0);
     if (slot < slots && thread % 32 == 0) available[slot / 32] = free;
   }
@@ -77,25 +83,18 @@ __global__ void __launch_bounds__(kThreads)
   if (thread == 0) missed[row] = static_cast<int32_t>(count);
   __syncthreads();
 
-  if (victims.scores != nullptr) {
-    // The rank of an available slot among them is how many give way before it.
-    auto* units = reinterpret_cast<int32_t*>(available + (slots + 31) / 32);
-    auto* scores = reinterpret_cast<float*>(units + slots);
-    for (int slot = thread; slot < slots; slot += kThreads) {
-      const int32_t unit = units[slot] = slot_unit[slot];
-      scores[slot] = unit < 0 ? 0 : victims.scores[int64_t{row} * victims.units + unit];
-    }
-    __syncthreads();
-    for (int slot = thread; slot < slots; slot += kThreads) {
-      if (!Bit(available, slot)) continue;
+  if (scored) {
+    // A warp a slot: its rank among those available is how many give way before it.
+    const int lane = thread % 32;
+    for (int slot = thread / 32; slot < slots; slot += kThreads / 32) {
+      const uint64_t key = keys[slot];
+      if (key == kStays) continue;
       uint32_t rank = 0;
-      for (int other = 0; other < slots && rank < count; ++other) {
-        if (other == slot || !Bit(available, other)) continue;
-        const bool both_free = units[slot] < 0 && units[other] < 0;
-        rank += both_free ? other < slot
-                          : GivesWay({units[other], scores[other]}, {units[slot], scores[slot]});
+      for (int first = 0; first < slots && rank < count; first += 32) {
+        const int other = first + lane;
+        rank += __popc(__ballot_sync(0xffffffffu, other < slots && keys[other] < key));
       }
-      if (rank < count) {
+      if (lane == 0 && rank < count) {
         missed_slot[rank] = slot;
         slot_unit[slot] = missed_unit[rank];
       }
