@@ -1,7 +1,11 @@
 #include "capture/calibrate/calibrate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
+
+#include <set>
+#include <string_view>
 
 #include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/measure_batches.h"
@@ -46,7 +50,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   profile.status = "measured";
   profile.provenance = fmt::format("{}, driver {}, CUDA {}, {}, command: {}", info.machine(),
                                    DriverOf(info), CudaVersion(), info.created(), options.command);
-  profile.notes = {"Kernels without points have no probe yet: their values are the H200's."};
+  profile.notes.clear();
   profile.device_sms = properties.multiProcessorCount;
   profile.memory_bytes = static_cast<double>(properties.totalGlobalMem);
   profile.host_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
@@ -54,7 +58,9 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
 
   Stopwatch watch;
   const CopyEnds ends;
-  // A host that others use too is faster at one moment than at another.
+  // A host that others use too is faster at one moment than at another, for tens of seconds. Most
+  // moments lie among the kernels, which take the longest.
+  constexpr int kAmongKernels = 6;
   std::vector<HostCalls> moments;
   Gathers gathers;
   Batches batches;
@@ -89,8 +95,13 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   time_host();
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.
   const double assumed_gap = profile.device_gap;
+  int among_kernels = 0;
   std::vector<TimedProbe> timed =
       TimeKernels(watch, assumed_gap, [&](const std::string& kind, double share) {
+        if (share * (kAmongKernels + 1) >= among_kernels + 1) {
+          time_host();
+          ++among_kernels;
+        }
         progress("kernels: " + kind, 0.2 + 0.6 * share);
       });
   time_host();
@@ -154,10 +165,21 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     }
   }
   FitKernels(timed, profile);
+  std::set<std::string_view> timed_kinds;
+  for (const TimedProbe& kernel : timed) timed_kinds.insert(plan::KindName(kernel.probe.work));
+  std::vector<std::string_view> others;
   for (auto& [kind, fit] : profile.kernels) {
-    if (fit.points.empty()) continue;
-    fit.source =
-        fmt::format("{}: {} shapes; spread is of each from the others", source, fit.points.size());
+    if (timed_kinds.contains(kind)) {
+      fit.source = fmt::format("{}: {} shapes; spread is of each from the others", source,
+                               fit.points.size());
+    } else {
+      fit.source = "an H200's: " + fit.source;
+      others.push_back(kind);
+    }
+  }
+  if (!others.empty()) {
+    profile.notes.push_back(
+        fmt::format("Not timed, an H200's values: {}.", fmt::join(others, ", ")));
   }
   hardware::Check(profile, options.name);
   return profile;

@@ -1,6 +1,7 @@
 #include "capture/calibrate/host_drift.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -60,10 +61,12 @@ void SetRecorded(const HostCalls& alone, const HostCalls& recorded, hardware::Pr
 std::string DriftNote(std::span<const HostCalls> moments) {
   const auto [least, most] = std::ranges::minmax(moments, {}, &HostCalls::launch);
   if (!Differ(least.launch, most.launch)) return "";
+  std::vector<double> in_turn;
+  for (const HostCalls& moment : moments) in_turn.push_back(moment.launch * 1e6);
   return fmt::format(
-      "A launch took {:.1f} us at one moment and {:.1f} us at another: something else used this "
-      "host. Calibrate again when it is quiet.",
-      least.launch * 1e6, most.launch * 1e6);
+      "A launch took {:.1f} us at one moment and {:.1f} us at another (in turn {:.1f}): something "
+      "else used this host. Calibrate again when it is quiet.",
+      least.launch * 1e6, most.launch * 1e6, fmt::join(in_turn, ", "));
 }
 
 std::string OtherHostNote(double launch_seconds, const hardware::Profile& profile) {

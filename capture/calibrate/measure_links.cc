@@ -108,6 +108,11 @@ Sharing ReadsBeside(Stopwatch& watch, const Buffer<std::byte>& memory, int* sink
           bytes / Median(std::move(other_seconds))};
 }
 
+// Bytes: much more than the cache keeps from one read to the next.
+int64_t EnoughToFlush() {
+  return int64_t{4} * kernels::DeviceAttribute(cudaDevAttrL2CacheSize);
+}
+
 // Pieces scattered over the pool, for a gather.
 class Gather {
  public:
@@ -174,8 +179,7 @@ void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
   std::vector<double> sizes, times;
-  // Much more than a cache keeps from one read to the next.
-  const int64_t least = int64_t{4} * kernels::DeviceAttribute(cudaDevAttrL2CacheSize);
+  const int64_t least = EnoughToFlush();
   for (int64_t bytes = kRead / 16; bytes <= kRead; bytes *= 2) {
     if (bytes < least && bytes < kRead / 2) continue;
     sizes.push_back(static_cast<double>(bytes));
@@ -269,6 +273,9 @@ void MeasureScattered(Stopwatch& watch, hardware::Profile& profile) {
   const Buffer<__nv_bfloat16> pool(largest / Bytes{sizeof(__nv_bfloat16)}, Memory::kPinned);
   const Buffer<__nv_bfloat16> out(int64_t{kRows} * kMost * 2 * kDim);
   const kernels::TokenView to{out.get(), int64_t{kMost} * 2 * kDim, 2 * kDim, kDim};
+  // Between two fetches a decoder reads its weights, which leave no page tables in the cache.
+  const Buffer<std::byte> weights(EnoughToFlush());
+  const Buffer<int> sink(1);
   std::vector<double> pools, rates;
   for (int64_t bytes = largest >> 7; bytes <= largest; bytes *= 2) {
     const int64_t tokens = bytes / kTokenBytes;
@@ -287,6 +294,7 @@ void MeasureScattered(Stopwatch& watch, hardware::Profile& profile) {
       times.push_back(watch.Period(
           4,
           [&](int) {
+            kernels::ReadOnce(weights.get(), weights.bytes(), sink.get(), watch.stream());
             kernels::FetchTokens(from, places.get() + launched++ % kLaunches * kRows * kMost,
                                  nullptr, kRows, kRows, count, 0, 0, to, 0, kDim, kBlocks,
                                  watch.stream());

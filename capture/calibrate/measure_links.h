@@ -14,7 +14,8 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
 /// Fills in zero_copy.* but zero_copy.scattered. Takes link.h2d and device.gap from the profile.
 void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 /// Fills in zero_copy.scattered: pieces a second of a gather of single keys and values at random
-/// over pools of several sizes, the largest a quarter of host.bytes, which the profile must have.
+/// over pools of several sizes, the largest a quarter of host.bytes, which the profile must have;
+/// before each the cache is flushed.
 void MeasureScattered(Stopwatch& watch, hardware::Profile& profile);
 
 }  // namespace stallcast::capture
