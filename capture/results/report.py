@@ -20,8 +20,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 README = PROJECT / "README.md"
-# Other machines whose errors stand in the last columns.
-OTHERS = ("S", "R")
+# Other machines whose errors stand in the last columns; N ran no ShadowKV.
+OTHERS = ("S", "N")
+OTHERS_OF_SHADOWKV = ("S", "R")
 # What the runs of a context that no sample has were replayed on, where it is not plain.
 CONTEXT_NAMES = {"32768": "32,768 segments"}
 RUN_FILES = (
@@ -49,8 +50,8 @@ def key(row):
     return rate, row["method"], row["params"], row["model"], row["context"], row["batch"], graph
 
 
-def of_other_machines():
-    errors = {name: {} for name in OTHERS}
+def of_machines(names):
+    errors = {name: {} for name in names}
     for row in read(HERE / "h200-other-machines.csv"):
         if row["machine"] in errors:
             errors[row["machine"]][key(row)] = float(row["error_percent"])
@@ -262,7 +263,7 @@ def show(results):
 
 def pages(results):
     """The tables of each page, in its order."""
-    others = of_other_machines()
+    others = of_machines(OTHERS)
     grid, pieces, second = parts(results.runs["validation"])
     return {
         "h200-validation.md": [
@@ -279,7 +280,7 @@ def pages(results):
             published_table(results),
         ],
         "h200-shadowkv-validation.md": [
-            table(results.runs[RUN_FILES[3]], {"R": others["R"]}),
+            table(results.runs[RUN_FILES[3]], of_machines(OTHERS_OF_SHADOWKV)),
         ],
     }
 
@@ -385,9 +386,8 @@ def adopt(folder, name, letter):
             )
     others = HERE / "h200-other-machines.csv"
     recalls = HERE / "h200-exposed-recall.csv"
-    # Some runs were made on a machine of their own.
     machine = old.recorded[0]["machine"]
-    of_before = [row | {"machine": row.get("machine") or machine} for row in old.all()]
+    of_before = [row | {"machine": machine} for row in old.all()]
     write(others, titles_of(others), of_before + read(others))
     of_letter = [row | {"machine": letter} for row in new.recorded]
     write(recalls, titles_of(recalls), of_letter + read(recalls))

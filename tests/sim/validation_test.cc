@@ -133,9 +133,9 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
     ASSERT_TRUE(comparison.exposed);
     EXPECT_TRUE(WithinExposedGoal(comparison.exposed->role(traces::Role::kRecall)));
     // What a product or an attention takes is known best: half of them within 8 %. What LouisKV and
-    // full offload attend has just come from the host and is in the cache in part: 6.4 us instead
-    // of 7.1, and 12.1 instead of 13.2.
-    const double most = file == "louiskv" || file == "offload" ? 0.11 : 0.08;
+    // full offload attend has just come from the host and is in the cache in part: 6.35 us instead
+    // of 7.1, and 12.1 instead of 13.0.
+    const double most = file == "louiskv" || file == "offload" ? 0.115 : 0.08;
     for (const ResidualSummary& group : Summarize(comparison, GroupBy::kName)) {
       if (group.group == "gemm" || group.group == "decode_attention") {
         EXPECT_LE(group.median_relative, most) << group.group;

@@ -205,9 +205,12 @@ TEST(TimelineModel, ExposuresAreTheMetrics) {
   const plan::Plan plan = sim::FreeKvPlan(4);
   for (double link : {50e9, 10e9}) {
     hardware::Profile profile = hardware::FindProfile("h200");
+    // The rows blame what ended last; they do not say what passes until an op starts, which the
+    // engine counts too, nor what of a call was a copy or a thread's waking.
     profile.device_launch_latency = profile.device_copy_latency = profile.device_event_latency;
-    // Of copies that go in their call the rows alone blame the call where the engine knows better.
-    profile.copy_h2d_inline_call = {};
+    profile.device_event_to_copy = profile.device_event_from_copy = profile.device_event_latency;
+    profile.device_copy_gap = profile.device_gap;
+    profile.copy_h2d_inline_call = profile.host_woken = profile.host_handoff_asleep = {};
     profile.link_h2d = link;
     profile.link_both_h2d = std::min(profile.link_both_h2d, link);
     const hardware::CostModel cost(profile);
