@@ -344,6 +344,19 @@ TEST_P(Plans, AppendBoundsWhereQuestReadsThem) {
   }
 }
 
+// Metrics tell transfers by their work, timelines by their role.
+TEST_P(Plans, RolesOfTheComputeStreamTellWhatMovesData) {
+  for (const plan::Plan& plan : {Decode(), methods::WritePrefill(*method_, input_)}) {
+    for (const plan::Op& op : plan.ops) {
+      if (!plan.lanes[static_cast<size_t>(plan::Index(op.lane))].compute) continue;
+      const bool moves = std::holds_alternative<plan::Copy>(op.work) ||
+                         std::holds_alternative<plan::ZeroCopyGather>(op.work);
+      EXPECT_EQ(traces::MovesData(op.role), moves)
+          << plan::KindName(op.work) << ", " << traces::Name(op.role);
+    }
+  }
+}
+
 TEST_P(Plans, StepsEndInOrderAndNeverBeatTheCeiling) {
   const plan::Plan plan = Decode();
   const Simulation simulation(plan, hardware::CostModel(hardware::FindProfile("h200")));

@@ -74,6 +74,7 @@ class ShadowKvPlan : public PlanWriter {
                              plan::ZeroCopyGather{missed, params_.chunk * RowBytes(), Blocks(),
                                                   Rows() * PoolTokens(step) * RowBytes()},
                              {assigned});
+      builder_.SetRole(Role::kLayout);
       builder_.Run(plan_.compute,
                    plan::RebuildKeys{Rows(), missed * params_.chunk, Rank(), model_.head_dim});
     }

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "models/hardware/cost_model.h"
+#include "models/methods/method.h"
 #include "sim/engine.h"
 #include "sim/metrics.h"
 #include "sim/predict.h"
@@ -242,6 +243,37 @@ TEST(TimelineModel, ExposuresAreTheMetrics) {
     }
     EXPECT_NEAR(static_cast<double>((total + tail.count()) / steps),
                 static_cast<double>(metrics.exposed.count()), 1000);
+  }
+}
+
+TEST(TimelineModel, ExposuresOfEveryMethodAreThoseOfItsReport) {
+  sim::PredictorOptions options;
+  options.cache = false;
+  sim::Predictor predictor(std::string(STALLCAST_SOURCE_DIR) + "/traces/samples/code-8k.kvt",
+                           options);
+  for (const methods::MethodInfo& method : methods::Methods()) {
+    SCOPED_TRACE(method.name);
+    sim::PredictRequest request;
+    request.method = method.name;
+    request.model = "llama-3.1-8b";
+    request.steps = 4;
+    request.prefill = false;
+    traces::Timeline timeline;
+    const sim::Metrics metrics = predictor.Predict(request, &timeline).metrics;
+    const auto model = TimelineModel::Build(timeline);
+    std::array<double, traces::kRoles> exposed{};
+    for (size_t l = 0; l < model->lanes().size(); ++l) {
+      const Track track = model->ExposureTrack(static_cast<int32_t>(l));
+      for (int64_t i = 0; i < track.size(); ++i) {
+        exposed[static_cast<size_t>(track.role(i))] +=
+            Seconds(track.duration(i)) / static_cast<double>(request.steps);
+      }
+    }
+    for (size_t r = 0; r < exposed.size(); ++r) {
+      const double reported = Seconds(metrics.roles[r].exposed);
+      EXPECT_NEAR(exposed[r], reported, std::max(2e-6, 0.01 * reported))
+          << Name(static_cast<Role>(r));
+    }
   }
 }
 
