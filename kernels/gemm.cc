@@ -12,7 +12,7 @@
 #include "kernels/cuda_error.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/decoder.h"
-#include "kernels/device_attribute.h"
+#include "kernels/probe.h"
 #include "kernels/skinny_product.h"
 #include "traces/common/error.h"
 #include "traces/common/median.h"
@@ -141,13 +141,12 @@ struct Gemm::Impl {
       throw Error("cuBLASLt has no algorithm for this shape", "Gemm",
                   "use multiples of 8 for n and k");
     }
-    const Buffer<char> eviction(int64_t{2} * DeviceAttribute(cudaDevAttrL2CacheSize));
+    const CacheFlush flush;
     const Event start(cudaEventDefault), stop(cudaEventDefault);
     float best = INFINITY;
     const auto is_faster = [&](const auto& launch) {
       const auto time = [&] {
-        Check(cudaMemsetAsync(eviction.get(), 0, static_cast<size_t>(eviction.bytes()), stream),
-              "cudaMemsetAsync");
+        flush.Run(stream);
         Check(cudaEventRecord(start, stream), "cudaEventRecord");
         launch();
         Check(cudaEventRecord(stop, stream), "cudaEventRecord");

@@ -21,6 +21,8 @@ __global__ void HoldKernel(volatile int* flag) {
 
 __global__ void NothingKernel() {}
 
+// kPushesOut: as any load, which takes the place of others' lines in the cache; else of its own.
+template <bool kPushesOut>
 __global__ void __launch_bounds__(kThreads) ReadKernel(const int4* data, int64_t count, int* sink) {
   int mixed = 0;
   const int64_t stride = int64_t{gridDim.x} * kThreads;
@@ -28,7 +30,10 @@ __global__ void __launch_bounds__(kThreads) ReadKernel(const int4* data, int64_t
   for (; i + (kLoads - 1) * stride < count; i += kLoads * stride) {
     int4 value[kLoads];
 #pragma unroll
-    for (int load = 0; load < kLoads; ++load) value[load] = __ldcs(data + i + load * stride);
+    for (int load = 0; load < kLoads; ++load) {
+      const int4* const from = data + i + load * stride;
+      value[load] = kPushesOut ? __ldcg(from) : __ldcs(from);
+    }
 #pragma unroll
     for (int load = 0; load < kLoads; ++load) {
       mixed ^= value[load].x ^ value[load].y ^ value[load].z ^ value[load].w;
@@ -97,9 +102,19 @@ void Nothing(cudaStream_t stream) {
 
 void ReadOnce(const void* data, int64_t bytes, int* sink, cudaStream_t stream) {
   const int processors = DeviceAttribute(cudaDevAttrMultiProcessorCount);
-  ReadKernel<<<processors * 4, kThreads, 0, stream>>>(static_cast<const int4*>(data), bytes / 16,
-                                                      sink);
+  ReadKernel<false><<<processors * 4, kThreads, 0, stream>>>(static_cast<const int4*>(data),
+                                                             bytes / 16, sink);
   CheckLaunch("ReadOnce");
+}
+
+CacheFlush::CacheFlush()
+    : memory_(int64_t{4} * DeviceAttribute(cudaDevAttrL2CacheSize)), sink_(1) {}
+
+void CacheFlush::Run(cudaStream_t stream) const {
+  const int processors = DeviceAttribute(cudaDevAttrMultiProcessorCount);
+  ReadKernel<true><<<processors * 4, kThreads, 0, stream>>>(
+      reinterpret_cast<const int4*>(memory_.get()), memory_.bytes() / 16, sink_.get());
+  CheckLaunch("CacheFlush");
 }
 
 void Stamp(uint64_t* at, int64_t nanoseconds, cudaStream_t stream) {

@@ -1,9 +1,12 @@
-// Kernels that a calibration needs beside those of a decoder.
+// Kernels that measurements need beside those of a decoder.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
+
+#include "kernels/buffer.h"
 
 namespace stallcast::kernels {
 
@@ -15,6 +18,19 @@ void HoldUntil(int* flag, cudaStream_t stream);
 void Nothing(cudaStream_t stream);
 /// Reads `bytes` (a multiple of 16) of device memory once, by all multiprocessors.
 void ReadOnce(const void* data, int64_t bytes, int* sink, cudaStream_t stream);
+
+/// Leaves nothing of what was read before in the device's cache, and nothing to be written back:
+/// what is written there goes to memory amid the next kernel's reads, which slows some kernels by a
+/// tenth and others not.
+class CacheFlush {
+ public:
+  CacheFlush();
+  void Run(cudaStream_t stream) const;
+
+ private:
+  Buffer<std::byte> memory_;
+  Buffer<int> sink_;
+};
 
 /// Writes the device's clock (ns) to at[0], runs on for `nanoseconds`, writes it to at[1].
 void Stamp(uint64_t* at, int64_t nanoseconds, cudaStream_t stream);

@@ -273,7 +273,7 @@ void MeasureScattered(Stopwatch& watch, hardware::Profile& profile) {
   const Buffer<__nv_bfloat16> pool(largest / Bytes{sizeof(__nv_bfloat16)}, Memory::kPinned);
   const Buffer<__nv_bfloat16> out(int64_t{kRows} * kMost * 2 * kDim);
   const kernels::TokenView to{out.get(), int64_t{kMost} * 2 * kDim, 2 * kDim, kDim};
-  // Between two fetches a decoder reads its weights, which leave no page tables in the cache.
+  // Between two fetches a decoder's products read weights, as this does.
   const Buffer<std::byte> weights(EnoughToFlush());
   const Buffer<int> sink(1);
   std::vector<double> pools, rates;

@@ -15,7 +15,7 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
 void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 /// Fills in zero_copy.scattered: pieces a second of a gather of single keys and values at random
 /// over pools of several sizes, the largest a quarter of host.bytes, which the profile must have;
-/// before each the cache is flushed.
+/// before each as much is read as a decoder's products read.
 void MeasureScattered(Stopwatch& watch, hardware::Profile& profile);
 
 }  // namespace stallcast::capture
