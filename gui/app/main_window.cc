@@ -262,6 +262,7 @@ void MainWindow::OnOpened(const SharedFile& file) {
                        "there is nothing to show")
             .arg(QFileInfo(file->path).fileName()));
   }
+  if (!asked_ && HasRecordingsTrace()) PredictRecording();
   ShowTruth();
 }
 
@@ -324,6 +325,7 @@ void MainWindow::SetRequest(const sim::PredictRequest& request) {
 }
 
 void MainWindow::OnControlsChanged(const sim::PredictRequest& request) {
+  asked_ = true;
   if (!moving_.isActive()) former_ = result_;
   moving_.start();
   refining_ = worker_.predictor() != nullptr;

@@ -126,6 +126,8 @@ class MainWindow : public QMainWindow {
   void SetGhost(Ghost ghost);
   void ShowLive();
   void PredictRecording();
+  /// Whether the trace in use is that of the recording shown, whose run can be predicted.
+  bool HasRecordingsTrace() const;
 
   void AskForFiles(const QString& title);
   void AskForSessionName();
@@ -172,6 +174,7 @@ class MainWindow : public QMainWindow {
   QStringList not_opened_;
 
   SharedFile trace_;               // predicted from
+  bool asked_ = false;             // somebody has chosen what is predicted
   SharedResult result_;            // the live prediction
   std::optional<QString> failed_;  // why the values at hand have no prediction; result_ is older
   SharedResult former_;            // what it was before the controls began to move

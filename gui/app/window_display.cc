@@ -178,6 +178,19 @@ void MainWindow::ShowTruth() {
   truth_->Show(truths.List());
 }
 
+bool MainWindow::HasRecordingsTrace() const {
+  if (!measured_ || !trace_) return false;
+  const SharedFile recording = files_->files()[measured_->file];
+  try {
+    const sim::RecordedRun run = sim::RunOf(recording->info, recording->path.toStdString());
+    static_cast<void>(sim::MachineOf(run.request));  // it may be a file of another computer
+    return QFileInfo(QString::fromStdString(run.trace)).fileName() ==
+           QFileInfo(trace_->path).fileName();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 void MainWindow::PredictRecording() {
   if (!measured_) {
     statusBar()->showMessage(QStringLiteral("No recording is open"), 8000);

@@ -687,6 +687,28 @@ TEST_F(RecordingAloneView, IsPredictedByAClick) {
   EXPECT_TRUE(window_->messages().messages().isEmpty());
 }
 
+TEST_F(RecordingAloneView, IsPredictedAtOnceBesideItsTrace) {
+  ASSERT_NO_FATAL_FAILURE(OpenRecording(Path("measured.kvt"), "/elsewhere/small.kvt"));
+  for (const QStringList& paths : {QStringList{Path("small.kvt"), Path("measured.kvt")},
+                                   QStringList{Path("measured.kvt"), Path("small.kvt")}}) {
+    Start();
+    window_->Open(paths);
+    ASSERT_TRUE(Idle());
+    ExpectPredicted();
+  }
+}
+
+TEST_F(RecordingAloneView, DoesNotChangeWhatWasAskedFor) {
+  ASSERT_NO_FATAL_FAILURE(OpenRecording(Path("measured.kvt"), "/elsewhere/small.kvt"));
+  sim::PredictRequest request;
+  request.params["budget"] = "1280";
+  window_->SetRequest(request);
+  window_->Open({Path("small.kvt")});
+  ASSERT_TRUE(Idle());
+  ASSERT_NE(window_->result(), nullptr);
+  EXPECT_EQ(window_->result()->request.params.at("budget"), "1280");
+}
+
 TEST_F(RecordingAloneView, AsksForATraceThatIsNotThere) {
   ASSERT_NO_FATAL_FAILURE(OpenRecording(Path("measured.kvt"), "/elsewhere/gone.kvt"));
   QString asked;
