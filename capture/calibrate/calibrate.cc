@@ -4,8 +4,11 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <functional>
 #include <set>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/measure_batches.h"
@@ -16,6 +19,7 @@
 #include "capture/calibrate/measure_links.h"
 #include "capture/run_info.h"
 #include "kernels/host_cores.h"
+#include "traces/common/error.h"
 
 namespace stallcast::capture {
 namespace {
@@ -31,6 +35,44 @@ std::string DriverOf(const traces::proto::TraceInfo& info) {
   return found == info.software().end() ? "unknown" : found->second;
 }
 
+// What host calls, gathers and batches take: a host that others use too is faster at one moment than
+// at another, for tens of seconds.
+class HostTimes {
+ public:
+  HostTimes(Stopwatch& watch, const CopyEnds& ends) : watch_(watch), ends_(ends) {}
+
+  void MeasureNow() {
+    const kernels::OnCore core(kernels::FastestCores(1, timer_), 0);
+    moments_.push_back(MeasureCalls(watch_, ends_));
+    gathers_.Measure();
+    batches_.Measure(watch_, ends_);
+  }
+  void Set(hardware::Profile& profile) const {
+    SetTypical(moments_, profile);
+    gathers_.Set(profile);
+    batches_.Set(profile);
+    if (std::string note = DriftNote(moments_); !note.empty()) {
+      profile.notes.push_back(std::move(note));
+    }
+  }
+
+ private:
+  Stopwatch& watch_;
+  const CopyEnds& ends_;
+  const std::function<double()> timer_ = kernels::LaunchTimer();
+  std::vector<HostCalls> moments_;
+  Gathers gathers_;
+  Batches batches_;
+};
+
+cudaDeviceProp PropertiesOfDevice() {
+  int device = 0;
+  kernels::Check(cudaGetDevice(&device), "cudaGetDevice");
+  cudaDeviceProp properties{};
+  kernels::Check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return properties;
+}
+
 }  // namespace
 
 hardware::Profile Calibrate(const CalibrateOptions& options) {
@@ -40,10 +82,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   // What nothing here measures is the H200's: kernels that have no probe.
   hardware::Profile profile = hardware::FindProfile("h200");
   profile.overrides.clear();
-  int device = 0;
-  kernels::Check(cudaGetDevice(&device), "cudaGetDevice");
-  cudaDeviceProp properties{};
-  kernels::Check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  const cudaDeviceProp properties = PropertiesOfDevice();
   const traces::proto::TraceInfo info = RunInfo();
   profile.name = options.name;
   profile.title = properties.name;
@@ -58,28 +97,17 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
 
   Stopwatch watch;
   const CopyEnds ends;
-  // A host that others use too is faster at one moment than at another, for tens of seconds. Most
-  // moments lie among the kernels, which take the longest.
-  constexpr int kAmongKernels = 6;
-  std::vector<HostCalls> moments;
-  Gathers gathers;
-  Batches batches;
+  HostTimes host(watch, ends);
   const auto on_fastest_core = [timer = kernels::LaunchTimer()](const auto& measure) {
     const kernels::OnCore core(kernels::FastestCores(1, timer), 0);
     measure();
   };
-  const auto time_host = [&] {
-    on_fastest_core([&] {
-      moments.push_back(MeasureCalls(watch, ends));
-      gathers.Measure();
-      batches.Measure(watch, ends);
-    });
-  };
   progress("device memory", 0);
   MeasureMemory(watch, profile);
   progress("host calls", 0.02);
-  time_host();
+  host.MeasureNow();
   MeasureHost(watch, profile);
+  MeasureThreads(watch, profile);
   progress("copies", 0.05);
   on_fastest_core([&] { MeasureCopies(watch, ends, profile); });
   progress("zero-copy reads", 0.1);
@@ -92,25 +120,22 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     MeasureTurns(watch, ends, profile);
     MeasureLoad(watch, ends, profile);
   });
-  time_host();
+  host.MeasureNow();
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.
   const double assumed_gap = profile.device_gap;
+  // Most moments lie here, where the time goes.
+  constexpr int kAmongKernels = 6;
   int among_kernels = 0;
   std::vector<TimedProbe> timed =
       TimeKernels(watch, assumed_gap, [&](const std::string& kind, double share) {
         if (share * (kAmongKernels + 1) >= among_kernels + 1) {
-          time_host();
+          host.MeasureNow();
           ++among_kernels;
         }
         progress("kernels: " + kind, 0.2 + 0.6 * share);
       });
-  time_host();
-  SetTypical(moments, profile);
-  gathers.Set(profile);
-  batches.Set(profile);
-  if (std::string note = DriftNote(moments); !note.empty()) {
-    profile.notes.push_back(std::move(note));
-  }
+  host.MeasureNow();
+  host.Set(profile);
   progress("recorded calls", 0.8);
   MeasureRecorder(watch, ends, profile);
   progress("gaps between ops", 0.8);
@@ -181,6 +206,47 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     profile.notes.push_back(
         fmt::format("Not timed, an H200's values: {}.", fmt::join(others, ", ")));
   }
+  hardware::Check(profile, options.name);
+  return profile;
+}
+
+hardware::Profile CalibrateHost(hardware::Profile profile, const CalibrateOptions& options) {
+  constexpr int kMoments = 5;
+  if (const std::string gpu = PropertiesOfDevice().name; !profile.provenance.starts_with(gpu)) {
+    throw Error(fmt::format("not a profile that was measured on an {}", gpu), profile.name,
+                "calibrate the whole machine (without --host)");
+  }
+  const hardware::Profile before = profile;
+  const traces::proto::TraceInfo info = RunInfo();
+  profile.name = options.name;
+  // Those of the calls that are measured anew.
+  std::erase_if(profile.notes, IsDriftNote);
+  Stopwatch watch;
+  const CopyEnds ends;
+  HostTimes host(watch, ends);
+  for (int moment = 0; moment < kMoments; ++moment) {
+    if (options.progress) options.progress("host calls", moment / (kMoments + 1.0));
+    host.MeasureNow();
+  }
+  host.Set(profile);
+  if (options.progress) options.progress("threads", kMoments / (kMoments + 1.0));
+  MeasureThreads(watch, profile);
+  for (auto& [kind, fit] : profile.kernels) {
+    fit.host_s *= profile.host_launch / before.host_launch;
+  }
+  const std::string source = fmt::format("measured, {}", info.created());
+  for (const hardware::ProfileField& field : hardware::ProfileFields()) {
+    if (profile.*field.member != before.*field.member) {
+      profile.sources[std::string(field.path)] = source;
+    }
+  }
+  for (const std::string_view curve : hardware::CurvePaths()) {
+    const bool measured = curve.starts_with("host.") || curve.starts_with("batch.") ||
+                          curve == "copy.h2d_inline_call";
+    if (measured) profile.sources[std::string(curve)] = source;
+  }
+  profile.provenance +=
+      fmt::format("; the host's part {}, command: {}", info.created(), options.command);
   hardware::Check(profile, options.name);
   return profile;
 }

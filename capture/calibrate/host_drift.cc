@@ -12,6 +12,8 @@
 namespace stallcast::capture {
 namespace {
 
+constexpr std::string_view kDriftBegins = "A launch took ";
+
 // More than calls differ from one quiet moment to the next.
 constexpr double kNoticed = 1.15;
 
@@ -64,10 +66,12 @@ std::string DriftNote(std::span<const HostCalls> moments) {
   std::vector<double> in_turn;
   for (const HostCalls& moment : moments) in_turn.push_back(moment.launch * 1e6);
   return fmt::format(
-      "A launch took {:.1f} us at one moment and {:.1f} us at another (in turn {:.1f}): something "
-      "else used this host. Calibrate again when it is quiet.",
-      least.launch * 1e6, most.launch * 1e6, fmt::join(in_turn, ", "));
+      "{}{:.1f} us at one moment and {:.1f} us at another (in turn {:.1f}): something else used this "
+      "host. Calibrate again when it is quiet.",
+      kDriftBegins, least.launch * 1e6, most.launch * 1e6, fmt::join(in_turn, ", "));
 }
+
+bool IsDriftNote(std::string_view note) { return note.starts_with(kDriftBegins); }
 
 std::string OtherHostNote(double launch_seconds, const hardware::Profile& profile) {
   if (!Differ(launch_seconds, profile.host_launch)) return "";

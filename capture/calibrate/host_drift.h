@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "models/hardware/profile.h"
 
@@ -31,6 +32,7 @@ void SetRecorded(const HostCalls& alone, const HostCalls& recorded, hardware::Pr
 /// What to say of a calibration in whose course launches differed; empty while they are within
 /// 15 %.
 std::string DriftNote(std::span<const HostCalls> moments);
+bool IsDriftNote(std::string_view note);
 
 /// The same of a launch of so many seconds beside a measured run that is predicted with `profile`.
 std::string OtherHostNote(double launch_seconds, const hardware::Profile& profile);

@@ -16,9 +16,14 @@ double LaunchHere(Stopwatch& watch, int trials);
 /// That and others, now, on the calling thread's core.
 HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends);
 
-/// Fills in host.* but what MeasureCalls() times; of that, host.launch as it is at the moment. The
-/// calling thread and others that it starts are kept on the fastest cores.
+/// Fills in host.* but what MeasureCalls() and MeasureThreads() time; of the former, host.launch as
+/// it is at the moment. The calling thread is kept on the fastest core.
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
+
+/// Fills in what threads cost one another (host.notify, handoff, handoff_asleep, woken, beside and
+/// contended), and copy.h2d_inline_call. The calling thread and those that it starts are kept on
+/// the fastest cores.
+void MeasureThreads(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in device.gap, graph_gap and launch_latency from a recording of empty kernels, and splits
 /// the time of launch and synchronisation between launch_latency and host.sync. False where nothing

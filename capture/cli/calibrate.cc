@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "capture/cli/commands.h"
 #include "capture/run_info.h"
@@ -16,23 +18,41 @@ namespace stallcast::cli {
 namespace {
 
 struct CalibrateCommand {
-  std::string name = "this-machine";
-  std::string out;
+  std::string name, out;
+  std::string host;  // the profile of which the host's part is measured anew
 
   void Run() const {
     const auto begin = std::chrono::steady_clock::now();
+    hardware::Profile former;
+    if (!host.empty()) former = hardware::FindProfile(host);
     Progress progress;
     capture::CalibrateOptions options;
-    options.name = name;
+    options.name = !name.empty() ? name : host.empty() ? "this-machine" : former.name;
     options.command = capture::CommandLine();
     options.progress = [&](const std::string& what, double share) { progress.Update(what, share); };
-    const hardware::Profile profile = capture::Calibrate(options);
-    const std::string path = out.empty() ? name + ".toml" : out;
+    const hardware::Profile profile = host.empty()
+                                          ? capture::Calibrate(options)
+                                          : capture::CalibrateHost(std::move(former), options);
+    const std::string path = out.empty() ? options.name + ".toml" : out;
     WriteWhole(path,
                [&](const std::filesystem::path& file) { hardware::SaveProfile(profile, file); });
     progress.Clear();
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin);
     std::string text = fmt::format("{}: {} in {:.0f} s\n\n", path, profile.title, seconds.count());
+    if (host.empty()) text += Kernels(profile) + "\n" + Rates(profile) + "\n";
+    std::string notes;
+    for (const std::string& note : profile.notes) notes += "\n" + note;
+    if (!notes.empty()) notes += "\n";
+    text += fmt::format(
+        "launch {:.2f} us, copy call {:.2f} us, synchronisation {:.2f} us, gap {:.2f} us\n"
+        "{}\nUse it: stallcast predict TRACE --machine {}\n",
+        profile.host_launch * 1e6, profile.host_copy_call * 1e6, profile.host_sync * 1e6,
+        profile.device_gap * 1e6, notes, path);
+    Print(text);
+  }
+
+ private:
+  static std::string Kernels(const hardware::Profile& profile) {
     TextTable table({{.title = "kernel", .unit = "", .left = true},
                      {.title = "fixed", .unit = "us"},
                      {.title = "bandwidth", .unit = "GB/s"},
@@ -43,19 +63,13 @@ struct CalibrateCommand {
                  Count(static_cast<int64_t>(fit.bandwidth / 1e9)),
                  Count(static_cast<int64_t>(fit.points.size())), Fixed(fit.spread * 100, 1)});
     }
-    text += table.Render();
-    std::string notes;
-    for (const std::string& note : profile.notes) notes += "\n" + note;
-    if (!notes.empty()) notes += "\n";
-    text += fmt::format(
-        "\nlink {:.1f} GB/s down, {:.1f} up, {:.1f} + {:.1f} at once; device memory {:.0f} GB/s\n"
-        "launch {:.2f} us, copy call {:.2f} us, synchronisation {:.2f} us, gap {:.2f} us\n"
-        "{}\nUse it: stallcast predict TRACE --machine {}\n",
+    return table.Render();
+  }
+  static std::string Rates(const hardware::Profile& profile) {
+    return fmt::format(
+        "link {:.1f} GB/s down, {:.1f} up, {:.1f} + {:.1f} at once; device memory {:.0f} GB/s",
         profile.link_h2d / 1e9, profile.link_d2h / 1e9, profile.link_both_h2d / 1e9,
-        profile.link_both_d2h / 1e9, profile.memory_bandwidth / 1e9, profile.host_launch * 1e6,
-        profile.host_copy_call * 1e6, profile.host_sync * 1e6, profile.device_gap * 1e6, notes,
-        path);
-    Print(text);
+        profile.link_both_d2h / 1e9, profile.memory_bandwidth / 1e9);
   }
 };
 
@@ -67,10 +81,19 @@ void AddCalibrate(CLI::App& app) {
   sub->description(
       R"(Measures links, memory, host calls and every kernel on this machine, and writes a hardware profile.
 
+With --host only what the host's calls and threads take is measured, which is far quicker, for a
+profile that was measured on such a machine before: hosts that others use are faster at one moment
+than at another.
+
 Examples:
   stallcast-gpu calibrate --name my-h100
+  stallcast-gpu calibrate --host my-h100.toml
   stallcast predict trace.kvt --machine my-h100.toml)");
-  sub->add_option("--name", command->name, "Name of the profile (default: this-machine)")
+  sub->add_option("--host", command->host,
+                  "Measure the host's part of this profile anew, a file or a name")
+      ->type_name("PROFILE");
+  sub->add_option("--name", command->name,
+                  "Name of the profile (default: this-machine, with --host the profile's)")
       ->type_name("NAME");
   sub->add_option("-o,--out", command->out, "File to write (default: NAME.toml)")
       ->type_name("FILE");
