@@ -102,8 +102,8 @@ void Nothing(cudaStream_t stream) {
 
 void ReadOnce(const void* data, int64_t bytes, int* sink, cudaStream_t stream) {
   const int processors = DeviceAttribute(cudaDevAttrMultiProcessorCount);
-  ReadKernel<false><<<processors * 4, kThreads, 0, stream>>>(static_cast<const int4*>(data),
-                                                             bytes / 16, sink);
+  ReadKernel<false>
+      <<<processors * 4, kThreads, 0, stream>>>(static_cast<const int4*>(data), bytes / 16, sink);
   CheckLaunch("ReadOnce");
 }
 

@@ -35,8 +35,8 @@ std::string DriverOf(const traces::proto::TraceInfo& info) {
   return found == info.software().end() ? "unknown" : found->second;
 }
 
-// What host calls, gathers and batches take: a host that others use too is faster at one moment than
-// at another, for tens of seconds.
+// What host calls, gathers and batches take: a host that others use too is faster at one moment
+// than at another, for tens of seconds.
 class HostTimes {
  public:
   HostTimes(Stopwatch& watch, const CopyEnds& ends) : watch_(watch), ends_(ends) {}

@@ -20,10 +20,10 @@ struct CalibrateOptions {
 /// device, no memory.
 hardware::Profile Calibrate(const CalibrateOptions& options);
 
-/// `profile`, with what the host's calls and threads take measured anew, far quicker than all: a host
-/// that others use is faster at one moment than at another. All else stays as it is, each kernel's
-/// launch as much longer than an empty one as it was. Errors: the profile is of another GPU; no
-/// device, no memory.
+/// `profile`, with what the host's calls and threads take measured anew, far quicker than all: a
+/// host that others use is faster at one moment than at another. All else stays as it is, each
+/// kernel's launch as much longer than an empty one as it was. Errors: the profile is of another
+/// GPU; no device, no memory.
 hardware::Profile CalibrateHost(hardware::Profile profile, const CalibrateOptions& options);
 
 }  // namespace stallcast::capture

@@ -109,9 +109,7 @@ Sharing ReadsBeside(Stopwatch& watch, const Buffer<std::byte>& memory, int* sink
 }
 
 // Bytes: much more than the cache keeps from one read to the next.
-int64_t EnoughToFlush() {
-  return int64_t{4} * kernels::DeviceAttribute(cudaDevAttrL2CacheSize);
-}
+int64_t EnoughToFlush() { return int64_t{4} * kernels::DeviceAttribute(cudaDevAttrL2CacheSize); }
 
 // Pieces scattered over the pool, for a gather.
 class Gather {

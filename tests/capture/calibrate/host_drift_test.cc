@@ -42,7 +42,8 @@ TEST(HostDrift, IsSaidOfCallsThatDifferByMoreThanTheyVary) {
   };
   EXPECT_EQ(note({3e-6}), "");
   EXPECT_EQ(note({3.3e-6, 3e-6, 3.1e-6}), "");
-  EXPECT_THAT(note({3.5e-6, 3e-6, 4.4e-6}), HasSubstr("3.0 us at one moment and 4.4 us at another (in turn 3.5, 3.0, 4.4)"));
+  EXPECT_THAT(note({3.5e-6, 3e-6, 4.4e-6}),
+              HasSubstr("3.0 us at one moment and 4.4 us at another (in turn 3.5, 3.0, 4.4)"));
   EXPECT_TRUE(IsDriftNote(note({3e-6, 4e-6})));
   EXPECT_FALSE(IsDriftNote("A virtual machine."));
 }
