@@ -7,12 +7,14 @@
 
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
+#include "kernels/executor/host_pool.h"
 
 namespace stallcast::capture {
 
 struct CopyEnds {
   static constexpr int64_t kPool = int64_t{1} << 30;
-  kernels::Buffer<std::byte> host{kPool, kernels::Memory::kPinned};
+  kernels::HostPool memory;  ///< as a run has it: in large pages, touched by all cores
+  std::byte* const host = memory.Get(kPool);
   kernels::Buffer<std::byte> device{kPool};
 
   /// The i-th of copies of `bytes` that lie scattered over the pool, as the pages of a recall do.
@@ -30,7 +32,7 @@ struct CopyEnds {
     Copy(int64_t{i / kRows} * 7919 % places * page + i % kRows * row, bytes, to_device, stream);
   }
   void Copy(int64_t at, int64_t bytes, bool to_device, cudaStream_t stream) const {
-    std::byte* on_host = host.get() + at;
+    std::byte* on_host = host + at;
     std::byte* on_device = device.get() + at;
     kernels::Check(
         cudaMemcpyAsync(to_device ? on_device : on_host, to_device ? on_host : on_device,

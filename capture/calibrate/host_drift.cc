@@ -77,7 +77,8 @@ bool IsDriftNote(std::string_view note) { return note.starts_with(kDriftBegins);
 std::string OtherHostNote(double launch_seconds, const hardware::Profile& profile) {
   if (!Differ(launch_seconds, profile.host_launch)) return "";
   return fmt::format(
-      "a launch takes {:.1f} us here, {:.1f} us in the profile {}: calibrate --host, or give --host-now",
+      "a launch takes {:.1f} us here, {:.1f} us in the profile {}: calibrate --host, or give "
+      "--host-now",
       launch_seconds * 1e6, profile.host_launch * 1e6, profile.name);
 }
 

@@ -30,8 +30,8 @@ void Batches::Measure(Stopwatch& watch, const CopyEnds& ends) {
       const std::vector<size_t> each(static_cast<size_t>(pieces), static_cast<size_t>(bytes));
       for (int64_t i = 0; i < pieces; ++i) {
         to.push_back(ends.device.get() + i * bytes);
-        const auto places = static_cast<uint64_t>(ends.host.size() / bytes);
-        from.push_back(ends.host.get() + static_cast<int64_t>(random() % places) * bytes);
+        const auto places = static_cast<uint64_t>(CopyEnds::kPool / bytes);
+        from.push_back(ends.host + static_cast<int64_t>(random() % places) * bytes);
       }
       cudaMemcpyAttributes attributes{};
       attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;

@@ -106,10 +106,10 @@ void DragTrains::RecordGathers(const CopyEnds& ends) {
   for (int64_t bytes = kMost / 32; bytes <= kMost; bytes *= 2) {
     const auto gather = [&](int layer, cudaStream_t stream) {
       auto* to = reinterpret_cast<Bf16*>(ends.device.get() + layer * kMost);
-      kernels::ZeroCopyGather(reinterpret_cast<const Bf16*>(ends.host.get()), sources.get(),
-                              slots.get(), heads.get(), static_cast<int32_t>(bytes / kPiece),
-                              nullptr, kernels::NhdPages(to, kPageTokens, kHeads, kDim), false,
-                              kBlocks, stream);
+      kernels::ZeroCopyGather(reinterpret_cast<const Bf16*>(ends.host), sources.get(), slots.get(),
+                              heads.get(), static_cast<int32_t>(bytes / kPiece), nullptr,
+                              kernels::NhdPages(to, kPageTokens, kHeads, kDim), false, kBlocks,
+                              stream);
     };
     gathers_.push_back({static_cast<double>(bytes), Train({}, gather)});
   }

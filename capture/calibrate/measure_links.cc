@@ -7,6 +7,7 @@
 #include "capture/calibrate/fit.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/device_attribute.h"
+#include "kernels/executor/host_pool.h"
 #include "kernels/movement.h"
 #include "kernels/pariskv.h"
 #include "kernels/upload.h"
@@ -17,7 +18,6 @@ namespace {
 
 using kernels::Buffer;
 using kernels::Check;
-using kernels::Memory;
 
 constexpr int64_t kPool = CopyEnds::kPool;
 constexpr int64_t kLarge = int64_t{1} << 28;       // a copy that runs at the link's rate
@@ -134,7 +134,7 @@ class Gather {
   void Run(int32_t blocks, int32_t pieces, cudaStream_t stream, int32_t first = 0) const {
     const kernels::PagedKv cache = kernels::NhdPages(
         reinterpret_cast<__nv_bfloat16*>(ends_.device.get()), page_tokens_, kHeads, 128);
-    kernels::ZeroCopyGather(reinterpret_cast<const __nv_bfloat16*>(ends_.host.get()),
+    kernels::ZeroCopyGather(reinterpret_cast<const __nv_bfloat16*>(ends_.host),
                             source_.get() + first, slot_.get() + first, head_.get() + first, pieces,
                             nullptr, cache, rows_, blocks, stream);
   }
@@ -203,7 +203,7 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
   for (int count = 64; count <= 16384; count *= 4) {
     rows.push_back(count);
     times.push_back(watch.Period(20, [&](int) {
-      Check(cudaMemcpy2DAsync(ends.device.get(), 2048, ends.host.get(), 2048, 256,
+      Check(cudaMemcpy2DAsync(ends.device.get(), 2048, ends.host, 2048, 256,
                               static_cast<size_t>(count), cudaMemcpyHostToDevice, watch.stream()),
             "cudaMemcpy2DAsync");
     }));
@@ -268,7 +268,8 @@ void MeasureScattered(Stopwatch& watch, hardware::Profile& profile) {
   constexpr Bytes kTokenBytes = 2 * kDim * Bytes{sizeof(__nv_bfloat16)};
   int64_t largest = kScattered;
   while (static_cast<double>(largest) > profile.host_bytes / 4) largest /= 2;
-  const Buffer<__nv_bfloat16> pool(largest / Bytes{sizeof(__nv_bfloat16)}, Memory::kPinned);
+  kernels::HostPool memory;
+  auto* const pool = reinterpret_cast<__nv_bfloat16*>(memory.Get(largest));
   const Buffer<__nv_bfloat16> out(int64_t{kRows} * kMost * 2 * kDim);
   const kernels::TokenView to{out.get(), int64_t{kMost} * 2 * kDim, 2 * kDim, kDim};
   // Between two fetches a decoder's products read weights, as this does.
@@ -277,7 +278,7 @@ void MeasureScattered(Stopwatch& watch, hardware::Profile& profile) {
   std::vector<double> pools, rates;
   for (int64_t bytes = largest >> 7; bytes <= largest; bytes *= 2) {
     const int64_t tokens = bytes / kTokenBytes;
-    const kernels::TokenView from{pool.get(), 0, kDim, tokens * kDim};
+    const kernels::TokenView from{pool, 0, kDim, tokens * kDim};
     std::mt19937 random(2);
     std::vector<int32_t> numbers(static_cast<size_t>(kLaunches * kRows * kMost));
     for (int32_t& number : numbers) {

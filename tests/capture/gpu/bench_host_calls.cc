@@ -151,8 +151,8 @@ class Bench {
     std::vector<int64_t> places(static_cast<size_t>(kGathered / kPage));
     for (int64_t& place : places) place = at_++ * int64_t{7919} % (CopyEnds::kPool / 2 / kPage);
     times_.Of("gather", [&] {
-      kernels::HostGather(ends_.host.get(), places.data(), std::ssize(places), {kPage},
-                          ends_.host.get() + CopyEnds::kPool / 2, kThreads);
+      kernels::HostGather(ends_.host, places.data(), std::ssize(places), {kPage},
+                          ends_.host + CopyEnds::kPool / 2, kThreads);
     });
   }
 
