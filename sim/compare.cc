@@ -191,6 +191,7 @@ Comparison Compare(Predicted<const Timeline*> predicted, Measured<const Timeline
                             p.layer[x.row],
                             p.role[x.row],
                             p.names[p.name[x.row]],
+                            {{x.start}, {y.start}},
                             {{x.end - x.start}, {y.end - y.start}},
                             {{x.idle}, {y.idle}}});
       if (!a->first.call && !OfOnePlan(p, x.row, m, y.row)) ++result.of_other_plans;

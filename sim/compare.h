@@ -43,6 +43,7 @@ struct MatchedOp {
   int16_t layer = -1;
   traces::Role role = traces::Role::kOther;
   std::string name;  ///< op kind, as the predicted side calls it
+  TimePair start;    ///< by each side's own clock
   TimePair duration;
   TimePair idle;  ///< of its lane just before it: a wait or a gap
 };

@@ -485,21 +485,31 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
 void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   // Differences of some 1 us between two measurements, which cannot take turns: what has been
   // recorded once stays slower.
-  constexpr int kRounds = 3, kOps = 2000, kCopies = 100;
-  constexpr int64_t kPage = 16384;
+  constexpr int kRounds = 3, kOps = 2000, kCopies = 100, kWaits = 101;
+  constexpr int64_t kPage = 16384, kFlag = 256;
   enum Step : int32_t { kOthers, kTrains };
   const auto copy = [&](int i) { ends.CopyPage(i, kPage, true, watch.stream()); };
+  // As a method waits for a flag.
+  const auto wait = [&] {
+    return watch.WallTime(
+        [&] {
+          ends.CopyPage(0, kFlag, false, watch.stream());
+          Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+        },
+        kWaits);
+  };
   std::vector<HostCalls> alone, recorded;
-  std::vector<double> periods, ops;
+  std::vector<double> periods, ops, waits, recorded_waits;
   for (int round = 0; round < kRounds; ++round) {
     // Let go before the recorder starts its threads.
     const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
     alone.push_back(MeasureCalls(watch, ends));
     periods.push_back(watch.Period(kCopies, copy));
+    waits.push_back(wait());
   }
   const HostCalls unrecorded = Typical(alone);
   SetRecorded(unrecorded, unrecorded, profile);  // nothing more, where nothing is recorded
-  profile.recorder_op = profile.recorder_copy = 0;
+  profile.recorder_op = profile.recorder_copy = profile.recorder_sync = 0;
   const std::unique_ptr<Recording> recording = Recording::Begin();
   if (!recording) return;
   GpuRecorder& recorder = recording->recorder();
@@ -513,7 +523,10 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     const auto begin = SteadyClock::now();
     for (int i = 0; i < kOps; ++i) op(kOthers, 0, [] {});
     ops.push_back(SecondsSince(begin) / kOps);
-    op(kOthers, 0, [&] { recorded.push_back(MeasureCalls(watch, ends)); });
+    op(kOthers, 0, [&] {
+      recorded.push_back(MeasureCalls(watch, ends));
+      recorded_waits.push_back(wait());
+    });
     watch.Hold();
     for (int i = 0; i < kCopies; ++i) op(kTrains, round * kCopies + i, [&] { copy(i); });
     watch.Release();
@@ -521,6 +534,10 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   }
   SetRecorded(unrecorded, Typical(recorded), profile);
   profile.recorder_op = Median(std::move(ops));
+  // What is neither the copy's call nor its time.
+  profile.recorder_sync = std::max(Median(std::move(recorded_waits)) - Median(std::move(waits)) -
+                                       profile.recorder_copy_back_call,
+                                   0.0);
 
   // From copy to copy, most of them: one that stood still would make its train a slow one.
   const auto spans = DeviceSpans(recording->End());

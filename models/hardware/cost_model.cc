@@ -316,7 +316,7 @@ void AddRecorder(Profile& profile) {
   for (double Profile::*more :
        {&Profile::recorder_copy, &Profile::recorder_op, &Profile::recorder_launch,
         &Profile::recorder_copy_call, &Profile::recorder_copy_back_call,
-        &Profile::recorder_event_record, &Profile::recorder_stream_wait}) {
+        &Profile::recorder_event_record, &Profile::recorder_stream_wait, &Profile::recorder_sync}) {
     profile.*more *= profile.host_recorded;
   }
   profile.host_copy_call += profile.recorder_copy_call;
@@ -326,6 +326,8 @@ void AddRecorder(Profile& profile) {
   profile.host_event_record += profile.recorder_event_record;
   profile.host_stream_wait += profile.recorder_stream_wait;
   profile.host_graph_launch += profile.recorder_launch;
+  profile.host_sync += profile.recorder_sync;
+  if (profile.host_sync_copy > 0) profile.host_sync_copy += profile.recorder_sync;
 }
 
 }  // namespace

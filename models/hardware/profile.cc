@@ -72,6 +72,8 @@ constexpr ProfileField kFields[] = {
      "the same of host.event_record", true, true},
     {"recorder.stream_wait", kTime, &Profile::recorder_stream_wait, "the same of host.stream_wait",
      true, true},
+    {"recorder.sync", kTime, &Profile::recorder_sync, "the same of host.sync and sync_copy", true,
+     true},
     {"host.memory", kRate, &Profile::host_memory,
      "host memory, for gathers by host threads; link.* alone bounds what the GPU copies or reads"},
     {"host.gather_thread", kRate, &Profile::host_gather_thread, "gather rate of one thread"},

@@ -132,7 +132,7 @@ struct Profile {
   /// spends more: on each op, and on each call.
   double recorder_copy = 0;
   double recorder_op = 0, recorder_launch = 0, recorder_copy_call = 0, recorder_copy_back_call = 0;
-  double recorder_event_record = 0, recorder_stream_wait = 0;
+  double recorder_event_record = 0, recorder_stream_wait = 0, recorder_sync = 0;
   double host_memory = 0, host_gather_thread = 0;  ///< rates
   double host_gather_piece = 0;                    ///< of a gather's thread, beside the bytes
   double device_launch_latency = 0;  ///< from the launch call's return to the start on an idle GPU

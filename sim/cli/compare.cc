@@ -10,6 +10,7 @@
 #include "sim/cli/commands.h"
 #include "sim/cli/import_file.h"
 #include "sim/cli/output.h"
+#include "sim/usual_layer.h"
 #include "traces/common/error.h"
 #include "traces/common/quantity.h"
 
@@ -23,7 +24,7 @@ constexpr size_t kMostUnmatchedShown = 10;
 
 struct CompareCommand {
   std::string a, b, by = "kind", max_step_error;
-  bool exposed = false;             // that table alone
+  bool exposed = false, down_layer = false;  // that table alone
   int predicted = 0, measured = 0;  // 1, 2, ... among the files' timelines; 0: the only one
   ImportFlags flags;
   Format format = Format::kTable;
@@ -122,6 +123,52 @@ std::string ExposedTable(const std::optional<sim::ExposedPair>& exposed) {
                sim::WithinExposedGoal(time) ? "yes" : "no"});
   }
   return table.Render();
+}
+
+Json LayerRows(const sim::UsualLayer& layer) {
+  Json rows = Json::array();
+  for (const sim::UsualLayer::Place& place : layer.places) {
+    rows.push_back({{"op", place.op},
+                    {"layers", layer.layers},
+                    {"begin_predicted_us", Seconds(place.begin.predicted.value) * 1e6},
+                    {"begin_measured_us", Seconds(place.begin.measured.value) * 1e6},
+                    {"idle_before_predicted_us", Seconds(place.idle.predicted.value) * 1e6},
+                    {"idle_before_measured_us", Seconds(place.idle.measured.value) * 1e6},
+                    {"duration_predicted_us", Seconds(place.duration.predicted.value) * 1e6},
+                    {"duration_measured_us", Seconds(place.duration.measured.value) * 1e6},
+                    {"later_us", Seconds(place.later()) * 1e6}});
+  }
+  return rows;
+}
+
+std::string LayerTable(const sim::UsualLayer& layer) {
+  if (layer.places.empty()) return "no op that is on both sides has a layer\n";
+  const auto us = [](Picoseconds time) { return Fixed(Seconds(time) * 1e6, 2); };
+  TextTable table({{"op", "", true},
+                   {"begins", "predicted us"},
+                   {"", "measured us"},
+                   {"idle before", "predicted us"},
+                   {"", "measured us"},
+                   {"takes", "predicted us"},
+                   {"", "measured us"},
+                   {"ends later", "us"}});
+  for (const sim::UsualLayer::Place& place : layer.places) {
+    table.Add({place.op, us(place.begin.predicted.value), us(place.begin.measured.value),
+               us(place.idle.predicted.value), us(place.idle.measured.value),
+               us(place.duration.predicted.value), us(place.duration.measured.value),
+               us(place.later())});
+  }
+  std::string text =
+      fmt::format(
+          "{} of {} layers have these ops in this order: means, from the begin of the first\n\n",
+          Count(layer.layers), Count(layer.of)) +
+      table.Render();
+  if (layer.period.measured.value.count() != 0) {
+    text += fmt::format("\nto the next layer: {} us predicted, {} measured ({} %)\n",
+                        us(layer.period.predicted.value), us(layer.period.measured.value),
+                        Percent(layer.period.relative()));
+  }
+  return text;
 }
 
 Json UnmatchedRows(const std::map<std::string, int64_t>& counts) {
@@ -224,6 +271,13 @@ void CompareCommand::Run() const {
   const Timeline& m = Choose(timelines, Origin::kMeasured, measured, where);
   const sim::Comparison comparison =
       sim::Compare(sim::Predicted<const Timeline*>{&p}, sim::Measured<const Timeline*>{&m});
+  if (down_layer) {
+    const sim::UsualLayer layer = sim::FindUsualLayer(comparison);
+    Print(format == Format::kTable ? LayerTable(layer)
+          : format == Format::kCsv ? ToCsv(LayerRows(layer))
+                                   : ToJsonText(LayerRows(layer)) + "\n");
+    return;
+  }
   const auto groups = sim::Summarize(comparison, group_by->second);
 
   switch (format) {
@@ -286,6 +340,7 @@ Examples:
   stallcast compare predicted.kvt measured.kvt
   stallcast compare predicted.kvt measured.kvt --by role --max-step-error 3%
   stallcast compare predicted.kvt measured.kvt --exposed --format csv
+  stallcast compare predicted.kvt measured.kvt --down-layer
 
 The timelines may be in two files, in either order, or both in one.
 
@@ -303,6 +358,10 @@ Each of several roles at once counts it. `predict` charges the same time by caus
       ->group("Comparison");
   sub->add_flag("--exposed", command->exposed,
                 "Print the exposed time a step by role, predicted and measured, and nothing else")
+      ->group("Comparison");
+  sub->add_flag("--down-layer", command->down_layer,
+                "Print the ops of the commonest layer one after the other, and nothing else")
+      ->excludes("--exposed")
       ->group("Comparison");
   sub->add_option("--max-step-error", command->max_step_error,
                   "Exit 1 if the median step time error is above this, as 3%")

@@ -476,6 +476,10 @@ TEST_F(Cli, CompareTellsExposedTimeByRole) {
   const std::string rows = Run("compare exposed.kvt --exposed --format json").out;
   EXPECT_TRUE(rows.starts_with("[\n  {\n    \"exposed\": \"recall\"")) << rows;
   EXPECT_THAT(Run("compare exposed.kvt --format json").out, HasSubstr("\"within_goal\": true"));
+  // The same, down its only layer: the copy begins when predicted and ends 20 ns later.
+  const std::string down = Run("compare exposed.kvt --down-layer").out;
+  EXPECT_THAT(down, HasSubstr("1 of 1 layers"));
+  EXPECT_THAT(down, testing::ContainsRegex("\ncopy +0.08 +0.08 +0.00 +0.00 +0.02 +0.04 +0.02\n"));
 }
 
 TEST_F(Cli, SweepResumesAndShows) {

@@ -462,6 +462,7 @@ TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
   profile.recorder_copy_call = 1e-6, profile.recorder_copy_back_call = 2e-6;
   profile.recorder_launch = 4e-6, profile.recorder_op = 8e-6, profile.recorder_copy = 16e-6;
   profile.recorder_event_record = 32e-6, profile.recorder_stream_wait = 64e-6;
+  profile.recorder_sync = 128e-6;
   const auto model = [&](double recorded) {
     profile.host_recorded = recorded;
     return CostModel(profile);
@@ -476,6 +477,8 @@ TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
   EXPECT_EQ(more(up), Us(1));
   EXPECT_EQ(half.Cost(up).host - plain.Cost(up).host, Us(0.5));
   EXPECT_EQ(more(back), Us(2));
+  EXPECT_EQ(recorded.latencies().host_sync - plain.latencies().host_sync, Us(128));
+  EXPECT_EQ(recorded.latencies().host_sync_copy - plain.latencies().host_sync_copy, Us(128));
   EXPECT_EQ(more(Copy{.path = CopyPath::kPerPiece, .pieces = 7, .piece_bytes = 1'000}), Us(7));
   EXPECT_EQ(more(Copy{.path = CopyPath::kBatched, .pieces = 7, .piece_bytes = 1'000}), Us(1));
   EXPECT_EQ(recorded.InlinedCost(up)->host - plain.InlinedCost(up)->host, Us(1));
