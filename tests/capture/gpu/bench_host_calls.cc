@@ -58,6 +58,8 @@ class Bench {
  public:
   void Run() {
     Trains();
+    OverTime();
+    Trains();
     Order("a layer: kernels, a flag to the host, a wait for it", [&] { Layer(kFlag, 0); });
     Order("the same with 128 KiB to the GPU on the stream", [&] { Layer(kFlag, kLarge); });
     Order("the same with a gather of 2 MiB by four threads", [&] {
@@ -97,6 +99,21 @@ class Bench {
         "a launch), to the host {:.2f}, event {:.2f}, wait {:.2f}\n",
         calls.launch * 1e6, calls.copy * 1e6, calls.copy_switch * 1e6, calls.copy_back * 1e6,
         calls.event_record * 1e6, calls.stream_wait * 1e6);
+  }
+
+  // In some recordings the first runs of a process have slower calls than the later ones.
+  void OverTime() {
+    constexpr int kSamples = 24;
+    constexpr auto kEvery = std::chrono::milliseconds(500);
+    const OnCore core(cores_, 0);
+    const auto timer = kernels::LaunchTimer();
+    fmt::print("a launch every {} ms of the first seconds, on core {}, us:\n ", kEvery.count(),
+               cores_.empty() ? -1 : cores_.front());
+    for (int i = 0; i < kSamples; ++i) {
+      SpinUntil(Clock::now() + kEvery);
+      fmt::print(" {:.2f}", timer() * 1e6);
+    }
+    fmt::print("\n");
   }
 
   template <class Round>
