@@ -30,6 +30,11 @@ struct CompareCommand {
   Format format = Format::kTable;
 
   void Run() const;
+
+ private:
+  void PrintAlone(const std::string& table, const Json& rows) const;
+  void PrintAll(const sim::Comparison& comparison, const std::vector<sim::ResidualSummary>& groups,
+                const Timeline& p, const Timeline& m) const;
 };
 
 // The timeline of an origin, by number or the only one there is. There is at least one.
@@ -240,6 +245,49 @@ std::string TableText(const sim::Comparison& c, const std::vector<sim::ResidualS
          Unmatched("measured", c.only_measured.value);
 }
 
+void CompareCommand::PrintAlone(const std::string& table, const Json& rows) const {
+  Print(format == Format::kTable ? table
+        : format == Format::kCsv ? ToCsv(rows)
+                                 : ToJsonText(rows) + "\n");
+}
+
+void CompareCommand::PrintAll(const sim::Comparison& comparison,
+                              const std::vector<sim::ResidualSummary>& groups, const Timeline& p,
+                              const Timeline& m) const {
+  switch (format) {
+    case Format::kTable:
+      Print(TableText(comparison, groups, by, p, m));
+      break;
+    case Format::kCsv:
+      Print(ToCsv(GroupRows(groups)));
+      break;
+    case Format::kJson: {
+      Json steps = Json::array();
+      for (const sim::StepTime& s : comparison.steps) {
+        steps.push_back({{"step", s.step},
+                         {"predicted_ms", Milliseconds(s.time.predicted.value)},
+                         {"measured_ms", Milliseconds(s.time.measured.value)},
+                         {"relative", s.time.relative()}});
+      }
+      Print(ToJsonText({{"predicted", p.title},
+                        {"measured", m.title},
+                        {"matched_ops", comparison.ops.size()},
+                        {"matched_ops_of_other_plans", comparison.of_other_plans},
+                        {"median_step_error", comparison.median_step_error},
+                        {"worst_step_error", comparison.worst_step_error},
+                        {"worst_step", comparison.worst_step},
+                        {"by", by},
+                        {"groups", GroupRows(groups)},
+                        {"steps", steps},
+                        {"exposed", ExposedRows(comparison.exposed)},
+                        {"only_predicted", UnmatchedRows(comparison.only_predicted.value)},
+                        {"only_measured", UnmatchedRows(comparison.only_measured.value)}}) +
+            "\n");
+      break;
+    }
+  }
+}
+
 void CompareCommand::Run() const {
   static const std::map<std::string, sim::GroupBy> kGroups = {{"kind", sim::GroupBy::kName},
                                                               {"role", sim::GroupBy::kRole},
@@ -273,48 +321,11 @@ void CompareCommand::Run() const {
       sim::Compare(sim::Predicted<const Timeline*>{&p}, sim::Measured<const Timeline*>{&m});
   if (down_layer) {
     const sim::UsualLayer layer = sim::FindUsualLayer(comparison);
-    Print(format == Format::kTable ? LayerTable(layer)
-          : format == Format::kCsv ? ToCsv(LayerRows(layer))
-                                   : ToJsonText(LayerRows(layer)) + "\n");
-    return;
-  }
-  const auto groups = sim::Summarize(comparison, group_by->second);
-
-  switch (format) {
-    case Format::kTable:
-      Print(exposed ? ExposedTable(comparison.exposed) : TableText(comparison, groups, by, p, m));
-      break;
-    case Format::kCsv:
-      Print(ToCsv(exposed ? ExposedRows(comparison.exposed) : GroupRows(groups)));
-      break;
-    case Format::kJson: {
-      if (exposed) {
-        Print(ToJsonText(ExposedRows(comparison.exposed)) + "\n");
-        break;
-      }
-      Json steps = Json::array();
-      for (const sim::StepTime& s : comparison.steps) {
-        steps.push_back({{"step", s.step},
-                         {"predicted_ms", Milliseconds(s.time.predicted.value)},
-                         {"measured_ms", Milliseconds(s.time.measured.value)},
-                         {"relative", s.time.relative()}});
-      }
-      Print(ToJsonText({{"predicted", p.title},
-                        {"measured", m.title},
-                        {"matched_ops", comparison.ops.size()},
-                        {"matched_ops_of_other_plans", comparison.of_other_plans},
-                        {"median_step_error", comparison.median_step_error},
-                        {"worst_step_error", comparison.worst_step_error},
-                        {"worst_step", comparison.worst_step},
-                        {"by", by},
-                        {"groups", GroupRows(groups)},
-                        {"steps", steps},
-                        {"exposed", ExposedRows(comparison.exposed)},
-                        {"only_predicted", UnmatchedRows(comparison.only_predicted.value)},
-                        {"only_measured", UnmatchedRows(comparison.only_measured.value)}}) +
-            "\n");
-      break;
-    }
+    PrintAlone(LayerTable(layer), LayerRows(layer));
+  } else if (exposed) {
+    PrintAlone(ExposedTable(comparison.exposed), ExposedRows(comparison.exposed));
+  } else {
+    PrintAll(comparison, sim::Summarize(comparison, group_by->second), p, m);
   }
   if (limit < 0) return;
   if (comparison.steps.empty()) {

@@ -480,6 +480,12 @@ TEST_F(Cli, CompareTellsExposedTimeByRole) {
   const std::string down = Run("compare exposed.kvt --down-layer").out;
   EXPECT_THAT(down, HasSubstr("1 of 1 layers"));
   EXPECT_THAT(down, testing::ContainsRegex("\ncopy +0.08 +0.08 +0.00 +0.00 +0.02 +0.04 +0.02\n"));
+  // The limit holds whatever is printed: 100 ns are predicted, 120 measured.
+  for (const char* alone : {"", " --exposed", " --down-layer"}) {
+    const std::string compare = std::string("compare exposed.kvt") + alone;
+    EXPECT_EQ(Run(compare + " --max-step-error 20%").status, 0) << alone;
+    EXPECT_EQ(Run(compare + " --max-step-error 10%").status, 1) << alone;
+  }
 }
 
 TEST_F(Cli, SweepResumesAndShows) {
