@@ -67,8 +67,7 @@ std::string DriftNote(std::span<const HostCalls> moments) {
   for (const HostCalls& moment : moments) in_turn.push_back(moment.launch * 1e6);
   return fmt::format(
       "{}{:.1f} us at one moment and {:.1f} us at another (in turn {:.1f}): something else used "
-      "this "
-      "host. Calibrate again when it is quiet.",
+      "this host. Calibrate again when it is quiet.",
       kDriftBegins, least.launch * 1e6, most.launch * 1e6, fmt::join(in_turn, ", "));
 }
 

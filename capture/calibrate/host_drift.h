@@ -32,6 +32,7 @@ void SetRecorded(const HostCalls& alone, const HostCalls& recorded, hardware::Pr
 /// What to say of a calibration in whose course launches differed; empty while they are within
 /// 15 %.
 std::string DriftNote(std::span<const HostCalls> moments);
+/// Whether a profile's note is one of those.
 bool IsDriftNote(std::string_view note);
 
 /// The same of a launch of so many seconds beside a measured run that is predicted with `profile`.
