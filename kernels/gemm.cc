@@ -31,6 +31,9 @@ constexpr float kClearlySlower = 1.2F;
 // A later candidate must be this much faster than the best before it, or noise would make one
 // process choose what another does not.
 constexpr float kClearlyFaster = 0.98F;
+// One of cuBLASLt's must be faster than SkinnyProduct() by more than what it costs its neighbours:
+// kernels of a layer begin later and run longer behind a large one (norms and SwiGLU by a tenth).
+constexpr float kFasterThanSkinny = 0.96F;
 
 void CheckCublas(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -133,7 +136,7 @@ struct Gemm::Impl {
     return algorithms;
   }
 
-  /// The fastest way from cold caches, since a decoder's weights never are in L2.
+  /// The fastest way as it stands in a layer, between other kernels.
   void Choose(Product& product, const Shape& shape, const __nv_bfloat16* a, const __nv_bfloat16* b,
               __nv_bfloat16* c, cudaStream_t stream) {
     const std::vector<cublasLtMatmulAlgo_t> candidates = Candidates(product);
@@ -144,8 +147,9 @@ struct Gemm::Impl {
     const CacheFlush flush;
     const Event start(cudaEventDefault), stop(cudaEventDefault);
     float best = INFINITY;
-    const auto is_faster = [&](const auto& launch) {
-      const auto time = [&] {
+    // Milliseconds of what is launched, or infinity where that is clearly not the best.
+    const auto time = [&](const auto& launch) {
+      const auto trial = [&] {
         flush.Run(stream);
         Check(cudaEventRecord(start, stream), "cudaEventRecord");
         launch();
@@ -155,23 +159,25 @@ struct Gemm::Impl {
         Check(cudaEventElapsedTime(&milliseconds, start, stop), "cudaEventElapsedTime");
         return milliseconds;
       };
-      std::vector<float> trials{time()};
+      std::vector<float> trials{trial()};
       const bool is_long = trials[0] > kLongMilliseconds;
-      if (is_long && trials[0] > best * kClearlySlower) return false;
-      while (std::ssize(trials) < (is_long ? kLongTrials : kTrials)) trials.push_back(time());
-      const float median = Median(std::move(trials));
-      if (median >= best * kClearlyFaster) return false;
-      best = median;
-      return true;
+      if (is_long && trials[0] > best * kClearlySlower) return INFINITY;
+      while (std::ssize(trials) < (is_long ? kLongTrials : kTrials)) trials.push_back(trial());
+      return Median(std::move(trials));
     };
-    for (const cublasLtMatmulAlgo_t& candidate : candidates) {
-      if (is_faster([&] { Launch(product, candidate, a, b, c, stream); })) {
-        product.algorithm = candidate;
-      }
-    }
     const auto& [m, n, k] = shape;
-    product.skinny =
-        HasSkinnyProduct(m, n, k) && is_faster([&] { SkinnyProduct(a, b, c, m, n, k, stream); });
+    product.skinny = HasSkinnyProduct(m, n, k);
+    if (product.skinny) {
+      const auto skinny = [&] { SkinnyProduct(a, b, c, m, n, k, stream); };
+      best = time(skinny) * kFasterThanSkinny / kClearlyFaster;
+    }
+    for (const cublasLtMatmulAlgo_t& candidate : candidates) {
+      const float taken = time([&] { Launch(product, candidate, a, b, c, stream); });
+      if (taken >= best * kClearlyFaster) continue;
+      best = taken;
+      product.algorithm = candidate;
+      product.skinny = false;
+    }
   }
 };
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <cstddef>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -19,6 +21,8 @@ namespace {
 
 /// Of those that are fastest with nobody beside them: a host may have hundreds.
 constexpr size_t kCandidates = 16;
+/// Of the cores, before half of them are left out.
+constexpr int kRounds = 3;
 
 cpu_set_t Allowed() {
   cpu_set_t cores;
@@ -61,10 +65,41 @@ class Spinner {
   std::thread thread_;
 };
 
+/// Those of `cores` that can be used, fastest first. Whether another program has a core's other
+/// hyperthread changes within milliseconds, so that one look says little: the better half is looked
+/// at again and again, until the first is known by all that was seen of it.
+std::vector<int> ByTime(const std::vector<int>& cores, const std::function<double()>& seconds) {
+  std::vector<std::pair<double, int>> timed;  // the sum
+  for (const int core : cores) timed.emplace_back(0, core);
+  size_t left = timed.size();
+  const auto look = [&](int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      for (size_t i = 0; i < left; ++i) {
+        const OnCore there({timed[i].second}, 0);
+        timed[i].first += there.kept() ? seconds() : INFINITY;
+      }
+    }
+    std::sort(timed.begin(), timed.begin() + static_cast<std::ptrdiff_t>(left));
+  };
+  if (left > kCandidates) {
+    look(1);
+    left = kCandidates;
+  }
+  do {
+    look(kRounds);
+    left = (left + 1) / 2;
+  } while (left > 1);
+  std::vector<int> order;
+  for (const auto& [sum, core] : timed) {
+    if (sum < INFINITY) order.push_back(core);
+  }
+  return order;
+}
+
 }  // namespace
 
 std::function<double()> LaunchTimer() {
-  constexpr int kLaunches = 30, kTrains = 3;
+  constexpr int kLaunches = 30, kTrains = 2;
   return [stream = std::make_shared<Stream>()] {
     using Clock = std::chrono::steady_clock;
     std::vector<double> seconds;
@@ -90,18 +125,11 @@ std::vector<int> FastestCores(size_t count, const std::function<double()>& secon
   std::vector<int> chosen;
   std::vector<std::unique_ptr<Spinner>> spinning;
   while (chosen.size() < count) {
-    std::vector<std::pair<double, int>> timed;
-    for (const int core : left) {
-      const OnCore there({core}, 0);
-      if (there.kept()) timed.emplace_back(seconds(), core);
-    }
-    if (timed.empty()) return {};
-    std::ranges::sort(timed);
-    chosen.push_back(timed.front().second);
-    left.clear();
-    for (size_t i = 1; i < std::min(timed.size(), kCandidates); ++i) {
-      left.push_back(timed[i].second);
-    }
+    std::vector<int> order = ByTime(left, seconds);
+    if (order.empty()) return {};
+    chosen.push_back(order.front());
+    left.assign(order.begin() + 1,
+                order.begin() + static_cast<std::ptrdiff_t>(std::min(order.size(), kCandidates)));
     if (chosen.size() < count) spinning.push_back(std::make_unique<Spinner>(chosen.back()));
   }
   return chosen;

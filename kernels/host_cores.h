@@ -1,6 +1,7 @@
 // Cores of the host for the threads that call CUDA. Where another program has a core's other
-// hyperthread, or the core is far from the GPU, the same call takes up to 1.6 times as long (a copy
-// 2.3 us instead of 1.4 us on a shared Xeon): a thread that wanders makes a run of its own luck.
+// hyperthread, which a virtual machine does not even show, the same call takes 1.35 times as long
+// (on a shared Xeon a launch 4.2 us instead of 3.1 us, a recorded one 6.9 instead of 5.0): a thread
+// that wanders makes a run of its own luck.
 #pragma once
 
 #include <sched.h>
@@ -14,9 +15,9 @@ namespace stallcast::kernels {
 /// Seconds of a kernel launch on the calling thread's core, of the current device. Holds a stream.
 std::function<double()> LaunchTimer();
 
-/// The `count` cores among those that this thread may use on which `seconds` is least now, fastest
-/// first; of each but the first while threads spin on those before it, as waiting for a GPU does.
-/// Empty where they would not leave a core to others.
+/// The `count` cores among those that this thread may use on which `seconds` is least in some
+/// looks, fastest first; of each but the first while threads spin on those before it, as waiting
+/// for a GPU does. Empty where they would not leave a core to others.
 std::vector<int> FastestCores(size_t count, const std::function<double()>& seconds);
 
 /// Keeps the calling thread on cores[i] while this lives, or leaves it alone where there are not as

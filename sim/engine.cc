@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "models/hardware/background_ticks.h"
 #include "models/plan/events.h"
 #include "sim/fair_share.h"
 
@@ -240,11 +241,11 @@ class EventLoop {
     double woken = 0;  // what calls of a thread that has been woken still take longer, ps
   };
 
-  // Copies of others, `period` apart. Two lanes: `timer` has the next one's time as its event,
-  // `timer` + 1 is the copy under way.
+  // Copies of others. Two lanes: `timer` has the next one's time as its event, `timer` + 1 is the
+  // copy under way.
   struct Background {
     OpCost copy;
-    int64_t period = 0;
+    hardware::BackgroundTicks ticks;
     Bytes* copied = nullptr;
     size_t timer = 0;
     int pending = 0;
@@ -262,11 +263,13 @@ class EventLoop {
   bool IsBackground(size_t lane) const { return lane >= plan_.lanes.size(); }
 
   void AddBackground(const hardware::CostModel::Background& of, Bytes* copied) {
-    background_.push_back(
-        {.copy = of.copy, .period = of.period.count(), .copied = copied, .timer = lanes_.size()});
+    background_.push_back({.copy = of.copy,
+                           .ticks = hardware::BackgroundTicks(of.period),
+                           .copied = copied,
+                           .timer = lanes_.size()});
     lanes_.resize(lanes_.size() + 2);
     event_.resize(lanes_.size(), kNever);
-    event_[background_.back().timer] = background_.back().period;
+    event_[background_.back().timer] = background_.back().ticks.Next().count();
   }
 
   /// Whether nothing of the plan is under way, so that nothing of it can ever happen.
@@ -519,7 +522,7 @@ class EventLoop {
 
   void OnTimer(size_t timer) {
     Background& of = BackgroundAt(timer);
-    event_[timer] = now_ + of.period;
+    event_[timer] = now_ + of.ticks.Next().count();
     if (of.pending == hardware::kBackgroundCopies) return;
     if (++of.pending == 1) StartBackground(of);
   }

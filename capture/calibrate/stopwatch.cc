@@ -15,7 +15,7 @@ Stopwatch::~Stopwatch() {
 
 void Stopwatch::Hold() {
   *Flag() = 0;
-  kernels::HoldUntil(flag_.get(), stream_);
+  kernels::HoldUntil(flag_.get(), stream());
 }
 
 void Stopwatch::Release() {
@@ -34,7 +34,7 @@ void Stopwatch::Finish() {
 }
 
 void Stopwatch::Record(cudaEvent_t event) {
-  Check(cudaEventRecord(event, stream_), "cudaEventRecord");
+  Check(cudaEventRecord(event, stream()), "cudaEventRecord");
 }
 
 }  // namespace stallcast::capture

@@ -12,6 +12,7 @@
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/cuda_handles.h"
+#include "kernels/fast_streams.h"
 #include "kernels/probe.h"
 #include "traces/common/median.h"
 
@@ -30,8 +31,8 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  cudaStream_t stream() const { return stream_; }
-  cudaStream_t other() const { return other_; }
+  cudaStream_t stream() const { return streams_[0]; }
+  cudaStream_t other() const { return streams_[1]; }
 
   /// Seconds of one work(i) among `count` that follow one another, from the start of the first to
   /// the end of the last: the median of `trials`. At most some hundred launches fit a stream.
@@ -58,7 +59,7 @@ class Stopwatch {
     for (int i = 0; i < count; ++i) work(i);
     Record(stop_);
     Release();
-    kernels::Check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    kernels::Check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
     return kernels::ElapsedSeconds(start_, stop_) / count;
   }
 
@@ -130,7 +131,7 @@ class Stopwatch {
   volatile int* Flag() const { return flag_.get(); }
   void Record(cudaEvent_t event);
 
-  kernels::Stream stream_, other_;
+  std::vector<kernels::Stream> streams_ = kernels::FastestStreams(2);
   kernels::Event start_{cudaEventDefault}, stop_{cudaEventDefault};
   kernels::Buffer<int> flag_;
 };

@@ -336,9 +336,13 @@ void RunCommand::Run() const {
                                OfSteps(of, prepared, capture::RunInfo()),
                                BasePath(timelines, of) + ".calls.kvt");
       }
-      if (prefill) of.prefill = gpu.TimePrefill(request, repetitions);
-      if (!no_check && prepared.log && !of.request.graph) {
-        of.check = gpu.CheckSelection(request, prefill);
+      const bool check = !no_check && prepared.log && !of.request.graph;
+      if (prefill) {
+        const capture::PrefillRun prompt = gpu.TimePrefill(request, repetitions, check);
+        of.prefill = prompt.time;
+        of.check = prompt.check;
+      } else if (check) {
+        of.check = gpu.CheckSelection(request);
       }
     } catch (const Error& error) {
       if (cases.size() == 1) throw;

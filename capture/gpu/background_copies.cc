@@ -11,6 +11,7 @@
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/cuda_handles.h"
+#include "models/hardware/background_ticks.h"
 
 namespace stallcast::capture {
 namespace {
@@ -49,11 +50,10 @@ class BackgroundCopies::Direction {
   // A copy at each tick, or none where too many are under way: the tick is lost, as in the engine.
   void Run() {
     cudaSetDevice(gpu_);
-    const auto period = std::chrono::duration_cast<Clock::duration>(
-        std::chrono::duration<double>(static_cast<double>(host_.bytes()) / rate_));
+    hardware::BackgroundTicks ticks(FromSeconds(static_cast<double>(host_.bytes()) / rate_));
     auto tick = Clock::now();
     while (!stop_) {
-      tick += period;
+      tick += std::chrono::duration_cast<Clock::duration>(ticks.Next());
       while (Clock::now() < tick && !stop_) {
       }
       while (finished_ < issued_ && cudaEventQuery(EventOf(finished_)) == cudaSuccess) {

@@ -12,7 +12,7 @@
 namespace stallcast::capture {
 
 /// Copies as a profile's background values say, from construction to destruction: a thread and a
-/// stream a direction, copies of background_piece bytes at even intervals, none while
+/// stream a direction, copies of background_piece bytes by BackgroundTicks, none while
 /// hardware::kBackgroundCopies are under way. Nothing where both rates are 0. CUDA errors while it
 /// starts are Errors.
 class BackgroundCopies {

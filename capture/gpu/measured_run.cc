@@ -177,6 +177,12 @@ class BoundRun {
   std::optional<BackgroundCopies> background_;
 };
 
+kernels::RunOptions Compares(BoundRun& run, kernels::SelectionCheck& check) {
+  kernels::RunOptions options;
+  options.after_step = [&](int step) { run.cache().CheckStep(step, check); };
+  return options;
+}
+
 // What `work` runs of `plan`, as a measured timeline.
 GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
                           const std::filesystem::path& path, traces::proto::TraceInfo info,
@@ -248,29 +254,33 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   return times;
 }
 
-Picoseconds GpuRunner::TimePrefill(const RunRequest& request, int repetitions) {
+kernels::SelectionCheck GpuRunner::CheckSelection(const RunRequest& request) {
+  BoundRun run = impl_->Bind(request);
+  kernels::SelectionCheck check;
+  run.RunAnew(Compares(run, check));
+  return check;
+}
+
+PrefillRun GpuRunner::TimePrefill(const RunRequest& request, int repetitions, bool check) {
   BoundRun run = impl_->Bind(request);
   // What takes seconds is not made faster by a run that warms up.
   constexpr double kLong = 2;
-  const Picoseconds first = run.PrefillAnew();
-  if (Seconds(first) > kLong) return first;
-  std::vector<Picoseconds> times;
-  for (int i = 0; i < repetitions; ++i) times.push_back(run.PrefillAnew());
-  return Median(std::move(times));
-}
-
-kernels::SelectionCheck GpuRunner::CheckSelection(const RunRequest& request, bool after_prefill) {
-  BoundRun run = impl_->Bind(request);
-  kernels::SelectionCheck check;
-  kernels::RunOptions options;
-  options.after_step = [&](int step) { run.cache().CheckStep(step, check); };
-  if (after_prefill && run.StartsBehindPrompt()) {
-    run.PrefillAnew();
-    run.RunOn(options);
-  } else {
-    run.RunAnew(options);
+  PrefillRun prefill;
+  prefill.time = run.PrefillAnew();
+  if (Seconds(prefill.time) <= kLong) {
+    std::vector<Picoseconds> times;
+    for (int i = 0; i < repetitions; ++i) times.push_back(run.PrefillAnew());
+    prefill.time = Median(std::move(times));
   }
-  return check;
+  if (check) {
+    const kernels::RunOptions options = Compares(run, prefill.check);
+    if (run.StartsBehindPrompt()) {
+      run.RunOn(options);
+    } else {
+      run.RunAnew(options);
+    }
+  }
+  return prefill;
 }
 
 traces::Timeline GpuRunner::TimeCalls(const RunRequest& request) {

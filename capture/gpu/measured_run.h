@@ -37,6 +37,12 @@ struct StepTimes {
   Picoseconds Median() const;
 };
 
+/// A prompt's time, and what the steps behind it select.
+struct PrefillRun {
+  Picoseconds time{0};
+  kernels::SelectionCheck check;
+};
+
 /// The machine at hand, for runs one after the other: weights and pinned memory are kept between
 /// them.
 class GpuRunner {
@@ -47,12 +53,12 @@ class GpuRunner {
 
   /// Times the plan, `repetitions` times after one that warms up.
   StepTimes Time(const RunRequest& request, int repetitions);
-  /// Times its prefill likewise: the median, or, of one that takes seconds, a single run.
-  Picoseconds TimePrefill(const RunRequest& request, int repetitions);
-  /// Runs it once step by step and compares what the device selects with the access log. With
-  /// `after_prefill` the steps go on from what the prefill plan leaves, where all sequences begin
-  /// behind the prompt.
-  kernels::SelectionCheck CheckSelection(const RunRequest& request, bool after_prefill = false);
+  /// Runs it once step by step and compares what the device selects with the access log.
+  kernels::SelectionCheck CheckSelection(const RunRequest& request);
+  /// Times its prefill as Time() does: the median, or, of one that takes seconds, a single run.
+  /// With `check` its steps are compared too, and go on from what the prefill has left where all
+  /// sequences begin behind the prompt.
+  PrefillRun TimePrefill(const RunRequest& request, int repetitions, bool check);
   /// Runs it once more, untraced: what its host threads do, as CallTimer tells it.
   traces::Timeline TimeCalls(const RunRequest& request);
   /// Runs it with tracing on, and writes the measured timeline. CUDA calls are slower from now on,

@@ -12,6 +12,7 @@
 
 #include "kernels/cuda_error.h"
 #include "kernels/cuda_handles.h"
+#include "kernels/fast_streams.h"
 #include "kernels/host_cores.h"
 #include "models/plan/events.h"
 #include "traces/common/error.h"
@@ -96,10 +97,11 @@ Executor::Impl::Impl(const plan::Plan& p, Binder& binder)
       graphs(p.ops.size()),
       passed(p.ops.size()) {
   for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
-    streams.emplace_back();
     if (plan.lanes[lane].compute) compute = LaneId{static_cast<int16_t>(lane)};
   }
   if (compute == LaneId::kNone) throw std::logic_error("executor: a plan without a compute lane");
+  streams = FastestStreams(plan.lanes.size());
+  std::swap(streams.front(), streams[At(compute)]);
   std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
   work.reserve(plan.ops.size());
   for (size_t i = 0; i < plan.ops.size(); ++i) {

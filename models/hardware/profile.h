@@ -162,7 +162,7 @@ struct Profile {
   double host_spread = 0;   ///< relative standard deviation of host work
   double device_sms = 0;    ///< multiprocessors
   /// What others copy over the link beside the run, bytes/s by direction, in copies of so many
-  /// bytes that start at even intervals, at most kBackgroundCopies under way. Not part of a
+  /// bytes that come at random (BackgroundTicks), at most kBackgroundCopies under way. Not part of a
   /// machine's file: none unless asked for.
   double background_h2d = 0, background_d2h = 0, background_piece = 1 << 20;
 

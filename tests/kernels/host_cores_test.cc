@@ -49,6 +49,18 @@ TEST(HostCores, SeveralComeInOrder) {
   EXPECT_EQ(FastestCores(2, FastOn(fast)), fast);
 }
 
+TEST(HostCores, OneThatWasFastForAMomentIsNot) {
+  const std::set<int> all = Usable();
+  if (all.size() < 2) GTEST_SKIP() << "one core";
+  const int moody = *all.begin(), steady = *all.rbegin();
+  int looks = 0;
+  const auto seconds = [&] {
+    if (sched_getcpu() == moody) return ++looks == 1 ? 1e-6 : 9e-6;
+    return sched_getcpu() == steady ? 4e-6 : 6e-6;
+  };
+  EXPECT_EQ(FastestCores(1, seconds), std::vector<int>{steady});
+}
+
 TEST(HostCores, NoneWhereNothingWouldBeLeftForOthers) {
   EXPECT_TRUE(FastestCores(Usable().size(), FastOn({})).empty());
 }

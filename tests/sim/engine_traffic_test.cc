@@ -2,12 +2,14 @@
 // calls behind other calls.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <initializer_list>
 #include <utility>
 #include <vector>
 
+#include "models/hardware/background_ticks.h"
 #include "tests/sim/engine_run.h"
 
 namespace stallcast::sim {
@@ -369,8 +371,16 @@ TEST(EngineTraffic, SmallCopiesOfTwoStreamsTakeTurns) {
   for (const int lanes : {1, 2, 3}) EXPECT_NEAR(total(lanes, 1001), 60 * 3e-6, 1e-9);
 }
 
+// When the background's copies come, `period` apart in the mean.
+std::vector<Picoseconds> BackgroundComes(Picoseconds period, size_t count) {
+  hardware::BackgroundTicks ticks(period);
+  std::vector<Picoseconds> comes;
+  for (Picoseconds time{0}; comes.size() < count;) comes.push_back(time += ticks.Next());
+  return comes;
+}
+
 TEST(EngineTraffic, ATrainOfCopiesKeepsTheEngineFromTheBackground) {
-  // Background copies of 20 us each 40 us wait until all 100 copies are done.
+  // Background copies of 20 us, each 40 us or so, wait until all 100 copies are done.
   Profile machine = TestMachine();
   machine.background_h2d = 25e9;
   machine.background_piece = kMB;
@@ -382,10 +392,10 @@ TEST(EngineTraffic, ATrainOfCopiesKeepsTheEngineFromTheBackground) {
 }
 
 TEST(EngineTraffic, BackgroundKeepsTheEngineForAsManyCopiesAsMayBeUnderWay) {
-  // At the link's whole rate there is always another one. The kernels between the plan's copies let
-  // it in: of 20 us each at most so many in a row.
+  // At a hundred times the link's rate there is always another one. The kernels between the plan's
+  // copies let it in: of 20 us each at most so many in a row.
   Profile machine = TestMachine();
-  machine.background_h2d = 50e9;
+  machine.background_h2d = 5000e9;
   machine.background_piece = kMB;
   Streams s;
   const LaneId lane = s.Add(true);
@@ -394,48 +404,62 @@ TEST(EngineTraffic, BackgroundKeepsTheEngineForAsManyCopiesAsMayBeUnderWay) {
     s.builder.Run(lane, H2D(kMB));
   }
   const Ran ran(s, machine);
-  ExpectTime(ran.Total(), 21us + 9 * (20us + hardware::kBackgroundCopies * 20us));
+  const Picoseconds first = BackgroundComes(200ns, 1).front();
+  ASSERT_LT(first, 1us);
+  ExpectTime(ran.Total(), first + 10 * (hardware::kBackgroundCopies * 20us + 20us));
 }
 
 TEST(EngineTraffic, AHeldUpBackgroundHasNoMoreCopiesToMakeUpForThanMayBeUnderWay) {
-  // 8 of its copies wait when the plan's 2 ms of copies are done, of 50 that would have begun. One
-  // of 20 us begins each 40 us: 320 us later it has caught up, and at 3030 us none is under way.
+  // 8 of its copies wait when the plan's 2 ms of copies are done, of 50 or so that would have
+  // begun. They and those that come meanwhile take 20 us each; where all are done first, the plan's
+  // next copy need not wait.
+  constexpr Picoseconds kTrain = 2ms, kCopy = 20us;
+  Picoseconds busy_until = kTrain + hardware::kBackgroundCopies * kCopy;
+  for (const Picoseconds time : BackgroundComes(40us, 200)) {
+    if (time > busy_until + 1us) break;
+    if (time > kTrain) busy_until += kCopy;
+  }
+  ASSERT_LT(busy_until, kTrain + 50 * kCopy);
   Profile machine = TestMachine();
   machine.background_h2d = 25e9;
   machine.background_piece = kMB;
-  machine.kernels["top_k"].fixed_s = 1030e-6;
+  machine.kernels["top_k"].fixed_s = Seconds(busy_until + 1us - kTrain);
   Streams s;
   const LaneId lane = s.Add(true);
   for (int i = 0; i < 100; ++i) s.builder.Run(lane, H2D(kMB));
   s.builder.Run(lane, plan::TopK{1, 1, 1});
   const OpId copy = s.builder.Run(lane, H2D(kMB / 2));
   const Ran ran(s, machine);
-  EXPECT_NEAR(Seconds(ran.End(copy)), 3040e-6, 1e-9);
+  ExpectTime(ran.End(copy), busy_until + 1us + 10us);
 }
 
 TEST(EngineTraffic, AWaitForBackgroundCopiesIsPartOfTheOp) {
-  // The background's first copy begins at 40 us and holds the engine until 60.
+  // The background's first copy holds the engine for 20 us.
   Profile machine = TestMachine();
   machine.background_h2d = 25e9;
   machine.background_piece = kMB;
+  const std::vector<Picoseconds> comes = BackgroundComes(40us, 2);
+  ASSERT_GT(comes[1], comes[0] + 20us);
   Streams s;
   const LaneId lane = s.Add(true);
-  const OpId kernel = s.builder.Run(lane, Kernel(45us));
+  const OpId kernel = s.builder.Run(lane, Kernel(comes[0] + 5us));
   const OpId copy = s.builder.Run(lane, H2D(kMB / 2));
   const Ran ran(s, machine);
   ExpectTime(ran.Start(copy), ran.End(kernel));
-  ExpectTime(ran.End(copy), 60us + 10us);
+  ExpectTime(ran.End(copy), comes[0] + 20us + 10us);
   EXPECT_EQ(ran.Why(copy).kind, CauseKind::kLane);
 }
 
 TEST(EngineTraffic, ACopyThatQueuesBehindBackgroundHasBegunWhenThatBegins) {
-  // The engine: a copy from 30 to 50 us, the background that came at 40 us, the copy that came at
-  // 45 us.
+  // The engine: a copy of 20 us, the background that came meanwhile, the copy that came last.
   Profile machine = TestMachine();
   machine.background_h2d = 25e9;
   machine.background_piece = kMB;
-  machine.kernels["top_k"].fixed_s = 30e-6;
-  machine.kernels["sort"].fixed_s = 45e-6;
+  const std::vector<Picoseconds> comes = BackgroundComes(40us, 2);
+  ASSERT_GT(comes[0], 5us);
+  ASSERT_GT(comes[1], comes[0] + 40us);
+  machine.kernels["top_k"].fixed_s = Seconds(comes[0] - 5us);
+  machine.kernels["sort"].fixed_s = Seconds(comes[0] + 5us);
   Streams s;
   const LaneId one = s.Add(true), two = s.Add();
   s.builder.Run(one, plan::TopK{1, 1, 1});
@@ -445,6 +469,26 @@ TEST(EngineTraffic, ACopyThatQueuesBehindBackgroundHasBegunWhenThatBegins) {
   const Ran ran(s, machine);
   ExpectTime(ran.Start(copy), ran.End(first));
   ExpectTime(ran.End(copy), ran.End(first) + 20us + 20us);
+}
+
+TEST(EngineTraffic, APlansCopiesMeetTheBackgroundAsOftenAsItIsThere) {
+  // A copy that comes at any time waits for all that holds the engine then, and for what comes
+  // meanwhile: with background copies of 20 us that take a fifth of the time, a fifth of half a
+  // copy over 0.8 twice (Pollaczek and Khinchine; a busy period), however long a layer is.
+  Profile machine = TestMachine();
+  machine.background_h2d = 10e9;
+  machine.background_piece = kMB;
+  for (const Picoseconds layer : {100us, 150us, 173us, 200us}) {
+    Streams s;
+    const LaneId lane = s.Add(true);
+    constexpr int kLayers = 20000;
+    for (int i = 0; i < kLayers; ++i) {
+      s.builder.Run(lane, Kernel(layer));
+      s.builder.Run(lane, H2D(50));
+    }
+    const double wait = Seconds(Ran(s, machine).Total()) / kLayers - Seconds(layer) - 1e-9;
+    EXPECT_NEAR(wait, 0.2 * 10e-6 / 0.8 / 0.8, 0.2e-6);
+  }
 }
 
 TEST(EngineTraffic, BackgroundOfOneDirectionLeavesTheOtherItsBothWaysRate) {
