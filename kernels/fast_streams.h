@@ -1,6 +1,8 @@
-// Streams on which kernels follow one another fast. On an H200 they take 1.43 us from one empty
-// kernel to the next on some streams of a process and 1.64 us on others, and each keeps to its own:
-// with what the driver happens to give it, a run would be 1 or 2 % faster or slower than the next.
+// Streams that are alike from run to run. On an H200 it takes 1.43 us from one empty kernel to the
+// next on some streams of a process and 1.64 us on others, and from a kernel to one on another
+// stream that waits for it 1.6 us in some pairs of streams and 3.3 us in others (bench_streams):
+// with what the driver happens to give it, a run would be some per cent faster or slower than the
+// next.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,18 +15,40 @@
 
 namespace stallcast::kernels {
 
-class GapTimer {
+/// Times trains of empty kernels, held back until they are enqueued, on streams that are idle.
+class StreamTimer {
  public:
-  GapTimer();
-  /// Seconds from one empty kernel to the next on an idle stream.
-  double Seconds(cudaStream_t stream) const;
+  StreamTimer();
+  /// Seconds from a kernel to the next on the same stream.
+  double Gap(cudaStream_t stream) const;
+  /// Seconds from a kernel to one on the other stream that waits for it, to and fro; `one` begins.
+  double Handover(cudaStream_t one, cudaStream_t two) const;
 
  private:
   Buffer<int> flag_;
-  Event start_{cudaEventDefault}, stop_{cudaEventDefault};
+  Event start_{cudaEventDefault}, stop_{cudaEventDefault}, passed_{cudaEventDisableTiming};
 };
 
-/// Of some new streams the `count` on which kernels follow one another fastest, the fastest first.
-std::vector<Stream> FastestStreams(size_t count);
+/// Streams of a pool that a process keeps for each device. Of two dozen the first is the one with
+/// the least gap; those come next that it hands over to and gets from quickly, by their gaps.
+class LentStreams {
+ public:
+  /// The first `count` that nobody has.
+  explicit LentStreams(size_t count);
+  ~LentStreams();
+  LentStreams(const LentStreams&) = delete;
+  LentStreams& operator=(const LentStreams&) = delete;
+  cudaStream_t operator[](size_t i) const { return streams_[i]; }
+  auto begin() const { return streams_.begin(); }
+  auto end() const { return streams_.end(); }
+
+ private:
+  struct Pool;
+  static Pool& OfDevice();
+
+  Pool& pool_;
+  std::vector<size_t> places_;  // in the pool
+  std::vector<cudaStream_t> streams_;
+};
 
 }  // namespace stallcast::kernels

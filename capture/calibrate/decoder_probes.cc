@@ -116,14 +116,15 @@ KernelProbe SampleProbe(int64_t rows, int64_t vocabulary) {
 
 // One sequence with `rows` KV heads reads as many bytes from as many places as several do.
 KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, int32_t dim,
-                                 int64_t cached) {
+                                 int64_t cached, double alike) {
   // Whole steps of the kernel either way; the smaller ones lie the farther apart.
   const int32_t page = cached > tokens ? 16 : 32;
   const int64_t pages = (tokens + page - 1) / page;
   const int64_t of = std::max(pages, cached / page);
   // Rows of a KV head, and of their pages those that they have in common and of their own.
   const int32_t share = of > pages && group == 1 ? 4 : 1;
-  const int64_t common = share > 1 ? pages / 2 : 0, own = pages - common;
+  const int64_t common = share > 1 ? std::llround(static_cast<double>(pages) * alike) : 0;
+  const int64_t own = pages - common;
   const int32_t heads = rows / share, sequences = std::max(1, heads / 8);
   const plan::DecodeAttention work{
       .kv_tokens = tokens * rows,
@@ -284,6 +285,12 @@ std::vector<KernelProbe> AttentionProbes() {
         if (tokens * spread * rows > int64_t{1} << 23) continue;
         probes.push_back(DecodeAttentionProbe(tokens, rows, 1, 128, spread * tokens));
       }
+    }
+  }
+  // So alike that what they read is in the cache.
+  for (const int64_t tokens : {1024, 2048, 4096}) {
+    for (const int32_t rows : {32, 64, 128}) {
+      probes.push_back(DecodeAttentionProbe(tokens, rows, 1, 128, 8 * tokens, /*alike=*/0.9));
     }
   }
   for (int64_t tokens = 1024; tokens <= 65536; tokens *= 2) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/hardware/kernel_law.h"
 #include "models/hardware/timed_points.h"
 #include "traces/common/median.h"
 
@@ -13,9 +14,7 @@ namespace stallcast::capture {
 namespace {
 
 double Law(const hardware::KernelFit& fit, const plan::WorkCounts& counts) {
-  return fit.fixed_s + std::max({static_cast<double>(counts.device()) / fit.bandwidth,
-                                 fit.flops_rate > 0 ? counts.flops / fit.flops_rate : 0.0,
-                                 counts.serial_items * fit.serial_s});
+  return fit.fixed_s + hardware::FlowSeconds(fit, counts, fit.bandwidth);
 }
 
 // Sum of squared logarithms of timed over law.
@@ -86,7 +85,8 @@ std::vector<double> NeverFalling(std::vector<double> y, double least) {
 
 hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
   hardware::KernelFit fit;
-  double least = timed.front().seconds, most_rate = 1e6, most_flops = 1e6, least_item = 1;
+  double least = timed.front().seconds, most_rate = 1e6, most_flops = 1e6, most_cache = 0,
+         least_item = 1;
   bool flops = false, serial = false;
   fit.min_bytes = 1e18;
   for (const TimedWork& each : timed) {
@@ -97,6 +97,7 @@ hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
     flops = flops || counts.flops > 100 * bytes;  // enough of them to be the limit
     serial = serial || counts.serial_items > 0;
     most_flops = std::max(most_flops, counts.flops / each.seconds);
+    most_cache = std::max(most_cache, static_cast<double>(counts.cache_read) / each.seconds);
     if (counts.serial_items > 0) {
       least_item = std::min(least_item, each.seconds / counts.serial_items);
     }
@@ -108,14 +109,16 @@ hardware::KernelFit FitKernel(std::span<const TimedWork> timed) {
     fit.bandwidth = v[1];
     fit.flops_rate = flops ? v[2] : 0;
     fit.serial_s = serial ? v[3] : 0;
+    fit.cache_rate = most_cache > 0 ? v[4] : 0;
   };
   // From where the bytes explain the times, and from where the operations or the items do: a search
   // does not find a limit that is far from binding.
   double best = std::numeric_limits<double>::infinity();
   std::vector<double> found;
-  for (std::vector<double> values : {std::vector{least * 0.8, most_rate, 1e14, 1e-9},
-                                     {least * 0.1, 2 * most_rate, 1e14, least_item},
-                                     {least * 0.1, 2 * most_rate, most_flops, 1e-9}}) {
+  const double cache = std::max(most_cache, 1e6);
+  for (std::vector<double> values : {std::vector{least * 0.8, most_rate, 1e14, 1e-9, cache},
+                                     {least * 0.1, 2 * most_rate, 1e14, least_item, cache},
+                                     {least * 0.1, 2 * most_rate, most_flops, 1e-9, cache}}) {
     const double misfit = Descend(values, [&](const std::vector<double>& v) {
       apply(v);
       return Misfit(fit, timed);

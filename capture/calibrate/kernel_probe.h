@@ -46,9 +46,9 @@ KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int
 KernelProbe SwiGluProbe(int64_t rows, int64_t width);
 KernelProbe SampleProbe(int64_t rows, int64_t vocabulary);
 /// Of `cached` tokens, where there are more, each row attends pages of 16 at random. There rows of
-/// one query head choose by fours for a KV head, half of their pages the same, as Quest's do.
+/// one query head choose by fours for a KV head, `alike` of their pages the same, as Quest's do.
 KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, int32_t dim,
-                                 int64_t cached = 0);
+                                 int64_t cached = 0, double alike = 0.5);
 KernelProbe PrefillAttentionProbe(int64_t tokens, int32_t kv_heads, int32_t group, int32_t dim);
 /// `pages` a row.
 KernelProbe SummarizeProbe(int32_t rows, int32_t pages, int32_t page_tokens, int32_t vectors,

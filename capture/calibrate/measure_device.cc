@@ -168,13 +168,12 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
 void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   constexpr int kPieces = 12, kTrains = 24;
   const Joiner joiner;
-  const kernels::Stream third;
   int at = 0;
   Handovers handovers(watch);
   const auto nothing = [](cudaStream_t, cudaStream_t) {};
   // Outlasts the kernels.
   const auto trains = [&] {
-    for (const cudaStream_t stream : {watch.other(), static_cast<cudaStream_t>(third)}) {
+    for (const cudaStream_t stream : {watch.other(), watch.third()}) {
       joiner.Join(watch.stream(), stream);
       for (int train = 0; train < kTrains; ++train) {
         for (int i = 0; i < kPieces; ++i) ends.CopyPage(at++, kPage, true, stream);
@@ -197,15 +196,15 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
           }
           joiner.Join(watch.other(), watch.stream());
           if (!crowded) return;
-          joiner.Join(watch.stream(), third);
-          kernels::Nothing(third);
+          joiner.Join(watch.stream(), watch.third());
+          kernels::Nothing(watch.third());
         },
         9);
     return all / kTrains;
   };
   const double longer = train_time(true) - train_time(false);
   profile.copy_crowded_piece = std::max(longer / kPieces, 0.0);
-  Check(cudaStreamSynchronize(third), "cudaStreamSynchronize");
+  Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
 }
 
 void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {

@@ -33,6 +33,7 @@ class Stopwatch {
 
   cudaStream_t stream() const { return streams_[0]; }
   cudaStream_t other() const { return streams_[1]; }
+  cudaStream_t third() const { return streams_[2]; }
 
   /// Seconds of one work(i) among `count` that follow one another, from the start of the first to
   /// the end of the last: the median of `trials`. At most some hundred launches fit a stream.
@@ -131,7 +132,7 @@ class Stopwatch {
   volatile int* Flag() const { return flag_.get(); }
   void Record(cudaEvent_t event);
 
-  std::vector<kernels::Stream> streams_ = kernels::FastestStreams(2);
+  const kernels::LentStreams streams_{3};
   kernels::Event start_{cudaEventDefault}, stop_{cudaEventDefault};
   kernels::Buffer<int> flag_;
 };

@@ -1,5 +1,6 @@
 #include "kernels/executor/executor.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
@@ -50,6 +51,11 @@ class Graph {
   cudaGraphExec_t exec_ = nullptr;
 };
 
+size_t StreamLanes(const plan::Plan& plan) {
+  return static_cast<size_t>(
+      std::ranges::count(plan.lanes, traces::LaneKind::kStream, &plan::Lane::kind));
+}
+
 }  // namespace
 
 struct Executor::Impl {
@@ -59,10 +65,11 @@ struct Executor::Impl {
   std::vector<OpId> issued_before;       // by op: op of its stream that another thread issues first
   std::vector<Event> events;             // by op; made where another lane waits for it
   plan::EventUse uses;
-  std::vector<Stream> streams;      // by lane; host lanes' are not used
-  std::vector<int> step_ending_at;  // by op: the step whose last compute op it is, or -1
-  std::vector<Event> step_events;   // start, then the end of each step
-  std::vector<Graph> graphs;        // by op; made for GraphLaunch
+  LentStreams lent;
+  std::vector<cudaStream_t> streams;  // by lane; null of a host lane
+  std::vector<int> step_ending_at;    // by op: the step whose last compute op it is, or -1
+  std::vector<Event> step_events;     // start, then the end of each step
+  std::vector<Graph> graphs;          // by op; made for GraphLaunch
   LaneId compute = LaneId::kNone;
   std::vector<int> cores;  // for the host lanes with calls, in order, chosen at the last run
 
@@ -93,6 +100,7 @@ Executor::Impl::Impl(const plan::Plan& p, Binder& binder)
       calls(p.lanes.size()),
       issued_before(p.ops.size(), OpId::kNone),
       events(p.ops.size()),
+      lent(StreamLanes(p)),
       step_ending_at(p.ops.size(), -1),
       graphs(p.ops.size()),
       passed(p.ops.size()) {
@@ -100,8 +108,13 @@ Executor::Impl::Impl(const plan::Plan& p, Binder& binder)
     if (plan.lanes[lane].compute) compute = LaneId{static_cast<int16_t>(lane)};
   }
   if (compute == LaneId::kNone) throw std::logic_error("executor: a plan without a compute lane");
-  streams = FastestStreams(plan.lanes.size());
-  std::swap(streams.front(), streams[At(compute)]);
+  // The compute lane gets the first, the others those that come next.
+  streams.resize(plan.lanes.size());
+  streams[At(compute)] = lent[0];
+  for (size_t lane = 0, next = 1; lane < plan.lanes.size(); ++lane) {
+    const bool stream = plan.lanes[lane].kind == traces::LaneKind::kStream;
+    if (stream && lane != At(compute)) streams[lane] = lent[next++];
+  }
   std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
   work.reserve(plan.ops.size());
   for (size_t i = 0; i < plan.ops.size(); ++i) {

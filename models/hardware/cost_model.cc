@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "models/hardware/kernel_law.h"
 #include "traces/common/error.h"
 
 namespace stallcast::hardware {
@@ -254,8 +255,7 @@ class Coster {
     cost.extrapolated = bytes < fit_.min_bytes || bytes > fit_.max_bytes;
     if (!(bytes > 0)) return cost;
     const double bandwidth = std::min(fit_.bandwidth, capacity_[At(Resource::kDeviceMemory)]);
-    const double seconds =
-        std::max({bytes / bandwidth, FlopsTime(), counts_.serial_items * fit_.serial_s});
+    const double seconds = FlowSeconds(fit_, counts_, bandwidth);
     cost.amount = bytes;
     cost.rate = bytes / (seconds * factor);
     cost.weight = cost.rate;

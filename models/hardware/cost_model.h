@@ -172,8 +172,8 @@ class CostModel {
   const DragLimits& drag_limits() const { return drag_limits_; }
   /// Whether any start depends on the load.
   bool has_load() const { return has_load_; }
-  /// A copy of background traffic and the mean time from one to the next (BackgroundTicks); 0: there
-  /// is none.
+  /// A copy of background traffic and the mean time from one to the next (BackgroundTicks); 0:
+  /// there is none.
   struct Background {
     OpCost copy;
     Picoseconds period{0};

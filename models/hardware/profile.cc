@@ -123,6 +123,8 @@ constexpr KernelField kKernelFields[] = {
     {"fixed", kTime, &KernelFit::fixed_s, "time whatever the size"},
     {"bandwidth", kRate, &KernelFit::bandwidth, "device bytes a second"},
     {"flops", kFlops, &KernelFit::flops_rate, "operations a second; 0: never the limit"},
+    {"cache", kRate, &KernelFit::cache_rate,
+     "bytes a second that leave the device's cache; 0: never the limit"},
     {"serial", kTime, &KernelFit::serial_s, "time an item of the longest chain"},
     {"spread", kNumber, &KernelFit::spread, "relative standard deviation"},
     {"host", kTime, &KernelFit::host_s, "host call of each kernel launched; 0: host.launch"},

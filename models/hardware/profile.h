@@ -66,12 +66,14 @@ struct KernelPoint {
 };
 
 /// Time of a kernel kind alone on the device. The law
-///   fixed + max(device bytes / bandwidth, flops / flops_rate, serial_items * serial)
+///   fixed + max(device bytes / bandwidth, flops / flops_rate, cache bytes / cache_rate,
+///               serial_items * serial)
 /// holds everywhere; near timed points it is multiplied by their factors (cost_model.h).
 struct KernelFit {
   double fixed_s = 0;
   double bandwidth = 0;                 ///< bytes/s
   double flops_rate = 0;                ///< FLOP/s; 0: never the limit
+  double cache_rate = 0;                ///< bytes/s of WorkCounts::cache_read; 0: never the limit
   double serial_s = 0;                  ///< s an item of the longest chain
   double spread = 0;                    ///< relative standard deviation of measured about fitted
   double min_bytes = 0, max_bytes = 0;  ///< range calibrated; outside it a cost is extrapolated
@@ -162,8 +164,8 @@ struct Profile {
   double host_spread = 0;   ///< relative standard deviation of host work
   double device_sms = 0;    ///< multiprocessors
   /// What others copy over the link beside the run, bytes/s by direction, in copies of so many
-  /// bytes that come at random (BackgroundTicks), at most kBackgroundCopies under way. Not part of a
-  /// machine's file: none unless asked for.
+  /// bytes that come at random (BackgroundTicks), at most kBackgroundCopies under way. Not part of
+  /// a machine's file: none unless asked for.
   double background_h2d = 0, background_d2h = 0, background_piece = 1 << 20;
 
   /// Copy engine busy before the first byte, s, by bytes a piece: what a piece takes beyond bytes

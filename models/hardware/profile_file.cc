@@ -270,9 +270,9 @@ class Reader {
     CheckKeys(table, path, known);
     KernelFit fit;
     for (const KernelField& field : KernelFields()) {
-      const bool optional = field.member == &KernelFit::flops_rate ||
-                            field.member == &KernelFit::serial_s ||
-                            field.member == &KernelFit::host_s;
+      const bool optional =
+          field.member == &KernelFit::flops_rate || field.member == &KernelFit::cache_rate ||
+          field.member == &KernelFit::serial_s || field.member == &KernelFit::host_s;
       if (optional && table.get(field.path) == nullptr) continue;
       fit.*field.member =
           Value(table, field.path, fmt::format("{}.{}", path, field.path), field.dimension);

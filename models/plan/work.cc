@@ -56,8 +56,10 @@ struct Counter {
     const Bytes queries = int64_t{w.sequences} * w.kv_heads * w.group * w.head_dim * kElement;
     const int64_t split = std::max(kTileTokens, CeilDivide(w.kv_tokens_max, kMaxSplits));
     const int64_t read = w.distinct_tokens > 0 ? w.distinct_tokens : w.kv_tokens;
+    const bool shared = w.distinct_tokens > 0;
     return {.device_read = 2 * read * w.head_dim * kElement + queries,
             .device_written = queries,
+            .cache_read = shared ? 2 * w.kv_tokens * w.head_dim * kElement : 0,
             .flops = Product({4, w.kv_tokens, w.group, w.head_dim}),
             .serial_items = static_cast<double>(std::min(w.kv_tokens_max, split))};
   }

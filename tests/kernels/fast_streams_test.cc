@@ -1,6 +1,8 @@
 #include "kernels/fast_streams.h"
 
+#include <algorithm>
 #include <set>
+#include <vector>
 
 #include "kernels/probe.h"
 #include "tests/kernels/on_device.h"
@@ -11,25 +13,51 @@ namespace {
 class FastStreams : public OnDevice {};
 
 TEST_F(FastStreams, AreAsManyAsAskedForAndRunBesideOneAnother) {
-  const std::vector<Stream> streams = FastestStreams(3);
+  const LentStreams streams(3);
   const std::set<cudaStream_t> distinct(streams.begin(), streams.end());
   ASSERT_EQ(distinct.size(), 3u);
   // The first is held until the others are done.
   Buffer<int> flag(1, Memory::kPinned);
   *flag.get() = 1;
-  for (const Stream& stream : streams) {
+  for (const cudaStream_t stream : streams) {
     HoldUntil(flag.get(), stream);
     Nothing(stream);
   }
   Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   *flag.get() = 0;
   HoldUntil(flag.get(), streams[0]);
-  for (const Stream& stream : streams) Nothing(stream);
+  for (const cudaStream_t stream : streams) Nothing(stream);
   EXPECT_EQ(cudaStreamSynchronize(streams[1]), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(streams[2]), cudaSuccess);
   EXPECT_EQ(cudaStreamQuery(streams[0]), cudaErrorNotReady);
   *flag.get() = 1;
   EXPECT_EQ(cudaStreamSynchronize(streams[0]), cudaSuccess);
+}
+
+TEST_F(FastStreams, AreLentToOneAtATimeAndTheSameAgainToTheNext) {
+  std::vector<cudaStream_t> first;
+  {
+    const LentStreams streams(2);
+    first.assign(streams.begin(), streams.end());
+    const LentStreams others(40);
+    for (const cudaStream_t stream : others) {
+      EXPECT_EQ(std::ranges::count(first, stream), 0);
+    }
+  }
+  const LentStreams again(2);
+  EXPECT_EQ(std::vector<cudaStream_t>(again.begin(), again.end()), first);
+}
+
+TEST_F(FastStreams, OneThatWasLeftInACaptureIsAsNew) {
+  {
+    const LentStreams streams(1);
+    Check(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+    Nothing(streams[0]);
+  }
+  const LentStreams again(1);
+  Nothing(again[0]);
+  EXPECT_EQ(cudaStreamSynchronize(again[0]), cudaSuccess);
 }
 
 }  // namespace

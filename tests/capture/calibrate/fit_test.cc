@@ -56,6 +56,7 @@ TEST(FitKernelTest, TheLawIsRecoveredFromTimesThatFollowIt) {
   EXPECT_NEAR(fit.bandwidth / 3e12, 1, 1e-3);
   EXPECT_EQ(fit.flops_rate, 0);
   EXPECT_EQ(fit.serial_s, 0);
+  EXPECT_EQ(fit.cache_rate, 0);
   EXPECT_EQ(fit.host_s, 3e-6);
   EXPECT_EQ(fit.min_bytes, 2e3);
   EXPECT_EQ(fit.max_bytes, 2e9);
@@ -82,6 +83,34 @@ TEST(FitKernelTest, OperationsThatOutlastTheirBytesGiveTheirRate) {
   EXPECT_NEAR(fit.flops_rate / 5e14, 1, 0.01);
   EXPECT_NEAR(fit.bandwidth / 4e12, 1, 0.01);
   EXPECT_NEAR(fit.fixed_s / 4e-6, 1, 0.02);
+}
+
+TEST(FitKernelTest, WhatRowsShareIsLimitedByTheCache) {
+  std::vector<TimedWork> timed;
+  const auto add = [&](int64_t tokens, int32_t rows, int64_t distinct) {
+    const plan::Work work = plan::DecodeAttention{.kv_tokens = tokens * rows,
+                                                  .kv_tokens_max = tokens,
+                                                  .sequences = 1,
+                                                  .kv_heads = rows,
+                                                  .group = 1,
+                                                  .head_dim = 128,
+                                                  .distinct_tokens = distinct};
+    const plan::WorkCounts counts = plan::Count(work);
+    timed.push_back({work,
+                     5e-6 + std::max(static_cast<double>(counts.device()) / 4e12,
+                                     static_cast<double>(counts.cache_read) / 7e12),
+                     4e-6});
+  };
+  for (const int64_t tokens : {512, 2048, 8192, 32768}) {
+    for (const int32_t rows : {8, 32, 128}) {
+      add(tokens, rows, 0);
+      add(tokens + 16, rows, tokens * rows / 4);
+    }
+  }
+  const hardware::KernelFit fit = FitKernel(timed);
+  EXPECT_NEAR(fit.cache_rate / 7e12, 1, 0.01);
+  EXPECT_NEAR(fit.bandwidth / 4e12, 1, 0.01);
+  EXPECT_NEAR(fit.fixed_s / 5e-6, 1, 0.02);
 }
 
 // Tens of microseconds an item, which is far from what kernels on the device take.

@@ -89,6 +89,21 @@ TEST_F(CostModelTest, AKernelTakesFixedAndTheLargestOfItsTerms) {
   // What others have written delays the weights that a product streams, not its operations.
   EXPECT_FALSE(cost.dragged);
   EXPECT_TRUE(model_.Cost(plan::Gemm{.m = 1, .n = 4096, .k = 4096}).dragged);
+  // 4 rows of 1,000 tokens of 512 bytes, half of them the same, at 500 GB/s out of the cache.
+  Profile caching = RoundProfile();
+  plan::DecodeAttention shared{.kv_tokens = 4000,
+                               .kv_tokens_max = 1000,
+                               .sequences = 1,
+                               .kv_heads = 4,
+                               .group = 1,
+                               .head_dim = 128,
+                               .distinct_tokens = 2000};
+  caching.kernels["decode_attention"].cache_rate = 0.5e12;
+  const OpCost from_cache = CostModel(caching).Cost(shared);
+  EXPECT_NEAR(Seconds(from_cache.Alone()), 2e-6 + 4000 * 512 / 0.5e12, 1e-12);
+  EXPECT_LT(from_cache.amount, 4000 * 512);  // of the device memory
+  shared.distinct_tokens = 0;
+  EXPECT_NEAR(Seconds(CostModel(caching).Cost(shared).Alone()), 2e-6 + 4002.0 * 512 / 2e12, 1e-9);
   // 50,000 candidates of one row at 1 ns outlast 200 KB.
   cost = model_.Cost(plan::TopK{.rows = 1, .candidates = 50'000, .k = 1});
   EXPECT_EQ(cost.Alone(), Us(2 + 50));
