@@ -270,7 +270,7 @@ std::string OutOfRange(std::string_view path, Dimension dimension, double value)
       most = kMostTime;
       break;
     case kRate:
-      least = path.starts_with("background.") ? 0 : kLeastRate;
+      least = path.starts_with("background.") || path.ends_with(".cache") ? 0 : kLeastRate;
       break;
     case kBytes:
       least = path == "background.piece" ? kLeastBackgroundPiece : 0;
