@@ -1,8 +1,10 @@
 #include "kernels/fast_streams.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "kernels/cuda_error.h"
@@ -14,8 +16,6 @@ namespace {
 constexpr size_t kPool = 24;
 /// In a train, which a stream takes in without blocking.
 constexpr int kKernels = 100;
-/// Handovers are quick or take twice as long.
-constexpr double kQuick = 1.4;
 
 template <class Item>
 double PerItem(const Buffer<int>& held, const Event& start, const Event& stop, cudaStream_t stream,
@@ -38,23 +38,20 @@ double PerItem(const Buffer<int>& held, const Event& start, const Event& stop, c
 
 std::vector<Stream> MadePool() {
   const StreamTimer timer;
-  struct Candidate {
-    Stream stream;
-    double gap = 0, handover = 0;
+  std::vector<Stream> made(kPool);
+  std::vector<double> gaps;
+  for (const Stream& stream : made) gaps.push_back(timer.Gap(stream));
+  const auto best = std::ranges::min_element(gaps) - gaps.begin();
+  // By their distance in order of creation, odd ones first.
+  const auto rank = [&](ptrdiff_t i) {
+    const ptrdiff_t apart = std::abs(i - best);
+    return std::pair{apart != 0 && apart % 2 == 0, apart};
   };
-  std::vector<Candidate> pool(kPool);
-  for (Candidate& candidate : pool) candidate.gap = timer.Gap(candidate.stream);
-  std::ranges::sort(pool, {}, &Candidate::gap);
-  const std::ranges::subrange others(pool.begin() + 1, pool.end());
-  for (Candidate& candidate : others) {
-    candidate.handover = std::max(timer.Handover(pool[0].stream, candidate.stream),
-                                  timer.Handover(candidate.stream, pool[0].stream));
-  }
-  const double quick =
-      kQuick * std::ranges::min_element(others, {}, &Candidate::handover)->handover;
-  std::ranges::stable_partition(others, [&](const Candidate& of) { return of.handover <= quick; });
+  std::vector<ptrdiff_t> order(kPool);
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, rank);
   std::vector<Stream> streams;
-  for (Candidate& candidate : pool) streams.push_back(std::move(candidate.stream));
+  for (const ptrdiff_t i : order) streams.push_back(std::move(made[static_cast<size_t>(i)]));
   return streams;
 }
 

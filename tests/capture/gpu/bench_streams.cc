@@ -130,6 +130,11 @@ void Run() {
   for (const cudaStream_t stream : lent) {
     if (stream != lent[0]) fmt::print(" {:>5.3f}", timer.Handover(lent[0], stream) * 1e6);
   }
+  fmt::print(", copies by turns in");
+  Copies copies;
+  for (const cudaStream_t stream : lent) {
+    if (stream != lent[0]) fmt::print(" {:>5.3f}", copies.Seconds(lent[0], stream) * 1e6);
+  }
   fmt::print("\n");
 }
 
