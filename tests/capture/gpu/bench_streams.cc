@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <vector>
 
 #include "kernels/buffer.h"
@@ -10,6 +12,7 @@
 #include "kernels/fast_streams.h"
 #include "kernels/probe.h"
 #include "tests/kernels/measure.h"
+#include "traces/common/median.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -53,23 +56,73 @@ void Table(const char* what, const StreamTimer& timer, bool anew) {
   fmt::print("\n");
 }
 
-// Seconds of a copy of 256 bytes to the device, by turns on two streams.
 class Copies {
  public:
-  double Seconds(cudaStream_t one, cudaStream_t two) {
+  /// Seconds of a copy of 256 bytes to the device, by turns on two streams.
+  double ByTurns(cudaStream_t one, cudaStream_t two) {
+    return PerItem(one, [&](int i) {
+      if (i == 0) Join(one, two);
+      Copy(i, kFlag, true, i % 2 == 0 ? one : two);
+      if (i == kItems - 1) Join(two, one);
+    });
+  }
+  /// Seconds of a page to the device and a flag to the host, one after the other.
+  double ToAndFro(cudaStream_t stream) {
+    return PerItem(stream, [&](int i) {
+      Copy(i, kPage, true, stream);
+      Copy(i, kFlag, false, stream);
+    });
+  }
+  /// Seconds of a kernel and a page to the device, one after the other.
+  double BehindKernels(cudaStream_t stream) {
+    return PerItem(stream, [&](int i) {
+      Nothing(stream);
+      Copy(i, kPage, true, stream);
+    });
+  }
+  /// As ArkVale recalls: a page, then two flags that the host waits for. Seconds of a page by the
+  /// host's clock.
+  double Recalled(cudaStream_t stream) {
+    using Clock = std::chrono::steady_clock;
+    std::vector<double> seconds;
+    for (int i = 0; i < kItems; ++i) {
+      const auto begin = Clock::now();
+      Copy(i, kPage, true, stream);
+      for (int flag = 0; flag < 2; ++flag) {
+        Copy(i, kFlag, false, stream);
+        Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+      }
+      seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    }
+    return Median(std::move(seconds));
+  }
+
+ private:
+  static constexpr int kItems = 100;
+  static constexpr size_t kFlag = 256, kPage = 131072;
+
+  void Copy(int i, size_t bytes, bool to_device, cudaStream_t stream) const {
+    const ptrdiff_t at = static_cast<ptrdiff_t>(bytes) * i;
+    Check(to_device ? cudaMemcpyAsync(device_.get() + at, host_.get() + at, bytes,
+                                      cudaMemcpyHostToDevice, stream)
+                    : cudaMemcpyAsync(host_.get() + at, device_.get() + at, bytes,
+                                      cudaMemcpyDeviceToHost, stream),
+          "cudaMemcpyAsync");
+  }
+
+  void Join(cudaStream_t first, cudaStream_t then) const {
+    Check(cudaEventRecord(passed_, first), "cudaEventRecord");
+    Check(cudaStreamWaitEvent(then, passed_, 0), "cudaStreamWaitEvent");
+  }
+
+  template <class Item>
+  double PerItem(cudaStream_t stream, const Item& item) {
     volatile int* const flag = flag_.get();
     const auto train = [&] {
-      HoldUntil(flag_.get(), one);
-      Check(cudaEventRecord(start_, one), "cudaEventRecord");
-      Join(one, two);
-      for (int i = 0; i < kCopies; ++i) {
-        const ptrdiff_t at = 256 * i;
-        Check(cudaMemcpyAsync(device_.get() + at, host_.get() + at, 256, cudaMemcpyHostToDevice,
-                              i % 2 == 0 ? one : two),
-              "cudaMemcpyAsync");
-      }
-      Join(two, one);
-      Check(cudaEventRecord(stop_, one), "cudaEventRecord");
+      HoldUntil(flag_.get(), stream);
+      Check(cudaEventRecord(start_, stream), "cudaEventRecord");
+      for (int i = 0; i < kItems; ++i) item(i);
+      Check(cudaEventRecord(stop_, stream), "cudaEventRecord");
       *flag = 1;
       Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     };
@@ -77,21 +130,32 @@ class Copies {
     train();
     *flag = 0;
     train();
-    return ElapsedSeconds(start_, stop_) / kCopies;
-  }
-
- private:
-  static constexpr int kCopies = 100;
-
-  void Join(cudaStream_t first, cudaStream_t then) const {
-    Check(cudaEventRecord(passed_, first), "cudaEventRecord");
-    Check(cudaStreamWaitEvent(then, passed_, 0), "cudaStreamWaitEvent");
+    return ElapsedSeconds(start_, stop_) / kItems;
   }
 
   Buffer<int> flag_{1, Memory::kPinned};
-  Buffer<char> host_{int64_t{1} << 20, Memory::kPinned}, device_{int64_t{1} << 20};
+  Buffer<char> host_{kItems * kPage, Memory::kPinned}, device_{kItems * kPage};
   Event start_{cudaEventDefault}, stop_{cudaEventDefault}, passed_{cudaEventDisableTiming};
 };
+
+template <class Streams, class Of>
+void Row(const char* what, const Streams& streams, const Of& of) {
+  fmt::print("  {:<36}", what);
+  for (const auto& stream : streams) fmt::print(" {:>5.2f}", of(stream) * 1e6);
+  fmt::print("\n");
+}
+
+// What passes on each stream alone.
+template <class Streams>
+void TableOfStreams(const Streams& streams, const StreamTimer& timer, Copies& copies) {
+  Row("kernel to kernel", streams, [&](cudaStream_t stream) { return timer.Gap(stream); });
+  Row("page to the device, flag to the host", streams,
+      [&](cudaStream_t stream) { return copies.ToAndFro(stream); });
+  Row("kernel, page to the device", streams,
+      [&](cudaStream_t stream) { return copies.BehindKernels(stream); });
+  Row("page, two flags waited for", streams,
+      [&](cudaStream_t stream) { return copies.Recalled(stream); });
+}
 
 template <class Of>
 void TableOfPairs(const char* what, const std::vector<Stream>& streams, const Of& of) {
@@ -113,29 +177,24 @@ void Run() {
   {
     const std::vector<Stream> streams(24);
     Copies copies;
-    fmt::print("24 streams\n        ");
-    for (const Stream& stream : streams) fmt::print(" {:>4.2f}", timer.Gap(stream) * 1e6);
-    fmt::print("\n\n");
+    fmt::print("24 streams\n");
+    for (int round = 0; round < kRounds; ++round) TableOfStreams(streams, timer, copies);
+    fmt::print("\n");
     TableOfPairs("from a kernel to one on the other stream of a pair that waits for it", streams,
                  [&](cudaStream_t one, cudaStream_t two) { return timer.Handover(one, two); });
     TableOfPairs("a copy of 256 bytes to the device, by turns", streams,
-                 [&](cudaStream_t one, cudaStream_t two) { return copies.Seconds(one, two); });
+                 [&](cudaStream_t one, cudaStream_t two) { return copies.ByTurns(one, two); });
   }
   Table("16 streams in three rounds", timer, false);
   Table("streams made anew each round", timer, true);
   const LentStreams lent(4);
-  fmt::print("those that runs get\n ");
-  for (const cudaStream_t stream : lent) fmt::print(" {:>5.3f}", timer.Gap(stream) * 1e6);
-  fmt::print("; handed over to from the first in");
-  for (const cudaStream_t stream : lent) {
-    if (stream != lent[0]) fmt::print(" {:>5.3f}", timer.Handover(lent[0], stream) * 1e6);
-  }
-  fmt::print(", copies by turns in");
   Copies copies;
-  for (const cudaStream_t stream : lent) {
-    if (stream != lent[0]) fmt::print(" {:>5.3f}", copies.Seconds(lent[0], stream) * 1e6);
-  }
-  fmt::print("\n");
+  fmt::print("those that runs get\n");
+  TableOfStreams(lent, timer, copies);
+  Row("handed over to from the first", lent,
+      [&](cudaStream_t stream) { return timer.Handover(lent[0], stream); });
+  Row("small copies by turns with the first", lent,
+      [&](cudaStream_t stream) { return copies.ByTurns(lent[0], stream); });
 }
 
 }  // namespace
