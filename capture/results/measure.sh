@@ -196,6 +196,7 @@ measure_recordings() {
   record "$t32" --method freekv -p recall=zero-copy --batches 1,4
   record "$t32" --method freekv -p recall=staged
   record "$t32" --method louiskv -p recall=staged
+  record "$folder/traces/rotated-128k.kvt" --method pariskv,shadowkv
   local small=(--steps 4 --timelines "$folder/timelines/small")
   run recordings-small "$t8" --method full,offload,quest,wgkv,wgkv-quest,$all "${few[@]}" "${small[@]}"
   run recordings-small "$t8" --method freekv -p recall=zero-copy "${few[@]}" "${small[@]}"
