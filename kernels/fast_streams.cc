@@ -8,33 +8,11 @@
 #include <utility>
 
 #include "kernels/cuda_error.h"
-#include "kernels/probe.h"
 
 namespace stallcast::kernels {
 namespace {
 
 constexpr size_t kPool = 24;
-/// In a train, which a stream takes in without blocking.
-constexpr int kKernels = 100;
-
-template <class Item>
-double PerItem(const Buffer<int>& held, const Event& start, const Event& stop, cudaStream_t stream,
-               const Item& item) {
-  volatile int* const flag = held.get();
-  const auto train = [&] {
-    HoldUntil(held.get(), stream);
-    Check(cudaEventRecord(start, stream), "cudaEventRecord");
-    for (int i = 0; i < kKernels; ++i) item(i);
-    Check(cudaEventRecord(stop, stream), "cudaEventRecord");
-    *flag = 1;
-    Check(cudaEventSynchronize(stop), "cudaEventSynchronize");
-  };
-  *flag = 1;  // the first launches load the kernels, which waits for all that run
-  train();
-  *flag = 0;
-  train();
-  return ElapsedSeconds(start, stop) / kKernels;
-}
 
 std::vector<Stream> MadePool() {
   const StreamTimer timer;
@@ -57,14 +35,12 @@ std::vector<Stream> MadePool() {
 
 }  // namespace
 
-StreamTimer::StreamTimer() : flag_(1, Memory::kPinned) {}
-
 double StreamTimer::Gap(cudaStream_t stream) const {
-  return PerItem(flag_, start_, stop_, stream, [&](int) { Nothing(stream); });
+  return PerItem(stream, [&](int) { Nothing(stream); });
 }
 
 double StreamTimer::Handover(cudaStream_t one, cudaStream_t two) const {
-  return PerItem(flag_, start_, stop_, one, [&](int i) {
+  return PerItem(one, [&](int i) {
     const cudaStream_t from = i % 2 == 0 ? one : two, to = i % 2 == 0 ? two : one;
     Check(cudaEventRecord(passed_, from), "cudaEventRecord");
     Check(cudaStreamWaitEvent(to, passed_, 0), "cudaStreamWaitEvent");

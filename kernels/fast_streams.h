@@ -11,23 +11,49 @@
 #include <vector>
 
 #include "kernels/buffer.h"
+#include "kernels/cuda_error.h"
 #include "kernels/cuda_handles.h"
+#include "kernels/probe.h"
 
 namespace stallcast::kernels {
 
-/// Times trains of empty kernels, held back until they are enqueued, on streams that are idle.
+/// Times trains that are held back until they are enqueued, on streams that are idle.
 class StreamTimer {
  public:
-  StreamTimer();
-  /// Seconds from a kernel to the next on the same stream.
+  static constexpr int kItems = 100;  ///< in a train, which a stream takes in without blocking
+
+  StreamTimer() : flag_(1, Memory::kPinned) {}
+  /// Seconds of an item of a train on `stream`, of item(0) to item(kItems - 1).
+  template <class Item>
+  double PerItem(cudaStream_t stream, const Item& item) const;
+  /// Seconds from an empty kernel to the next on the same stream.
   double Gap(cudaStream_t stream) const;
-  /// Seconds from a kernel to one on the other stream that waits for it, to and fro; `one` begins.
+  /// Seconds from an empty kernel to one on the other stream that waits for it, to and fro; `one`
+  /// begins.
   double Handover(cudaStream_t one, cudaStream_t two) const;
 
  private:
   Buffer<int> flag_;
   Event start_{cudaEventDefault}, stop_{cudaEventDefault}, passed_{cudaEventDisableTiming};
 };
+
+template <class Item>
+double StreamTimer::PerItem(cudaStream_t stream, const Item& item) const {
+  volatile int* const flag = flag_.get();
+  const auto train = [&] {
+    HoldUntil(flag_.get(), stream);
+    Check(cudaEventRecord(start_, stream), "cudaEventRecord");
+    for (int i = 0; i < kItems; ++i) item(i);
+    Check(cudaEventRecord(stop_, stream), "cudaEventRecord");
+    *flag = 1;
+    Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  };
+  *flag = 1;  // the first launches load the kernels, which waits for all that run
+  train();
+  *flag = 0;
+  train();
+  return ElapsedSeconds(start_, stop_) / kItems;
+}
 
 /// Streams of a pool that a process keeps for each device. Of two dozen the first is the one with
 /// the least gap. Next come those that were made an odd number of places before or behind it: in

@@ -58,9 +58,10 @@ void Table(const char* what, const StreamTimer& timer, bool anew) {
 
 class Copies {
  public:
+  explicit Copies(const StreamTimer& timer) : timer_(timer) {}
   /// Seconds of a copy of 256 bytes to the device, by turns on two streams.
   double ByTurns(cudaStream_t one, cudaStream_t two) {
-    return PerItem(one, [&](int i) {
+    return timer_.PerItem(one, [&](int i) {
       if (i == 0) Join(one, two);
       Copy(i, kFlag, true, i % 2 == 0 ? one : two);
       if (i == kItems - 1) Join(two, one);
@@ -68,14 +69,14 @@ class Copies {
   }
   /// Seconds of a page to the device and a flag to the host, one after the other.
   double ToAndFro(cudaStream_t stream) {
-    return PerItem(stream, [&](int i) {
+    return timer_.PerItem(stream, [&](int i) {
       Copy(i, kPage, true, stream);
       Copy(i, kFlag, false, stream);
     });
   }
   /// Seconds of a kernel and a page to the device, one after the other.
   double BehindKernels(cudaStream_t stream) {
-    return PerItem(stream, [&](int i) {
+    return timer_.PerItem(stream, [&](int i) {
       Nothing(stream);
       Copy(i, kPage, true, stream);
     });
@@ -98,7 +99,7 @@ class Copies {
   }
 
  private:
-  static constexpr int kItems = 100;
+  static constexpr int kItems = StreamTimer::kItems;
   static constexpr size_t kFlag = 256, kPage = 131072;
 
   void Copy(int i, size_t bytes, bool to_device, cudaStream_t stream) const {
@@ -115,27 +116,9 @@ class Copies {
     Check(cudaStreamWaitEvent(then, passed_, 0), "cudaStreamWaitEvent");
   }
 
-  template <class Item>
-  double PerItem(cudaStream_t stream, const Item& item) {
-    volatile int* const flag = flag_.get();
-    const auto train = [&] {
-      HoldUntil(flag_.get(), stream);
-      Check(cudaEventRecord(start_, stream), "cudaEventRecord");
-      for (int i = 0; i < kItems; ++i) item(i);
-      Check(cudaEventRecord(stop_, stream), "cudaEventRecord");
-      *flag = 1;
-      Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    };
-    *flag = 1;
-    train();
-    *flag = 0;
-    train();
-    return ElapsedSeconds(start_, stop_) / kItems;
-  }
-
-  Buffer<int> flag_{1, Memory::kPinned};
+  const StreamTimer& timer_;
   Buffer<char> host_{kItems * kPage, Memory::kPinned}, device_{kItems * kPage};
-  Event start_{cudaEventDefault}, stop_{cudaEventDefault}, passed_{cudaEventDisableTiming};
+  Event passed_{cudaEventDisableTiming};
 };
 
 template <class Streams, class Of>
@@ -176,7 +159,7 @@ void Run() {
   TableOfTheFirst(timer);
   {
     const std::vector<Stream> streams(24);
-    Copies copies;
+    Copies copies(timer);
     fmt::print("24 streams\n");
     for (int round = 0; round < kRounds; ++round) TableOfStreams(streams, timer, copies);
     fmt::print("\n");
@@ -188,7 +171,7 @@ void Run() {
   Table("16 streams in three rounds", timer, false);
   Table("streams made anew each round", timer, true);
   const LentStreams lent(4);
-  Copies copies;
+  Copies copies(timer);
   fmt::print("those that runs get\n");
   TableOfStreams(lent, timer, copies);
   Row("handed over to from the first", lent,
