@@ -111,10 +111,10 @@ OpWork DecoderLayers::BindGemm(const plan::Op& op, const plan::Gemm& gemm) {
   }
   // The first run of a shape chooses its algorithm, which must be done before it is captured.
   if (seen_.insert({gemm.m, gemm.n, gemm.k}).second) {
-    gemm_.Run(a, b, c, gemm.m, gemm.n, gemm.k, nullptr);
+    weights_.products().Run(a, b, c, gemm.m, gemm.n, gemm.k, nullptr);
   }
   return [this, a, b, c, gemm](cudaStream_t stream) {
-    gemm_.Run(a, b, c, gemm.m, gemm.n, gemm.k, stream);
+    weights_.products().Run(a, b, c, gemm.m, gemm.n, gemm.k, stream);
   };
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -16,7 +17,8 @@
 
 namespace stallcast::kernels {
 
-/// Random weights of a model, on the device; good for any number of runs.
+/// Random weights of a model, on the device; good for any number of runs, one at a time, which all
+/// have the same kernels for their products.
 class DecoderWeights {
  public:
   explicit DecoderWeights(const llm::Model& model);
@@ -28,11 +30,13 @@ class DecoderWeights {
   const Layer& layer(int i) const { return layers_[static_cast<size_t>(i)]; }
   const Buffer<__nv_bfloat16>& head() const { return head_; }
   const Buffer<__nv_bfloat16>& norm() const { return norm_; }
+  Gemm& products() const { return *products_; }
 
  private:
   llm::Model model_;
   std::vector<Layer> layers_;
   Buffer<__nv_bfloat16> head_, norm_;
+  std::unique_ptr<Gemm> products_ = std::make_unique<Gemm>();
 };
 
 /// Activations of `sequences` * `tokens` rows, sequence after sequence, and what the ops of a plan
@@ -57,7 +61,6 @@ class DecoderLayers {
   const DecoderWeights& weights_;
   const int32_t sequences_;
   const int64_t tokens_;
-  Gemm gemm_;
   Buffer<__nv_bfloat16> residual_, normed_, qkv_, attention_, projected_, gate_up_, activated_,
       last_normed_, logits_;
   Buffer<int32_t> token_, host_token_;
