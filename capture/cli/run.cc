@@ -228,6 +228,8 @@ void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded,
   const std::string base = BasePath(folder, of);
   const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
   capture::RunRequest request = RequestOf(of, prepared, loaded);
+  // What qualifies the times qualifies the recording: another host than the profile's, say.
+  request.notes.insert(request.notes.end(), of.times.notes.begin(), of.times.notes.end());
   gpu.Record(request, base + ".measured.kvt", OfSteps(of, prepared, capture::RunInfo()));
   std::vector<traces::Timeline> predicted(1), as_recorded(1);
   loaded.predictor->Predict(of.request, predicted.data());
