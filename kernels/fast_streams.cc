@@ -1,10 +1,8 @@
 #include "kernels/fast_streams.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <utility>
 
 #include "kernels/cuda_error.h"
@@ -12,24 +10,16 @@
 namespace stallcast::kernels {
 namespace {
 
-constexpr size_t kPool = 24;
+constexpr size_t kPool = 14;
 
 std::vector<Stream> MadePool() {
   const StreamTimer timer;
-  std::vector<Stream> made(kPool);
-  std::vector<double> gaps;
-  for (const Stream& stream : made) gaps.push_back(timer.Gap(stream));
-  const auto best = std::ranges::min_element(gaps) - gaps.begin();
-  // By their distance in order of creation, odd ones first.
-  const auto rank = [&](ptrdiff_t i) {
-    const ptrdiff_t apart = std::abs(i - best);
-    return std::pair{apart != 0 && apart % 2 == 0, apart};
-  };
-  std::vector<ptrdiff_t> order(kPool);
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, rank);
+  std::vector<std::pair<double, Stream>> made;
+  for (size_t i = 0; i < kPool; ++i) made.emplace_back(0, Stream());
+  for (auto& [gap, stream] : made) gap = timer.Gap(stream);
+  std::ranges::sort(made, {}, [](const auto& of) { return of.first; });
   std::vector<Stream> streams;
-  for (const ptrdiff_t i : order) streams.push_back(std::move(made[static_cast<size_t>(i)]));
+  for (auto& [gap, stream] : made) streams.push_back(std::move(stream));
   return streams;
 }
 

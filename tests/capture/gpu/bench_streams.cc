@@ -140,17 +140,23 @@ void TableOfStreams(const Streams& streams, const StreamTimer& timer, Copies& co
       [&](cudaStream_t stream) { return copies.Recalled(stream); });
 }
 
-template <class Of>
-void TableOfPairs(const char* what, const std::vector<Stream>& streams, const Of& of) {
-  fmt::print("{}\n        ", what);
-  for (size_t i = 0; i < streams.size(); ++i) fmt::print(" {:>4}", i);
-  for (size_t i = 0; i < streams.size(); ++i) {
-    fmt::print("\n  {:>4}  ", i);
-    for (size_t j = 0; j < streams.size(); ++j) {
-      fmt::print(" {:>4.2f}", of(streams[i], streams[j]) * 1e6);
-    }
+template <class Streams, class Of>
+void TableOfPairs(const char* what, const Streams& streams, const Of& of) {
+  fmt::print("{}\n", what);
+  for (const auto& one : streams) {
+    fmt::print("  ");
+    for (const auto& two : streams) fmt::print(" {:>4.2f}", of(one, two) * 1e6);
+    fmt::print("\n");
   }
-  fmt::print("\n\n");
+  fmt::print("\n");
+}
+
+template <class Streams>
+void TablesOfPairs(const Streams& streams, const StreamTimer& timer, Copies& copies) {
+  TableOfPairs("from a kernel to one on the other stream of a pair that waits for it", streams,
+               [&](cudaStream_t one, cudaStream_t two) { return timer.Handover(one, two); });
+  TableOfPairs("a copy of 256 bytes to the device, by turns", streams,
+               [&](cudaStream_t one, cudaStream_t two) { return copies.ByTurns(one, two); });
 }
 
 void Run() {
@@ -163,10 +169,7 @@ void Run() {
     fmt::print("24 streams\n");
     for (int round = 0; round < kRounds; ++round) TableOfStreams(streams, timer, copies);
     fmt::print("\n");
-    TableOfPairs("from a kernel to one on the other stream of a pair that waits for it", streams,
-                 [&](cudaStream_t one, cudaStream_t two) { return timer.Handover(one, two); });
-    TableOfPairs("a copy of 256 bytes to the device, by turns", streams,
-                 [&](cudaStream_t one, cudaStream_t two) { return copies.ByTurns(one, two); });
+    TablesOfPairs(streams, timer, copies);
   }
   Table("16 streams in three rounds", timer, false);
   Table("streams made anew each round", timer, true);
@@ -174,10 +177,7 @@ void Run() {
   Copies copies(timer);
   fmt::print("those that runs get\n");
   TableOfStreams(lent, timer, copies);
-  Row("handed over to from the first", lent,
-      [&](cudaStream_t stream) { return timer.Handover(lent[0], stream); });
-  Row("small copies by turns with the first", lent,
-      [&](cudaStream_t stream) { return copies.ByTurns(lent[0], stream); });
+  TablesOfPairs(lent, timer, copies);
 }
 
 }  // namespace
