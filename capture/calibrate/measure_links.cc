@@ -230,8 +230,8 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     const double piece_bytes = rows ? 256 : 512.0 * tokens;
     pieces.push_back(piece_bytes);
     for (const double count : blocks) {
-      const int64_t bytes = static_cast<int64_t>(count) << 21;
-      const Gather gather(ends, page_tokens, rows, std::min<int64_t>(bytes, int64_t{32} << 20));
+      // Of 16 blocks 2 to 8 MiB, as layers recall.
+      const Gather gather(ends, page_tokens, rows, static_cast<int64_t>(count) << 19);
       std::vector<double> sizes, times;
       for (const int share : {4, 2, 1}) {
         const int32_t some = gather.pieces() / share;
