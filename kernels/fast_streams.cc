@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/cuda_error.h"
+#include "kernels/probe.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr size_t kPool = 14;
 
 std::vector<Stream> MadePool() {
-  const StreamTimer timer;
+  StreamTimer timer;
   std::vector<std::pair<double, Stream>> made;
   for (size_t i = 0; i < kPool; ++i) made.emplace_back(0, Stream());
   for (auto& [gap, stream] : made) gap = timer.Gap(stream);
@@ -25,11 +26,11 @@ std::vector<Stream> MadePool() {
 
 }  // namespace
 
-double StreamTimer::Gap(cudaStream_t stream) const {
+double StreamTimer::Gap(cudaStream_t stream) {
   return PerItem(stream, [&](int) { Nothing(stream); });
 }
 
-double StreamTimer::Handover(cudaStream_t one, cudaStream_t two) const {
+double StreamTimer::Handover(cudaStream_t one, cudaStream_t two) {
   return PerItem(one, [&](int i) {
     const cudaStream_t from = i % 2 == 0 ? one : two, to = i % 2 == 0 ? two : one;
     Check(cudaEventRecord(passed_, from), "cudaEventRecord");

@@ -10,50 +10,35 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/cuda_handles.h"
-#include "kernels/probe.h"
+#include "kernels/held_train.h"
 
 namespace stallcast::kernels {
 
-/// Times trains that are held back until they are enqueued, on streams that are idle.
+/// Times trains of empty kernels, on streams that are idle. Infinity where this process stood still
+/// for two seconds.
 class StreamTimer {
  public:
-  static constexpr int kItems = 100;  ///< in a train, which a stream takes in without blocking
-
-  StreamTimer() : flag_(1, Memory::kPinned) {}
   /// Seconds of an item of a train on `stream`, of item(0) to item(kItems - 1).
   template <class Item>
-  double PerItem(cudaStream_t stream, const Item& item) const;
+  double PerItem(cudaStream_t stream, const Item& item) {
+    for (int i = 0; i < kItems; ++i) item(i);  // with nothing held back, for HeldTrain's sake
+    Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return train_.Seconds(stream, kItems, item) / kItems;
+  }
   /// Seconds from an empty kernel to the next on the same stream.
-  double Gap(cudaStream_t stream) const;
+  double Gap(cudaStream_t stream);
   /// Seconds from an empty kernel to one on the other stream that waits for it, to and fro; `one`
   /// begins.
-  double Handover(cudaStream_t one, cudaStream_t two) const;
+  double Handover(cudaStream_t one, cudaStream_t two);
+
+  static constexpr int kItems = 100;
 
  private:
-  Buffer<int> flag_;
-  Event start_{cudaEventDefault}, stop_{cudaEventDefault}, passed_{cudaEventDisableTiming};
+  HeldTrain train_;
+  Event passed_{cudaEventDisableTiming};
 };
-
-template <class Item>
-double StreamTimer::PerItem(cudaStream_t stream, const Item& item) const {
-  volatile int* const flag = flag_.get();
-  const auto train = [&] {
-    HoldUntil(flag_.get(), stream);
-    Check(cudaEventRecord(start_, stream), "cudaEventRecord");
-    for (int i = 0; i < kItems; ++i) item(i);
-    Check(cudaEventRecord(stop_, stream), "cudaEventRecord");
-    *flag = 1;
-    Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  };
-  *flag = 1;  // the first launches load the kernels, which waits for all that run
-  train();
-  *flag = 0;
-  train();
-  return ElapsedSeconds(start_, stop_) / kItems;
-}
 
 /// Streams of a pool that a process keeps for each device, those first on which kernels follow one
 /// another fastest. The pool is small: of a process's first sixteen streams all pairs hand over

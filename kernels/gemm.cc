@@ -32,8 +32,8 @@ constexpr float kClearlySlower = 1.2F;
 // process choose what another does not.
 constexpr float kClearlyFaster = 0.98F;
 // One of cuBLASLt's must be faster than SkinnyProduct() by more than what it costs others: its call
-// takes the host up to 12 us, a launch 3, and kernels of a layer begin later and run longer behind a
-// large one (norms and SwiGLU by a tenth).
+// takes the host up to 12 us, a launch 3, and behind a large one the small kernels of a layer begin
+// later and run longer (norms by a tenth, SwiGLU by a quarter).
 constexpr float kFasterThanSkinny = 0.9F;
 
 void CheckCublas(cublasStatus_t status, const char* call) {

@@ -178,7 +178,7 @@ class EventLoop {
       const auto background = model.BackgroundOf(direction);
       const bool h2d = direction == plan::Direction::kHostToDevice;
       if (background.period.count() > 0) {
-        AddBackground(background, h2d ? &out_.background_h2d : &out_.background_d2h);
+        AddBackground(background, direction, h2d ? &out_.background_h2d : &out_.background_d2h);
       }
     }
     const size_t ops = plan.ops.size();
@@ -262,9 +262,10 @@ class EventLoop {
   bool IsHost(size_t lane) const { return lanes_[lane].host; }
   bool IsBackground(size_t lane) const { return lane >= plan_.lanes.size(); }
 
-  void AddBackground(const hardware::CostModel::Background& of, Bytes* copied) {
+  void AddBackground(const hardware::CostModel::Background& of, plan::Direction direction,
+                     Bytes* copied) {
     background_.push_back({.copy = of.copy,
-                           .ticks = hardware::BackgroundTicks(of.period),
+                           .ticks = hardware::BackgroundTicks(direction, of.period),
                            .copied = copied,
                            .timer = lanes_.size()});
     lanes_.resize(lanes_.size() + 2);

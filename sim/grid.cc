@@ -103,8 +103,8 @@ uint64_t Fingerprint(const hardware::Profile& p) {
   add(p.zero_copy.rate());
   for (const auto& [name, fit] : p.kernels) {
     text += name;
-    add({fit.fixed_s, fit.bandwidth, fit.flops_rate, fit.cache_rate, fit.serial_s, fit.spread, fit.min_bytes,
-         fit.max_bytes, fit.host_s});
+    add({fit.fixed_s, fit.bandwidth, fit.flops_rate, fit.cache_rate, fit.serial_s, fit.spread,
+         fit.min_bytes, fit.max_bytes, fit.host_s});
     for (const hardware::KernelPoint& point : fit.points) {
       add({point.shape.begin(), point.shape.end()});
       add({point.factor, point.host_factor, point.drag});

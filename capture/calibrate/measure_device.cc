@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda_handles.h"
+#include "kernels/probe.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {

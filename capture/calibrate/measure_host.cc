@@ -20,6 +20,7 @@
 #include "kernels/cuda_handles.h"
 #include "kernels/host_cores.h"
 #include "kernels/movement.h"
+#include "kernels/probe.h"
 #include "traces/common/error.h"
 #include "traces/common/median.h"
 

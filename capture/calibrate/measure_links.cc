@@ -10,6 +10,7 @@
 #include "kernels/executor/host_pool.h"
 #include "kernels/movement.h"
 #include "kernels/pariskv.h"
+#include "kernels/probe.h"
 #include "kernels/upload.h"
 #include "traces/common/median.h"
 

@@ -6,14 +6,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 #include <vector>
 
-#include "kernels/buffer.h"
-#include "kernels/cuda_error.h"
-#include "kernels/cuda_handles.h"
 #include "kernels/fast_streams.h"
-#include "kernels/probe.h"
+#include "kernels/held_train.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
@@ -26,8 +24,7 @@ inline void SpinUntil(std::chrono::steady_clock::time_point time) {
 
 class Stopwatch {
  public:
-  Stopwatch();
-  ~Stopwatch();
+  Stopwatch() = default;
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
@@ -41,13 +38,9 @@ class Stopwatch {
   double Period(int count, const Work& work, int trials = 5) {
     WarmUp(count, work);
     return MedianOf(trials, [&] {
-      Hold();
-      Record(start_);
-      for (int i = 0; i < count; ++i) work(i);
-      Record(stop_);
-      Release();
+      const double seconds = PeriodBeside(count, work);
       Finish();
-      return kernels::ElapsedSeconds(start_, stop_) / count;
+      return seconds;
     });
   }
 
@@ -55,13 +48,9 @@ class Stopwatch {
   /// has been launched before.
   template <class Work>
   double PeriodBeside(int count, const Work& work) {
-    Hold();
-    Record(start_);
-    for (int i = 0; i < count; ++i) work(i);
-    Record(stop_);
-    Release();
-    kernels::Check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
-    return kernels::ElapsedSeconds(start_, stop_) / count;
+    const double seconds = train_.Seconds(stream(), count, work);
+    if (seconds == INFINITY) ThrowHeldTooLong();
+    return seconds / count;
   }
 
   /// Seconds that the host takes for one work(i) among `count` while the stream is held back.
@@ -104,9 +93,8 @@ class Stopwatch {
     return std::max(train_time(many) - train_time(few), 1e-9) / (many - few);
   }
 
-  /// Only what has been launched before may be launched until Release(): a kernel's first launch
-  /// loads it, which waits for all kernels that run.
-  void Hold();
+  /// As of a HeldTrain on the stream.
+  void Hold() { train_.Hold(stream()); }
   /// Throws Error where the hold had ended by itself.
   void Release();
   /// Waits for both streams.
@@ -129,12 +117,10 @@ class Stopwatch {
     Finish();
   }
 
-  volatile int* Flag() const { return flag_.get(); }
-  void Record(cudaEvent_t event);
+  [[noreturn]] static void ThrowHeldTooLong();
 
   const kernels::LentStreams streams_{3};
-  kernels::Event start_{cudaEventDefault}, stop_{cudaEventDefault};
-  kernels::Buffer<int> flag_;
+  kernels::HeldTrain train_;
 };
 
 }  // namespace stallcast::capture

@@ -50,7 +50,10 @@ class BackgroundCopies::Direction {
   // A copy at each tick, or none where too many are under way: the tick is lost, as in the engine.
   void Run() {
     cudaSetDevice(gpu_);
-    hardware::BackgroundTicks ticks(FromSeconds(static_cast<double>(host_.bytes()) / rate_));
+    const bool down = kind_ == cudaMemcpyHostToDevice;
+    hardware::BackgroundTicks ticks(
+        down ? plan::Direction::kHostToDevice : plan::Direction::kDeviceToHost,
+        FromSeconds(static_cast<double>(host_.bytes()) / rate_));
     auto tick = Clock::now();
     while (!stop_) {
       tick += std::chrono::duration_cast<Clock::duration>(ticks.Next());
@@ -61,7 +64,6 @@ class BackgroundCopies::Direction {
         moved_ += host_.bytes();
       }
       if (issued_ - finished_ == hardware::kBackgroundCopies) continue;
-      const bool down = kind_ == cudaMemcpyHostToDevice;
       if (cudaMemcpyAsync(down ? device_.get() : host_.get(), down ? host_.get() : device_.get(),
                           static_cast<size_t>(host_.bytes()), kind_, stream_) != cudaSuccess ||
           cudaEventRecord(EventOf(issued_), stream_) != cudaSuccess) {

@@ -333,8 +333,7 @@ bool IsHostWork(const Work& work);
 struct WorkCounts {
   Bytes device_read = 0;
   Bytes device_written = 0;
-  Bytes cache_read =
-      0;  ///< where several multiprocessors read the same: each one's, beside others'
+  Bytes cache_read = 0;  ///< where multiprocessors read the same: what each of them reads
   Bytes link_h2d = 0;
   Bytes link_d2h = 0;
   Bytes host_memory = 0;  ///< read and written by host threads

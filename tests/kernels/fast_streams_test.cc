@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "kernels/held_train.h"
 #include "kernels/probe.h"
 #include "tests/kernels/on_device.h"
 
@@ -16,21 +17,19 @@ TEST_F(FastStreams, AreAsManyAsAskedForAndRunBesideOneAnother) {
   const LentStreams streams(3);
   const std::set<cudaStream_t> distinct(streams.begin(), streams.end());
   ASSERT_EQ(distinct.size(), 3u);
-  // The first is held until the others are done.
-  Buffer<int> flag(1, Memory::kPinned);
-  *flag.get() = 1;
-  for (const cudaStream_t stream : streams) {
-    HoldUntil(flag.get(), stream);
-    Nothing(stream);
-  }
+  HeldTrain train;
+  // Loaded while nothing is held.
+  train.Hold(streams[0]);
+  EXPECT_TRUE(train.Release());
+  for (const cudaStream_t stream : streams) Nothing(stream);
   Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  *flag.get() = 0;
-  HoldUntil(flag.get(), streams[0]);
+  // The first is held until the others are done.
+  train.Hold(streams[0]);
   for (const cudaStream_t stream : streams) Nothing(stream);
   EXPECT_EQ(cudaStreamSynchronize(streams[1]), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(streams[2]), cudaSuccess);
   EXPECT_EQ(cudaStreamQuery(streams[0]), cudaErrorNotReady);
-  *flag.get() = 1;
+  EXPECT_TRUE(train.Release());
   EXPECT_EQ(cudaStreamSynchronize(streams[0]), cudaSuccess);
 }
 

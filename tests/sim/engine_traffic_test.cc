@@ -373,7 +373,7 @@ TEST(EngineTraffic, SmallCopiesOfTwoStreamsTakeTurns) {
 
 // When the background's copies come, `period` apart in the mean.
 std::vector<Picoseconds> BackgroundComes(Picoseconds period, size_t count) {
-  hardware::BackgroundTicks ticks(period);
+  hardware::BackgroundTicks ticks(Direction::kHostToDevice, period);
   std::vector<Picoseconds> comes;
   for (Picoseconds time{0}; comes.size() < count;) comes.push_back(time += ticks.Next());
   return comes;
@@ -489,6 +489,16 @@ TEST(EngineTraffic, APlansCopiesMeetTheBackgroundAsOftenAsItIsThere) {
     const double wait = Seconds(Ran(s, machine).Total()) / kLayers - Seconds(layer) - 1e-9;
     EXPECT_NEAR(wait, 0.2 * 10e-6 / 0.8 / 0.8, 0.2e-6);
   }
+}
+
+TEST(EngineTraffic, BackgroundOfOneDirectionComesWheneverThatOfTheOtherDoes) {
+  // Of two independent exponential times of 40 us the difference has a mean of 40 us.
+  hardware::BackgroundTicks down(Direction::kHostToDevice, 40us);
+  hardware::BackgroundTicks up(Direction::kDeviceToHost, 40us);
+  constexpr int kTicks = 20000;
+  double apart = 0;
+  for (int i = 0; i < kTicks; ++i) apart += std::abs(Seconds(down.Next() - up.Next())) / kTicks;
+  EXPECT_NEAR(apart, 40e-6, 1e-6);
 }
 
 TEST(EngineTraffic, BackgroundOfOneDirectionLeavesTheOtherItsBothWaysRate) {

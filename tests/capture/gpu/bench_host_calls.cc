@@ -14,6 +14,7 @@
 #include "capture/calibrate/sleeper.h"
 #include "kernels/host_cores.h"
 #include "kernels/movement.h"
+#include "kernels/probe.h"
 #include "tests/kernels/measure.h"
 
 namespace stallcast::capture {

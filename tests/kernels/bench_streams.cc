@@ -20,7 +20,7 @@ namespace {
 constexpr int kStreams = 16, kRounds = 3;
 
 // Of the first stream: alone, as others come into use one by one, and when they are gone.
-void TableOfTheFirst(const StreamTimer& timer) {
+void TableOfTheFirst(StreamTimer& timer) {
   fmt::print("the first stream, by others that have been used, and when they are gone\n  others");
   for (int i = 0; i < kStreams; ++i) fmt::print(" {:>5}", i);
   fmt::print("  gone\n  gap   ");
@@ -36,7 +36,7 @@ void TableOfTheFirst(const StreamTimer& timer) {
 }
 
 // By turns, so that what changes with time shows in all streams.
-void Table(const char* what, const StreamTimer& timer, bool anew) {
+void Table(const char* what, StreamTimer& timer, bool anew) {
   fmt::print("{}\n  stream", what);
   for (int i = 0; i < kStreams; ++i) fmt::print(" {:>5}", i);
   fmt::print("  slowest/fastest\n");
@@ -58,7 +58,7 @@ void Table(const char* what, const StreamTimer& timer, bool anew) {
 
 class Copies {
  public:
-  explicit Copies(const StreamTimer& timer) : timer_(timer) {}
+  explicit Copies(StreamTimer& timer) : timer_(timer) {}
   /// Seconds of a copy of 256 bytes to the device, by turns on two streams.
   double ByTurns(cudaStream_t one, cudaStream_t two) {
     return timer_.PerItem(one, [&](int i) {
@@ -116,7 +116,7 @@ class Copies {
     Check(cudaStreamWaitEvent(then, passed_, 0), "cudaStreamWaitEvent");
   }
 
-  const StreamTimer& timer_;
+  StreamTimer& timer_;
   Buffer<char> host_{kItems * kPage, Memory::kPinned}, device_{kItems * kPage};
   Event passed_{cudaEventDisableTiming};
 };
@@ -130,7 +130,7 @@ void Row(const char* what, const Streams& streams, const Of& of) {
 
 // What passes on each stream alone.
 template <class Streams>
-void TableOfStreams(const Streams& streams, const StreamTimer& timer, Copies& copies) {
+void TableOfStreams(const Streams& streams, StreamTimer& timer, Copies& copies) {
   Row("kernel to kernel", streams, [&](cudaStream_t stream) { return timer.Gap(stream); });
   Row("page to the device, flag to the host", streams,
       [&](cudaStream_t stream) { return copies.ToAndFro(stream); });
@@ -152,7 +152,7 @@ void TableOfPairs(const char* what, const Streams& streams, const Of& of) {
 }
 
 template <class Streams>
-void TablesOfPairs(const Streams& streams, const StreamTimer& timer, Copies& copies) {
+void TablesOfPairs(const Streams& streams, StreamTimer& timer, Copies& copies) {
   TableOfPairs("from a kernel to one on the other stream of a pair that waits for it", streams,
                [&](cudaStream_t one, cudaStream_t two) { return timer.Handover(one, two); });
   TableOfPairs("a copy of 256 bytes to the device, by turns", streams,
@@ -160,8 +160,8 @@ void TablesOfPairs(const Streams& streams, const StreamTimer& timer, Copies& cop
 }
 
 void Run() {
-  fmt::print("us from one empty kernel to the next in a held train\n\n");
-  const StreamTimer timer;
+  fmt::print("us, of items of trains that are held back until they are enqueued\n\n");
+  StreamTimer timer;
   TableOfTheFirst(timer);
   {
     const std::vector<Stream> streams(24);
