@@ -15,14 +15,17 @@ namespace {
 using traces::Role;
 using traces::Timeline;
 
+struct Span {
+  int64_t start, duration;
+};
 struct Row {
   int64_t op;
   int16_t layer;
   const char* name;
-  int64_t start, duration;
+  Span predicted, measured;
 };
 
-Timeline Of(Timeline::Origin origin, const std::vector<Row>& rows) {
+Timeline Of(Timeline::Origin origin, const std::vector<Row>& rows, Span Row::*side) {
   Timeline t;
   t.origin = origin;
   t.title = "test";
@@ -36,8 +39,8 @@ Timeline Of(Timeline::Origin origin, const std::vector<Row>& rows) {
     t.role.push_back(Role::kOther);
     const std::string name = row.name;
     t.name.push_back(name == "gemm" ? 0 : name == "norm" ? 1 : 2);
-    t.start.emplace_back(row.start);
-    t.duration.emplace_back(row.duration);
+    t.start.emplace_back((row.*side).start);
+    t.duration.emplace_back((row.*side).duration);
     t.bytes.push_back(0);
   }
   return t;
@@ -48,25 +51,21 @@ UsualLayer Find(const Timeline& predicted, const Timeline& measured) {
       Compare(Predicted<const Timeline*>{&predicted}, Measured<const Timeline*>{&measured}));
 }
 
+UsualLayer Find(const std::vector<Row>& rows) {
+  return Find(Of(Timeline::Origin::kPredicted, rows, &Row::predicted),
+              Of(Timeline::Origin::kMeasured, rows, &Row::measured));
+}
+
 TEST(UsualLayer, TellsWhereAPredictionAndARunPart) {
   // Layers 0 and 1 alike, layer 2 has an op more; what belongs to no layer is left out.
-  const Timeline p = Of(Timeline::Origin::kPredicted, {{0, 0, "norm", 0, 10},
-                                                       {1, 0, "gemm", 12, 40},
-                                                       {2, 1, "norm", 60, 10},
-                                                       {3, 1, "gemm", 72, 40},
-                                                       {4, 2, "norm", 120, 10},
-                                                       {5, 2, "score", 131, 5},
-                                                       {6, 2, "gemm", 140, 40},
-                                                       {7, -1, "gemm", 190, 40}});
-  const Timeline m = Of(Timeline::Origin::kMeasured, {{0, 0, "norm", 1000, 12},
-                                                      {1, 0, "gemm", 1018, 44},
-                                                      {2, 1, "norm", 1070, 14},
-                                                      {3, 1, "gemm", 1088, 48},
-                                                      {4, 2, "norm", 1150, 10},
-                                                      {5, 2, "score", 1161, 5},
-                                                      {6, 2, "gemm", 1170, 40},
-                                                      {7, -1, "gemm", 1220, 40}});
-  const UsualLayer layer = Find(p, m);
+  const UsualLayer layer = Find({{0, 0, "norm", {0, 10}, {1000, 12}},
+                                 {1, 0, "gemm", {12, 40}, {1018, 44}},
+                                 {2, 1, "norm", {60, 10}, {1070, 14}},
+                                 {3, 1, "gemm", {72, 40}, {1088, 48}},
+                                 {4, 2, "norm", {120, 10}, {1150, 10}},
+                                 {5, 2, "score", {131, 5}, {1161, 5}},
+                                 {6, 2, "gemm", {140, 40}, {1170, 40}},
+                                 {7, -1, "gemm", {190, 40}, {1220, 40}}});
   EXPECT_EQ(layer.layers, 2);
   EXPECT_EQ(layer.of, 3);
   ASSERT_EQ(layer.places.size(), 2u);
@@ -88,9 +87,7 @@ TEST(UsualLayer, TellsWhereAPredictionAndARunPart) {
 }
 
 TEST(UsualLayer, IsNoneWithoutLayers) {
-  const std::vector<Row> rows = {{0, -1, "gemm", 0, 10}};
-  const UsualLayer layer =
-      Find(Of(Timeline::Origin::kPredicted, rows), Of(Timeline::Origin::kMeasured, rows));
+  const UsualLayer layer = Find({{0, -1, "gemm", {0, 10}, {0, 10}}});
   EXPECT_TRUE(layer.places.empty());
   EXPECT_EQ(layer.of, 0);
 }
