@@ -44,6 +44,7 @@ class HostTimes {
   void MeasureNow() {
     const kernels::OnCore core(kernels::FastestCores(1, timer_), 0);
     moments_.push_back(MeasureCalls(watch_, ends_));
+    waits_.push_back(MeasureWaits(watch_, ends_));
     gathers_.Measure();
     batches_.Measure(watch_, ends_);
   }
@@ -56,11 +57,15 @@ class HostTimes {
     }
   }
 
+  /// Behind Set(), as they are by its calls.
+  void SetWaits(hardware::Profile& profile) const { capture::SetWaits(waits_, profile); }
+
  private:
   Stopwatch& watch_;
   const CopyEnds& ends_;
   const std::function<double()> timer_ = kernels::LaunchTimer();
   std::vector<HostCalls> moments_;
+  std::vector<HostWaits> waits_;
   Gathers gathers_;
   Batches batches_;
 };
@@ -136,6 +141,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
       });
   host.MeasureNow();
   host.Set(profile);
+  host.SetWaits(profile);
   progress("recorded calls", 0.8);
   MeasureRecorder(watch, ends, profile);
   progress("gaps between ops", 0.8);

@@ -53,6 +53,19 @@ void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile) 
   for (const Call& of : kCalls) profile.*of.typical = typical.*of.call;
 }
 
+void SetWaits(std::span<const HostWaits> moments, hardware::Profile& profile) {
+  const auto median = [&](double HostWaits::*wait) {
+    std::vector<double> seconds;
+    for (const HostWaits& moment : moments) seconds.push_back(moment.*wait);
+    return Median(std::move(seconds));
+  };
+  const double behind_call = median(&HostWaits::kernel) - profile.host_launch;
+  profile.host_sync = profile.device_launch_latency = std::max(behind_call / 2, 1e-7);
+  profile.device_copy_latency = median(&HostWaits::flag);
+  profile.device_direction_gap = std::max(median(&HostWaits::to_host_gap), 1e-8);
+  profile.device_direction_gap_h2d = std::max(median(&HostWaits::to_device_gap), 1e-8);
+}
+
 void SetRecorded(const HostCalls& alone, const HostCalls& recorded, hardware::Profile& profile) {
   for (const Call& of : kCalls) {
     if (of.recorded != nullptr)

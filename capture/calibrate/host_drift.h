@@ -18,12 +18,27 @@ struct HostCalls {
   double copy_back = 0;    ///< to the host, behind a kernel
 };
 
+/// What a host waits for behind its calls, s, the stream being idle before.
+struct HostWaits {
+  double kernel = 0;  ///< from the launch of an empty kernel until the host knows of its end
+  double flag = 0;    ///< the same of a copy of some bytes to the host
+  /// What a copy to the host comes later behind one to the GPU than behind one to the host, and the
+  /// other way round.
+  double to_host_gap = 0, to_device_gap = 0;
+};
+
 /// The median of each call over the moments, of which there is one at least.
 HostCalls Typical(std::span<const HostCalls> moments);
 
 /// Typical() as host.launch, event_record, stream_wait, copy_call, copy_switch and copy_back_call
 /// of `profile`.
 void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile);
+
+/// The medians over the moments, of which there is one at least, of waits behind the calls that
+/// `profile` has: device.direction_gap and direction_gap_h2d; half of `kernel` without its call as
+/// host.sync and as device.launch_latency, which MeasureGaps() divides better; `flag`, whole, as
+/// device.copy_latency.
+void SetWaits(std::span<const HostWaits> moments, hardware::Profile& profile);
 
 /// What each call takes more while it is recorded than alone: recorder.launch, event_record,
 /// stream_wait, copy_call and copy_back_call of `profile`.

@@ -1,7 +1,6 @@
 #include "capture/calibrate/measure_device.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <random>
 #include <utility>
 #include <vector>
@@ -79,36 +78,6 @@ class Handovers {
   std::uniform_int_distribution<int64_t> length_{2000, 32000};
 };
 
-// What a copy comes later behind one the other way than behind one the same way, on a stream that
-// was idle: such are the copies that a host waits for between two of its decisions. In a train,
-// whose commands all lie ready, the handover is shorter.
-double DirectionGap(Stopwatch& watch, const CopyEnds& ends, bool to_device) {
-  constexpr int kTrials = 31;
-  constexpr int64_t kFlag = 256;
-  int at = 0;
-  double sum = 0;
-  // Larger ones than go in their call, so that the host is ahead; to the host, a flag behind one.
-  const std::initializer_list<int64_t> sizes = {65536, 131072, 262144, 524288};
-  for (const int64_t bytes : sizes) {
-    struct Copied {
-      bool down;
-      int64_t bytes;
-    };
-    const auto seconds = [&](std::initializer_list<Copied> copies) {
-      return watch.WallTime(
-          [&] {
-            for (const auto& [down, of] : copies) ends.CopyPage(at++, of, down, watch.stream());
-            watch.Finish();
-          },
-          kTrials);
-    };
-    const Copied first{!to_device, bytes}, second{to_device, to_device ? bytes : kFlag};
-    const double of_second = seconds({second, second}) - seconds({second});
-    sum += seconds({first, second}) - seconds({first}) - of_second;
-  }
-  return sum / static_cast<double>(sizes.size());
-}
-
 }  // namespace
 
 void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
@@ -141,8 +110,6 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
     }
   }
   profile.device_copy_gap = std::max(gap / shapes, kLeast);
-  profile.device_direction_gap = std::max(DirectionGap(watch, ends, false), kLeast);
-  profile.device_direction_gap_h2d = std::max(DirectionGap(watch, ends, true), kLeast);
 
   profile.device_event_latency =
       std::max(handovers.Mean(

@@ -7,11 +7,11 @@
 
 namespace stallcast::capture {
 
-/// Fills in device.copy_gap, direction_gap*, event_latency, event_to_copy and event_from_copy, from
-/// the device's clock in kernels before and after; direction_gap from what a host waits. Takes
-/// device.gap from the profile. The front end looks whether a copy's turn has come, or whether it
-/// is done, at intervals of several microseconds: what is measured, and meant, are means over
-/// kernels of random length.
+/// Fills in device.copy_gap, event_latency, event_to_copy and event_from_copy, from the device's
+/// clock in kernels before and after. Takes device.gap from the profile. The front ends of kernels
+/// and of copies look whether what a stream waits for is done when its commands come, and every 8.2
+/// us from the last commands on: what is measured, and meant, are means over kernels of random
+/// length.
 void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in device.crowded_gap, between kernels beside trains of copies with a kernel behind each

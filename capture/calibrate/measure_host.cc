@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -261,6 +262,47 @@ void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
     profile.copy_h2d_inline_call = hardware::Curve(std::move(sizes), std::move(seconds));
 }
 
+// Seconds of what `enqueue` gives the stream and the wait for it, one after the other as a method's
+// are that decides by them.
+template <class Enqueue>
+double WaitFor(const Stopwatch& watch, const Enqueue& enqueue) {
+  constexpr int kTrials = 5, kRounds = 31;
+  return Stopwatch::Median(kTrials, [&] {
+    const auto begin = SteadyClock::now();
+    for (int i = 0; i < kRounds; ++i) {
+      enqueue();
+      Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+    }
+    return SecondsSince(begin) / kRounds;
+  });
+}
+
+// What a copy comes later behind one the other way than behind one the same way, on a stream that
+// was idle: such are the copies that a host waits for between two of its decisions. In a train,
+// whose commands all lie ready, the handover is shorter.
+double DirectionGap(const Stopwatch& watch, const CopyEnds& ends, bool to_device) {
+  constexpr int64_t kFlag = 256;
+  int at = 0;
+  double sum = 0;
+  // Larger ones than go in their call, so that the host is ahead; to the host, a flag behind one.
+  const std::initializer_list<int64_t> sizes = {65536, 131072, 262144, 524288};
+  for (const int64_t bytes : sizes) {
+    struct Copied {
+      bool down;
+      int64_t bytes;
+    };
+    const auto seconds = [&](std::initializer_list<Copied> copies) {
+      return WaitFor(watch, [&] {
+        for (const auto& [down, of] : copies) ends.CopyPage(at++, of, down, watch.stream());
+      });
+    };
+    const Copied first{!to_device, bytes}, second{to_device, to_device ? bytes : kFlag};
+    const double of_second = seconds({second, second}) - seconds({second});
+    sum += seconds({first, second}) - seconds({first}) - of_second;
+  }
+  return sum / static_cast<double>(sizes.size());
+}
+
 }  // namespace
 
 double LaunchHere(Stopwatch& watch, int trials) {
@@ -327,6 +369,16 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
   return Typical(trials);
 }
 
+HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends) {
+  constexpr int64_t kFlag = sizeof(int);
+  watch.Finish();
+  int at = 0;
+  return {.kernel = WaitFor(watch, [&] { kernels::Nothing(watch.stream()); }),
+          .flag = WaitFor(watch, [&] { ends.CopyPage(at++, kFlag, false, watch.stream()); }),
+          .to_host_gap = DirectionGap(watch, ends, false),
+          .to_device_gap = DirectionGap(watch, ends, true)};
+}
+
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
   profile.host_launch = LaunchHere(watch, kTrainTrials);
@@ -360,28 +412,6 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   profile.host_graph_launch = line.a;
   profile.host_graph_node = line.b;
 
-  // The whole of launch, run and synchronisation; MeasureGaps() splits it.
-  const auto sync = [&] { Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize"); };
-  const double round_trip = watch.WallTime(
-      [&] {
-        kernels::Nothing(watch.stream());
-        sync();
-      },
-      201);
-  profile.host_sync = std::max((round_trip - profile.host_launch) / 2, 1e-7);
-  profile.device_launch_latency = profile.host_sync;
-
-  // Likewise of a copy of four bytes; without what MeasureGaps() gives to the synchronisation it
-  // becomes the latency.
-  const Buffer<int> host(1, Memory::kPinned), device(1);
-  profile.device_copy_latency = watch.WallTime(
-      [&] {
-        Check(cudaMemcpyAsync(host.get(), device.get(), sizeof(int), cudaMemcpyDeviceToHost,
-                              watch.stream()),
-              "cudaMemcpyAsync");
-        sync();
-      },
-      201);
   profile.host_spread = 0.1;
 }
 

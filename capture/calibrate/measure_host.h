@@ -16,8 +16,11 @@ double LaunchHere(Stopwatch& watch, int trials);
 /// That and others, now, on the calling thread's core.
 HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends);
 
-/// Fills in host.* but what MeasureCalls() and MeasureThreads() time; of the former, host.launch as
-/// it is at the moment. The calling thread is kept on the fastest core.
+/// What a host waits for behind its calls, now, on the calling thread's core.
+HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends);
+
+/// Fills in host.* but what MeasureCalls(), MeasureWaits() and MeasureThreads() time; of these,
+/// host.launch as it is at the moment. The calling thread is kept on the fastest core.
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in what threads cost one another (host.notify, handoff, handoff_asleep, woken, beside and

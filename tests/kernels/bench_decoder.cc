@@ -10,6 +10,7 @@ namespace {
 constexpr int64_t kGibibyte = int64_t{1} << 30;
 constexpr int32_t kHidden = 4096, kMlp = 14336, kQueryHeads = 32, kKvHeads = 8, kHeadDim = 128;
 constexpr int32_t kVocabulary = 128256, kPageTokens = 16;
+constexpr int64_t kLongest = 18944;  // columns of Qwen2.5-7B's down projection
 constexpr int kLaunches = 64;
 
 void Print(const char* name, int64_t rows, double bytes, double seconds, double read_rate) {
@@ -68,12 +69,13 @@ void Products(Stopwatch& watch, double read_rate) {
   };
   Gemm gemm;
   const Buffer<__nv_bfloat16> weights(kGibibyte);
-  const Buffer<__nv_bfloat16> a(int64_t{64} * kMlp), c(int64_t{64} * kVocabulary);
+  const Buffer<__nv_bfloat16> a(int64_t{64} * kLongest), c(int64_t{64} * kVocabulary);
   Check(cudaMemset(weights.get(), 0x3C, static_cast<size_t>(weights.bytes())), "cudaMemset");
   Check(cudaMemset(a.get(), 0x3C, static_cast<size_t>(a.bytes())), "cudaMemset");
   for (const Weight& of :
        {Weight{"qkv", 6144, 4096}, Weight{"o", 4096, 4096}, Weight{"gate+up", 28672, 4096},
-        Weight{"down", 4096, 14336}, Weight{"head", kVocabulary, 4096}}) {
+        Weight{"down", kHidden, kMlp}, Weight{"down, Qwen", 3584, kLongest},
+        Weight{"head", kVocabulary, kHidden}}) {
     const int64_t copies = weights.size() / (of.n * of.k);
     for (const int64_t m : {1, 2, 4, 8, 16, 32, 64}) {
       const double seconds = watch.InGraph(

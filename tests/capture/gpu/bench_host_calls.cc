@@ -12,6 +12,7 @@
 
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/sleeper.h"
+#include "kernels/executor/executor.h"
 #include "kernels/host_cores.h"
 #include "kernels/movement.h"
 #include "kernels/probe.h"
@@ -55,10 +56,35 @@ class Times {
   std::map<std::string, std::vector<double>> of_;
 };
 
+// Launches, flags to the host and waits for them, as plans have them; other works launch nothing.
+class SmallOps : public kernels::Binder {
+ public:
+  kernels::OpWork Bind(const plan::Op& op) override {
+    if (std::holds_alternative<plan::HostSync>(op.work)) return {};
+    if (!std::holds_alternative<plan::Copy>(op.work)) {
+      return [](cudaStream_t stream) { kernels::Nothing(stream); };
+    }
+    int32_t* to = host_.get() + at_;
+    const int32_t* from = device_.get() + at_;
+    at_ = (at_ + 64) % kInts;
+    return [to, from](cudaStream_t stream) { Flag(to, from, stream); };
+  }
+  static void Flag(int32_t* to, const int32_t* from, cudaStream_t stream) {
+    Check(cudaMemcpyAsync(to, from, sizeof(int32_t), cudaMemcpyDeviceToHost, stream),
+          "cudaMemcpyAsync");
+  }
+
+ private:
+  static constexpr int64_t kInts = 1 << 16;
+  Buffer<int32_t> host_{kInts, Memory::kPinned}, device_{kInts};
+  int64_t at_ = 0;
+};
+
 class Bench {
  public:
   void Run() {
     Trains();
+    ThroughTheExecutor();
     OverTime();
     Trains();
     Order("a layer: kernels, a flag to the host, a wait for it", [&] { Layer(kFlag, 0); });
@@ -104,6 +130,60 @@ class Bench {
         "a launch), to the host {:.2f}, event {:.2f}, wait {:.2f}\n",
         calls.launch * 1e6, calls.copy * 1e6, calls.copy_switch * 1e6, calls.copy_back * 1e6,
         calls.event_record * 1e6, calls.stream_wait * 1e6);
+  }
+
+  // What an op takes beside its calls, of a host that is never ahead: layers of launches, a flag
+  // and a wait, then flags with a wait each.
+  void ThroughTheExecutor() {
+    constexpr int kLayers = 32, kSteps = 24, kTrials = 5;
+    for (const auto& [kernels, flags] : {std::pair{9, 1}, std::pair{0, 16}, std::pair{64, 1}}) {
+      plan::PlanBuilder builder;
+      const plan::LaneId host = builder.AddHost("host");
+      const plan::LaneId stream = builder.AddStream("compute", host, true);
+      for (int step = 0; step < kSteps; ++step) {
+        builder.BeginStep(step);
+        for (int layer = 0; layer < kLayers; ++layer) {
+          builder.At(layer, plan::Role::kOther);
+          for (int i = 0; i < kernels; ++i) builder.Run(stream, plan::Norm{.rows = 1});
+          for (int i = 0; i < flags; ++i) {
+            builder.Run(stream, plan::Copy{plan::Direction::kDeviceToHost, plan::CopyPath::kBulk, 1,
+                                           sizeof(int32_t)});
+            builder.SyncStream(host, stream);
+          }
+        }
+        builder.EndStep(builder.Last(stream));
+      }
+      const plan::Plan plan = builder.Finish();
+      SmallOps ops;
+      kernels::Executor executor(plan, ops);
+      const Buffer<int32_t> to(64, Memory::kPinned), from(64);
+      const auto direct = [&] {
+        for (int layer = 0; layer < kLayers * kSteps; ++layer) {
+          for (int i = 0; i < kernels; ++i) kernels::Nothing(watch_.stream());
+          for (int i = 0; i < flags; ++i) {
+            SmallOps::Flag(to.get(), from.get(), watch_.stream());
+            Check(cudaStreamSynchronize(watch_.stream()), "cudaStreamSynchronize");
+          }
+        }
+      };
+      std::vector<double> by_executor, by_hand;
+      for (int trial = 0; trial < kTrials; ++trial) {
+        const OnCore core(cores_, 0);
+        const auto begin = Clock::now();
+        direct();
+        by_hand.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+        double sum = 0;
+        for (const Picoseconds step : executor.Run()) sum += Seconds(step) * 1e6;
+        by_executor.push_back(sum);
+      }
+      std::ranges::sort(by_executor), std::ranges::sort(by_hand);
+      fmt::print(
+          "a layer of {} launches, {} flags with a wait each, us: {:.2f} by hand, {:.2f} by the "
+          "executor ({} ops); {:.2f} and {:.2f} at most\n",
+          kernels, flags, by_hand[kTrials / 2] / (kLayers * kSteps),
+          by_executor[kTrials / 2] / (kLayers * kSteps), kernels + 2 * flags,
+          by_hand.back() / (kLayers * kSteps), by_executor.back() / (kLayers * kSteps));
+    }
   }
 
   // In some recordings the first runs of a process have slower calls than the later ones.
