@@ -130,6 +130,11 @@ class Bench {
         "a launch), to the host {:.2f}, event {:.2f}, wait {:.2f}\n",
         calls.launch * 1e6, calls.copy * 1e6, calls.copy_switch * 1e6, calls.copy_back * 1e6,
         calls.event_record * 1e6, calls.stream_wait * 1e6);
+    const HostWaits waits = MeasureWaits(watch_, ends_);
+    fmt::print(
+        "a kernel and the wait for it {:.2f}, a flag and the wait for it {:.2f}; a flag behind a "
+        "page {:.2f} later, a page behind a flag {:.2f}\n",
+        waits.kernel * 1e6, waits.flag * 1e6, waits.to_host_gap * 1e6, waits.to_device_gap * 1e6);
   }
 
   // What an op takes beside its calls, of a host that is never ahead: layers of launches, a flag
