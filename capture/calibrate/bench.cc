@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "capture/calibrate/kernel_probe.h"
@@ -126,6 +127,7 @@ void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRo
                const std::function<bool(const char*)>& wanted) {
   const CopyEnds ends;
   MeasureCopies(watch, ends, profile);
+  SetLink(std::array{MeasureLink(watch, ends)}, profile);
   if (wanted(kCopies)) {
     for (const bool down : {true, false}) {
       const hardware::Curve& piece = down ? profile.copy_h2d_piece : profile.copy_d2h_piece;

@@ -35,37 +35,44 @@ std::string DriverOf(const traces::proto::TraceInfo& info) {
   return found == info.software().end() ? "unknown" : found->second;
 }
 
-// What host calls, gathers and batches take: a host that others use too is faster at one moment
-// than at another, for tens of seconds.
-class HostTimes {
+// What host calls, gathers and batches take, and what the link carries: a host that others use too
+// is faster at one moment than at another, for tens of seconds.
+class Moments {
  public:
-  HostTimes(Stopwatch& watch, const CopyEnds& ends) : watch_(watch), ends_(ends) {}
+  Moments(Stopwatch& watch, const CopyEnds& ends) : watch_(watch), ends_(ends) {}
 
   void MeasureNow() {
     const kernels::OnCore core(kernels::FastestCores(1, timer_), 0);
-    moments_.push_back(MeasureCalls(watch_, ends_));
+    calls_.push_back(MeasureCalls(watch_, ends_));
     waits_.push_back(MeasureWaits(watch_, ends_));
+    links_.push_back(MeasureLink(watch_, ends_));
     gathers_.Measure();
     batches_.Measure(watch_, ends_);
   }
-  void Set(hardware::Profile& profile) const {
-    SetTypical(moments_, profile);
+  void SetHost(hardware::Profile& profile) const {
+    SetTypical(calls_, profile);
     gathers_.Set(profile);
     batches_.Set(profile);
-    if (std::string note = DriftNote(moments_); !note.empty()) {
-      profile.notes.push_back(std::move(note));
-    }
+    Note(DriftNote(calls_), profile);
+  }
+  /// Behind SetHost(), as they are by its calls.
+  void SetWaits(hardware::Profile& profile) const { capture::SetWaits(waits_, profile); }
+  void SetLink(hardware::Profile& profile) const {
+    capture::SetLink(links_, profile);
+    Note(LinkDriftNote(links_), profile);
   }
 
-  /// Behind Set(), as they are by its calls.
-  void SetWaits(hardware::Profile& profile) const { capture::SetWaits(waits_, profile); }
-
  private:
+  static void Note(std::string note, hardware::Profile& profile) {
+    if (!note.empty()) profile.notes.push_back(std::move(note));
+  }
+
   Stopwatch& watch_;
   const CopyEnds& ends_;
   const std::function<double()> timer_ = kernels::LaunchTimer();
-  std::vector<HostCalls> moments_;
+  std::vector<HostCalls> calls_;
   std::vector<HostWaits> waits_;
+  std::vector<LinkRates> links_;
   Gathers gathers_;
   Batches batches_;
 };
@@ -102,7 +109,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
 
   Stopwatch watch;
   const CopyEnds ends;
-  HostTimes host(watch, ends);
+  Moments moments(watch, ends);
   const auto on_fastest_core = [timer = kernels::LaunchTimer()](const auto& measure) {
     const kernels::OnCore core(kernels::FastestCores(1, timer), 0);
     measure();
@@ -110,7 +117,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   progress("device memory", 0);
   MeasureMemory(watch, profile);
   progress("host calls", 0.02);
-  host.MeasureNow();
+  moments.MeasureNow();
   MeasureHost(watch, profile);
   MeasureThreads(watch, profile);
   progress("copies", 0.05);
@@ -125,7 +132,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     MeasureTurns(watch, ends, profile);
     MeasureLoad(watch, ends, profile);
   });
-  host.MeasureNow();
+  moments.MeasureNow();
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.
   const double assumed_gap = profile.device_gap;
   // Most moments lie here, where the time goes.
@@ -134,14 +141,15 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   std::vector<TimedProbe> timed =
       TimeKernels(watch, assumed_gap, [&](const std::string& kind, double share) {
         if (share * (kAmongKernels + 1) >= among_kernels + 1) {
-          host.MeasureNow();
+          moments.MeasureNow();
           ++among_kernels;
         }
         progress("kernels: " + kind, 0.2 + 0.6 * share);
       });
-  host.MeasureNow();
-  host.Set(profile);
-  host.SetWaits(profile);
+  moments.MeasureNow();
+  moments.SetHost(profile);
+  moments.SetWaits(profile);
+  moments.SetLink(profile);
   progress("recorded calls", 0.8);
   MeasureRecorder(watch, ends, profile);
   progress("gaps between ops", 0.8);
@@ -229,12 +237,12 @@ hardware::Profile CalibrateHost(hardware::Profile profile, const CalibrateOption
   std::erase_if(profile.notes, IsDriftNote);
   Stopwatch watch;
   const CopyEnds ends;
-  HostTimes host(watch, ends);
+  Moments moments(watch, ends);
   for (int moment = 0; moment < kMoments; ++moment) {
     if (options.progress) options.progress("host calls", moment / (kMoments + 1.0));
-    host.MeasureNow();
+    moments.MeasureNow();
   }
-  host.Set(profile);
+  moments.SetHost(profile);
   if (options.progress) options.progress("threads", kMoments / (kMoments + 1.0));
   MeasureThreads(watch, profile);
   for (auto& [kind, fit] : profile.kernels) {

@@ -63,8 +63,8 @@ Copies FitCopies(Stopwatch& watch, const CopyEnds& ends, bool down) {
 
 // Rate of large copies one way beside twice as many the other way.
 double RateBesideTheOtherWay(Stopwatch& watch, const CopyEnds& ends, bool down) {
-  constexpr int kCopies = 4;
-  return static_cast<double>(kLarge) / Stopwatch::Median(5, [&] {
+  constexpr int kCopies = 4, kTrials = 1;
+  return static_cast<double>(kLarge) / Stopwatch::Median(kTrials, [&] {
            for (int i = 0; i < 2 * kCopies; ++i) ends.Copy(kLarge, kLarge, !down, watch.other());
            const double seconds = watch.PeriodBeside(
                kCopies, [&](int) { ends.Copy(0, kLarge, down, watch.stream()); });
@@ -174,6 +174,16 @@ double GatherStart(Stopwatch& watch, const CopyEnds& ends) {
 
 }  // namespace
 
+LinkRates MeasureLink(Stopwatch& watch, const CopyEnds& ends) {
+  const auto rate = [&](bool down) {
+    return static_cast<double>(kLarge) / CopyTime(watch, ends, kLarge, down);
+  };
+  return {.h2d = rate(true),
+          .d2h = rate(false),
+          .both_h2d = RateBesideTheOtherWay(watch, ends, true),
+          .both_d2h = RateBesideTheOtherWay(watch, ends, false)};
+}
+
 void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
@@ -196,8 +206,6 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
   profile.copy_h2d_start = down.a, profile.link_h2d = 1 / down.b;
   profile.copy_d2h_start = up.a, profile.link_d2h = 1 / up.b;
   profile.copy_spread = std::max(down.spread, up.spread);
-  profile.link_both_h2d = std::min(RateBesideTheOtherWay(watch, ends, true), profile.link_h2d);
-  profile.link_both_d2h = std::min(RateBesideTheOtherWay(watch, ends, false), profile.link_d2h);
 
   // Rows of 256 bytes, as many as a page and head have.
   std::vector<double> rows, times;

@@ -2,14 +2,19 @@
 #pragma once
 
 #include "capture/calibrate/copy_ends.h"
+#include "capture/calibrate/link_rates.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
 namespace stallcast::capture {
 
+/// Now, by copies of 256 MiB.
+LinkRates MeasureLink(Stopwatch& watch, const CopyEnds& ends);
+
 /// Fills in memory.bandwidth.
 void MeasureMemory(Stopwatch& watch, hardware::Profile& profile);
-/// Fills in link.* and copy.* but copy.crowded_piece and inline_below.
+/// Fills in copy.* but copy.crowded_piece and inline_below, and link.h2d and d2h, as they are at
+/// the moment.
 void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 /// Fills in zero_copy.* but zero_copy.scattered. Takes link.h2d and device.gap from the profile.
 void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);

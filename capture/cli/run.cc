@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "capture/calibrate/host_drift.h"
+#include "capture/calibrate/link_rates.h"
 #include "capture/cli/commands.h"
 #include "capture/gpu/measured_run.h"
 #include "capture/run_info.h"
@@ -270,8 +271,8 @@ Json Record(const Case& of, bool timelines) {
   if (of.request.prefill) RecordPrefill(of, row);
   if (!of.failed.empty() || !of.prediction) {
     for (const char* key : {"predicted_ms", "measured_ms", "error_percent", "predicted_p50_ms",
-                            "measured_p50_ms", "launch_us", "units_compared", "units_equal_percent",
-                            "decisions_equal_percent", "keys_wrong"}) {
+                            "measured_p50_ms", "launch_us", "link_gb_per_s", "units_compared",
+                            "units_equal_percent", "decisions_equal_percent", "keys_wrong"}) {
       row[key] = nullptr;
     }
     if (timelines) RecordTraced(of, row);
@@ -286,6 +287,7 @@ Json Record(const Case& of, bool timelines) {
   row["predicted_p50_ms"] = Milliseconds(of.prediction->metrics.step_p50);
   row["measured_p50_ms"] = Milliseconds(of.times.Median());
   row["launch_us"] = of.times.launch * 1e6;
+  row["link_gb_per_s"] = of.times.link_h2d * 1e-9;
   row["units_compared"] = of.check.selected;
   row["units_equal_percent"] = of.check.share_equal() * 100;
   row["decisions_equal_percent"] = of.check.decisions == 0
@@ -330,6 +332,9 @@ void RunCommand::Run() const {
         PredictForHostNow(of, *loaded.predictor);
       } else if (std::string note = capture::OtherHostNote(of.times.launch, of.machine);
                  !note.empty()) {
+        of.times.notes.push_back(std::move(note));
+      }
+      if (std::string note = capture::OtherLinkNote(of.times.link_h2d, of.machine); !note.empty()) {
         of.times.notes.push_back(std::move(note));
       }
       // Before anything is traced, which makes calls slower.

@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "capture/calibrate/measure_host.h"
+#include "capture/calibrate/stopwatch.h"
 #include "capture/gpu/background_copies.h"
 #include "capture/gpu/call_timer.h"
+#include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/executor/cache_binder.h"
 #include "kernels/executor/decoder_binder.h"
@@ -213,8 +215,30 @@ Picoseconds StepTimes::Mean() const {
 
 Picoseconds StepTimes::Median() const { return stallcast::Median(steps); }
 
+// How fast large copies to the GPU are.
+class LinkProbe {
+ public:
+  /// Bytes a second, now.
+  double Rate() const {
+    Stopwatch watch;
+    const auto seconds = [&](int64_t bytes) {
+      return watch.Period(1, [&](int) {
+        kernels::Check(cudaMemcpyAsync(device_.get(), host_.get(), static_cast<size_t>(bytes),
+                                       cudaMemcpyHostToDevice, watch.stream()),
+                       "cudaMemcpyAsync");
+      });
+    };
+    return static_cast<double>(kLarge - kSmall) / (seconds(kLarge) - seconds(kSmall));
+  }
+
+ private:
+  static constexpr int64_t kSmall = int64_t{8} << 20, kLarge = int64_t{40} << 20;
+  kernels::Buffer<std::byte> host_{kLarge, kernels::Memory::kPinned}, device_{kLarge};
+};
+
 struct GpuRunner::Impl {
   kernels::HostPool pool;
+  LinkProbe link;
   std::unique_ptr<kernels::DecoderWeights> weights;
 
   BoundRun Bind(const RunRequest& request) {
@@ -226,6 +250,7 @@ struct GpuRunner::Impl {
     }
     return BoundRun(request, *weights, pool);
   }
+  StepTimes TimeSteps(const RunRequest& request, int repetitions);
 };
 
 GpuRunner::GpuRunner() : impl_(std::make_unique<Impl>()) {
@@ -237,7 +262,14 @@ GpuRunner::GpuRunner() : impl_(std::make_unique<Impl>()) {
 GpuRunner::~GpuRunner() = default;
 
 StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
-  BoundRun run = impl_->Bind(request);
+  const double before = impl_->link.Rate();  // a run may have traffic of its own beside it
+  StepTimes times = impl_->TimeSteps(request, repetitions);
+  times.link_h2d = (before + impl_->link.Rate()) / 2;
+  return times;
+}
+
+StepTimes GpuRunner::Impl::TimeSteps(const RunRequest& request, int repetitions) {
+  BoundRun run = Bind(request);
   run.RunAnew();
   Stopwatch watch;
   StepTimes times;

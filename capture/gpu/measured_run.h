@@ -32,6 +32,7 @@ struct RunRequest {
 struct StepTimes {
   std::vector<Picoseconds> steps;  ///< the median over the repetitions, by step
   double launch = 0;               ///< host call of an empty launch around the runs, s
+  double link_h2d = 0;             ///< of large copies to the GPU before and behind them, bytes/s
   std::vector<std::string> notes;
   Picoseconds Mean() const;
   Picoseconds Median() const;

@@ -87,11 +87,11 @@ measure_synth() {
 measure_grid() {
   local trace
   for trace in "$t8" "$t32" "$t64"; do
-    decode validation "$trace" --method full --batches 1,4 --repeat 5
-    decode validation "$trace" --method quest,arkvale --batches 1,4 --budgets 1024,2048 --repeat 5
-    decode validation "$trace" --method arkvale-freekv --batches 1,4 --budget 2048 --repeat 5
+    decode validation "$trace" --method full --batches 1,4 --repeat 3
+    decode validation "$trace" --method quest,arkvale --batches 1,4 --budgets 1024,2048 --repeat 3
+    decode validation "$trace" --method arkvale-freekv --batches 1,4 --budget 2048 --repeat 3
     decode validation "$trace" --method freekv --batches 1,4 --budgets 1024,2048 \
-      -p sink=256 -p window=256 --repeat 5
+      -p sink=256 -p window=256 --repeat 3
   done
   # All KV crosses the link.
   decode validation "$t8" --method offload --batches 1,4 --repeat 2
@@ -101,58 +101,58 @@ measure_grid() {
 
 measure_switches() {
   local value
-  decode validation "$t32" --method freekv --repeat 5
+  decode validation "$t32" --method freekv --repeat 3
   for value in correction=off recall=batched recall=staged double_buffer=off recall=zero-copy \
     speculation=off; do
-    decode validation "$t32" --method freekv -p $value --repeat 5
+    decode validation "$t32" --method freekv -p $value --repeat 3
   done
   decode validation "$t32" --method freekv -p layout=nhd --repeat 2
-  decode validation "$t32" --method full,streaming,quest --graph --repeat 5
+  decode validation "$t32" --method full,streaming,quest --graph --repeat 3
 }
 
 measure_qwen() {
   run validation "$t8" --model qwen2.5-7b --method full,quest,arkvale,arkvale-freekv,freekv \
-    --budget 2048 --batches 1,4 --steps 24 --repeat 5
+    --budget 2048 --batches 1,4 --steps 24 --repeat 3
   run validation "$t32" --model qwen2.5-7b --method full,quest,arkvale,freekv \
-    --budget 2048 --batches 1,4 --steps 24 --repeat 5
+    --budget 2048 --batches 1,4 --steps 24 --repeat 3
 }
 
 measure_louiskv-prkv() {
   local trace value file=louiskv-prkv-validation
   for trace in "$t8" "$t32"; do
-    decode $file "$trace" --method louiskv,prkv --batches 1,4 --budgets 512,1024,2048 --repeat 5
+    decode $file "$trace" --method louiskv,prkv --batches 1,4 --budgets 512,1024,2048 --repeat 3
   done
-  decode $file "$t64" --method louiskv,prkv --budgets 512,1024,2048 --repeat 5
-  decode $file "$t64" --method louiskv,prkv --budget 2048 --batch 4 --repeat 5
+  decode $file "$t64" --method louiskv,prkv --budgets 512,1024,2048 --repeat 3
+  decode $file "$t64" --method louiskv,prkv --budget 2048 --batch 4 --repeat 3
   for value in trigger=every-token trigger=stride units=pages group=query-head kernel=passes \
     recall=staged pool=paired; do
-    decode $file "$t32" --method louiskv -p $value --repeat 5
+    decode $file "$t32" --method louiskv -p $value --repeat 3
   done
   for value in static_rule=overlap layout=nhd transfer=per-page async_write_back=off \
     static_ratio=0 static_ratio=1 update=8; do
-    decode $file "$t32" --method prkv -p $value --repeat 5
+    decode $file "$t32" --method prkv -p $value --repeat 3
   done
   decode $file "$t32" --method prkv -p layout=nhd -p transfer=per-page --repeat 2
-  decode $file "$folder/traces/segments-32k.kvt" --method louiskv --repeat 5
+  decode $file "$folder/traces/segments-32k.kvt" --method louiskv --repeat 3
 }
 
 measure_pariskv-wgkv() {
   local trace file=pariskv-wgkv-validation
   for trace in "$t8" "$t32"; do
-    decode $file "$trace" --method pariskv,wgkv,wgkv-quest --batches 1,4 --repeat 5
+    decode $file "$trace" --method pariskv,wgkv,wgkv-quest --batches 1,4 --repeat 3
   done
   local evict=(-p capacity=2200 -p evict=snapkv)
-  decode $file "$t8" --method wgkv --batches 1,4 "${evict[@]}" --repeat 5
-  decode $file "$t8" --method wgkv --batches 1,4 "${evict[@]}" -p evict_share=0.02 --repeat 5
+  decode $file "$t8" --method wgkv --batches 1,4 "${evict[@]}" --repeat 3
+  decode $file "$t8" --method wgkv --batches 1,4 "${evict[@]}" -p evict_share=0.02 --repeat 3
 }
 
 # The trace must say how its keys were turned: synthetic ones that were not cannot be factorized.
 measure_shadowkv() {
   local trace file=shadowkv-validation
   for trace in "$t8" "$t32"; do
-    decode $file "$trace" --method shadowkv --batches 1,4 --budgets 512,1024,2048 --repeat 5
+    decode $file "$trace" --method shadowkv --batches 1,4 --budgets 512,1024,2048 --repeat 3
   done
-  decode $file "$t32" --method shadowkv -p chunk=32 -p outliers=12 -p local=1 --repeat 5
+  decode $file "$t32" --method shadowkv -p chunk=32 -p outliers=12 -p local=1 --repeat 3
   decode $file "$folder/traces/rotated-128k.kvt" --method shadowkv --repeat 2
   run shadowkv-prefill "$t8" --model $model --steps 4 --repeat 2 --prefill --method shadowkv
 }
@@ -196,6 +196,7 @@ measure_recordings() {
   record "$t32" --method freekv -p recall=zero-copy --batches 1,4
   record "$t32" --method freekv -p recall=staged
   record "$t32" --method louiskv -p recall=staged
+  record "$t64" --method freekv --batches 1,4 --budget 2048 -p sink=256 -p window=256
   record "$folder/traces/rotated-128k.kvt" --method pariskv,shadowkv
   local small=(--steps 4 --timelines "$folder/timelines/small")
   run recordings-small "$t8" --method full,offload,quest,wgkv,wgkv-quest,$all "${few[@]}" "${small[@]}"

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "capture/calibrate/measure_host.h"
@@ -85,6 +89,7 @@ class Bench {
   void Run() {
     Trains();
     ThroughTheExecutor();
+    BesideOthers();
     OverTime();
     Trains();
     Order("a layer: kernels, a flag to the host, a wait for it", [&] { Layer(kFlag, 0); });
@@ -135,6 +140,52 @@ class Bench {
         "a kernel and the wait for it {:.2f}, a flag and the wait for it {:.2f}; a flag behind a "
         "page {:.2f} later, a page behind a flag {:.2f}\n",
         waits.kernel * 1e6, waits.flag * 1e6, waits.to_host_gap * 1e6, waits.to_device_gap * 1e6);
+  }
+
+  // A launch while others launch, or wait for the device. The engine takes the worse of
+  // host.contended and host.beside, however many they are.
+  void BesideOthers() {
+    constexpr int kTrains = 40, kLaunches = 50;
+    constexpr int64_t kWaitNs = 400'000;
+    const std::vector<int> cores = kernels::FastestCores(4, kernels::LaunchTimer());
+    fmt::print("a launch beside others, us (rows: how many launch; columns: how many wait)\n");
+    for (int launching = 0; launching <= 3; ++launching) {
+      for (int waiting = 0; launching + waiting <= 3; ++waiting) {
+        std::atomic<bool> stop = false;
+        std::atomic<int> begun = 0;
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < launching + waiting; ++i) {
+          threads.emplace_back([&, i, waits = i >= launching] {
+            const OnCore core(cores, static_cast<size_t>(i) + 1);
+            const kernels::Stream stream;
+            const Buffer<uint64_t> stamps(2);
+            while (!stop) {
+              if (waits) kernels::Stamp(stamps.get(), kWaitNs, stream);
+              for (int call = 0; !waits && call < kLaunches; ++call) kernels::Nothing(stream);
+              Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+              ++begun;
+            }
+          });
+        }
+        while (begun < launching + waiting) std::this_thread::yield();
+        std::vector<double> us;
+        {
+          const OnCore core(cores, 0);
+          for (int train = 0; train < kTrains; ++train) {
+            const auto begin = Clock::now();
+            for (int i = 0; i < kLaunches; ++i) kernels::Nothing(watch_.stream());
+            const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
+            us.push_back(took.count() / kLaunches);
+            watch_.Finish();
+          }
+        }
+        stop = true;
+        threads.clear();
+        std::ranges::sort(us);
+        fmt::print(" {:>6.2f}", us[us.size() / 2]);
+      }
+      fmt::print("\n");
+    }
   }
 
   // What an op takes beside its calls, of a host that is never ahead: layers of launches, a flag

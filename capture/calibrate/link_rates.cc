@@ -1,0 +1,45 @@
+#include "capture/calibrate/link_rates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace stallcast::capture {
+namespace {
+
+// More than large copies differ on a link that nobody else uses.
+constexpr double kNoticed = 1.03;
+
+bool Differ(double a, double b) { return std::max(a, b) > kNoticed * std::min(a, b); }
+
+}  // namespace
+
+void SetLink(std::span<const LinkRates> moments, hardware::Profile& profile) {
+  profile.link_both_h2d = profile.link_both_d2h = 0;
+  for (const LinkRates& moment : moments) {
+    profile.link_h2d = std::max(profile.link_h2d, moment.h2d);
+    profile.link_d2h = std::max(profile.link_d2h, moment.d2h);
+    profile.link_both_h2d = std::max(profile.link_both_h2d, moment.both_h2d);
+    profile.link_both_d2h = std::max(profile.link_both_d2h, moment.both_d2h);
+  }
+  // One way beside the other is never faster than alone; the clocks say so now and then.
+  profile.link_both_h2d = std::min(profile.link_both_h2d, profile.link_h2d);
+  profile.link_both_d2h = std::min(profile.link_both_d2h, profile.link_d2h);
+}
+
+std::string LinkDriftNote(std::span<const LinkRates> moments) {
+  const auto [least, most] = std::ranges::minmax(moments, {}, &LinkRates::h2d);
+  if (!Differ(least.h2d, most.h2d)) return "";
+  return fmt::format(
+      "The link carried {:.1f} GB/s to the GPU at one moment and {:.1f} at another: something else "
+      "used it. The most counts, but what else was measured then may be slow.",
+      least.h2d * 1e-9, most.h2d * 1e-9);
+}
+
+std::string OtherLinkNote(double h2d, const hardware::Profile& profile) {
+  if (h2d >= profile.link_h2d || !Differ(h2d, profile.link_h2d)) return "";
+  return fmt::format("the link carries {:.1f} GB/s here, {:.1f} in the profile {}", h2d * 1e-9,
+                     profile.link_h2d * 1e-9, profile.name);
+}
+
+}  // namespace stallcast::capture
