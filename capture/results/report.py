@@ -21,8 +21,8 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 README = PROJECT / "README.md"
 # Other machines whose errors stand in the last columns; N ran no ShadowKV.
-OTHERS = ("S", "N")
-OTHERS_OF_SHADOWKV = ("S", "R")
+OTHERS = ("Z", "S")
+OTHERS_OF_SHADOWKV = ("Z", "S")
 # What the runs of a context that no sample has were replayed on, where it is not plain.
 CONTEXT_NAMES = {"32768": "32,768 segments"}
 RUN_FILES = (
