@@ -1,11 +1,16 @@
 // Speed of ParisKV's stages, as a share of the memory's or the link's rate, at Llama-3.1-8B's shape
 // (8 KV heads of 128, groups of 4). peers_pw.py prints the same rows for PyTorch.
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
+#include <vector>
 
+#include "kernels/executor/host_pool.h"
 #include "kernels/pariskv.h"
+#include "kernels/probe.h"
 #include "kernels/selection.h"
+#include "kernels/upload.h"
 #include "tests/kernels/measure.h"
 
 namespace stallcast::kernels {
@@ -132,6 +137,56 @@ void Fetch(Stopwatch& watch, const Rates& rates, Memory memory) {
   }
 }
 
+// As the layers of a step fetch, one behind the other from pools of their own, behind reads of as
+// much as a layer's weights; beside it the same from one layer's pool over and over.
+void FetchInTurn(Stopwatch& watch) {
+  constexpr int kLayers = 32, kBlocks = 64;
+  constexpr int32_t kLongest = 131'072;
+  constexpr int64_t kElements = int64_t{kLongest} * kRows * 2 * kDim;
+  HostPool memory;
+  auto* const pool = reinterpret_cast<__nv_bfloat16*>(
+      memory.Get(kLayers * kElements * int64_t{sizeof(__nv_bfloat16)}));
+  const Buffer<char> weights(int64_t{400} << 20);
+  const Buffer<int> sink(1);
+  std::mt19937 random(3);
+  std::printf(
+      "\nfetches of 32 layers in turn from split pinned pools, us (one pool, over and over)\n");
+  for (const int32_t tokens : {8'192, 32'768, kLongest}) {
+    std::printf("%8d tokens:", tokens);
+    for (const int k : {25, 100, 400}) {
+      std::vector<int32_t> numbers;
+      for (int row = 0; row < kLayers * kRows; ++row) {
+        for (int i = 0; i < k; ++i) {
+          numbers.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(tokens)));
+        }
+        std::sort(numbers.end() - k, numbers.end());  // as candidates are listed
+      }
+      const Buffer<int32_t> places = Uploaded(numbers);
+      const Buffer<__nv_bfloat16> out(int64_t{kRows} * k * 2 * kDim);
+      const TokenView to{out.get(), int64_t{k} * 2 * kDim, 2 * kDim, kDim};
+      const int64_t layer = int64_t{tokens} * kRows * 2 * kDim;
+      const auto read = [&] {
+        ReadOnce(weights.get(), weights.bytes(), sink.get(), watch.stream());
+      };
+      const auto seconds = [&](bool in_turn) {
+        return watch.InGraph(
+            [&](int i) {
+              read();
+              const TokenView from{pool + (in_turn ? i * layer : 0), int64_t{tokens} * kDim, kDim,
+                                   layer / 2};
+              FetchTokens(from, places.get() + int64_t{i} * kRows * k, nullptr, kRows, 1, k, 0, 0,
+                          to, 0, kDim, kBlocks, watch.stream());
+            },
+            kLayers, 9);
+      };
+      const double alone = watch.InGraph([&](int) { read(); }, kLayers, 9);
+      std::printf("  8 x %3d %6.1f (%5.1f)", k, (seconds(true) - alone) * 1e6,
+                  (seconds(false) - alone) * 1e6);
+    }
+    std::printf("\n");
+  }
+}
+
 void Run() {
   Stopwatch watch;
   Rates rates{};
@@ -155,6 +210,7 @@ void Run() {
   Select(watch, book, 1'048'576, 0.2, 0.1, rates);
   Fetch(watch, rates, Memory::kPinned);
   Fetch(watch, rates, Memory::kManaged);
+  FetchInTurn(watch);
 }
 
 }  // namespace
