@@ -115,7 +115,7 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   std::vector<bool> calling(plan.lanes.size());
   for (const plan::Op& op : ops) calling[At(op.issuer)] = true;
   const bool threads = std::ranges::count(calling, true) > 1;
-  calls_meet = threads && std::max(model.latencies().beside, model.latencies().contended) > 1;
+  calls_meet = threads && std::max(model.latencies().beside, model.latencies().contended_more) > 1;
 
   if (threads) called_first.begin.push_back(0);
   std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
@@ -404,11 +404,12 @@ class EventLoop {
   /// By threads beside this one that are in a call, or wait in one for the device.
   double SlowedByOthers(size_t lane) const {
     double slowed = 1;
+    int calling = 0;
     for (const size_t i : threads_) {
       if (i == lane) continue;
       const Lane& other = lanes_[i];
       if (other.free_at > now_) {
-        slowed = std::max(slowed, latency_.contended);
+        ++calling;
         continue;
       }
       const size_t at = other.phase == Phase::kNone ? other.next : At(other.current);
@@ -416,7 +417,8 @@ class EventLoop {
         slowed = std::max(slowed, latency_.beside);
       }
     }
-    return slowed;
+    if (calling > 1) return std::max(slowed, latency_.contended_more);
+    return calling == 1 ? std::max(slowed, latency_.contended) : slowed;
   }
 
   void DoHostWork(size_t lane, OpId id) {

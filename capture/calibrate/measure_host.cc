@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -154,12 +155,13 @@ void MeasureWoken(Stopwatch& watch, const std::vector<int>& cores, hardware::Pro
 // the work throws ends it, and the measurement at the latest in Finish().
 class Neighbour {
  public:
-  Neighbour(const std::vector<int>& cores, std::function<void()> work) {
+  /// On the core at this place of `cores`.
+  Neighbour(const std::vector<int>& cores, size_t place, std::function<void()> work) {
     int gpu = 0;
     Check(cudaGetDevice(&gpu), "cudaGetDevice");
-    thread_ = std::thread([this, gpu, cores, work = std::move(work)] {
+    thread_ = std::thread([this, gpu, cores, place, work = std::move(work)] {
       cudaSetDevice(gpu);
-      const OnCore core(cores, 1);
+      const OnCore core(cores, place);
       try {
         while (!stop_) {
           work();
@@ -189,8 +191,8 @@ class Neighbour {
   std::thread thread_;
 };
 
-// What calls take while another thread waits in one, or makes one after the other, over what they
-// take alone.
+// What calls take while another thread waits in one, while one makes one after the other, and while
+// two do, over what they take alone.
 void MeasureBeside(Stopwatch& watch, const std::vector<int>& cores, hardware::Profile& profile) {
   constexpr int kTrials = 7, kCalls = 60, kLaunches = 200;
   constexpr int64_t kKernelNs = 400'000;  // longer than the calls beside it
@@ -206,29 +208,34 @@ void MeasureBeside(Stopwatch& watch, const std::vector<int>& cores, hardware::Pr
         },
         3);
   };
-  Stopwatch others;
+  Stopwatch other, another;
   const Buffer<uint64_t> stamps(2);
   const std::function<void()> waits = [&] {
-    kernels::Stamp(stamps.get(), kKernelNs, others.stream());
-    others.Finish();
+    kernels::Stamp(stamps.get(), kKernelNs, other.stream());
+    other.Finish();
   };
-  // Now and then it waits for what it has launched, so that the queue is never full.
-  const std::function<void()> launches = [&] {
-    for (int i = 0; i < kLaunches; ++i) kernels::Nothing(others.stream());
-    others.Finish();
+  // Now and then they wait for what they have launched, so that no queue is ever full.
+  const auto launches = [](Stopwatch& of) -> std::function<void()> {
+    return [&of] {
+      for (int i = 0; i < kLaunches; ++i) kernels::Nothing(of.stream());
+      of.Finish();
+    };
   };
-  const auto beside = [&](const std::function<void()>& work) {
+  const auto beside = [&](const std::vector<std::function<void()>>& works) {
     std::vector<double> ratio;
     for (int trial = 0; trial < kTrials; ++trial) {
       const double alone = calls();
-      Neighbour neighbour(cores, work);
+      std::deque<Neighbour> neighbours;
+      for (size_t i = 0; i < works.size(); ++i) neighbours.emplace_back(cores, i + 1, works[i]);
       ratio.push_back(calls() / alone);
-      neighbour.Finish();
+      for (Neighbour& neighbour : neighbours) neighbour.Finish();
     }
     return std::max(Median(std::move(ratio)), 1.0);
   };
-  profile.host_beside = beside(waits);
-  profile.host_contended = beside(launches);
+  profile.host_beside = beside({waits});
+  profile.host_contended = beside({launches(other)});
+  profile.host_contended_more =
+      std::max(beside({launches(other), launches(another)}), profile.host_contended);
 }
 
 // Copies of a few KiB to an idle stream take the host longer the larger they are: their bytes go to
@@ -426,7 +433,7 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
 }
 
 void MeasureThreads(Stopwatch& watch, hardware::Profile& profile) {
-  const std::vector<int> cores = kernels::FastestCores(2, kernels::LaunchTimer());
+  const std::vector<int> cores = kernels::FastestCores(3, kernels::LaunchTimer());
   const OnCore core(cores, 0);
   MeasureHandoff(cores, profile);
   MeasureWoken(watch, cores, profile);

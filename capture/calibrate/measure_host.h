@@ -23,8 +23,8 @@ HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends);
 /// host.launch as it is at the moment. The calling thread is kept on the fastest core.
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 
-/// Fills in what threads cost one another (host.notify, handoff, handoff_asleep, woken, beside and
-/// contended), and copy.h2d_inline_call. The calling thread and those that it starts are kept on
+/// Fills in what threads cost one another (host.notify, handoff, handoff_asleep, woken, beside,
+/// contended and contended_more), and copy.h2d_inline_call. The calling thread and those that it starts are kept on
 /// the fastest cores.
 void MeasureThreads(Stopwatch& watch, hardware::Profile& profile);
 

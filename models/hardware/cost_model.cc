@@ -366,7 +366,8 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                                                                           : profile_.host_sync),
                 .host_handoff = FromSeconds(profile_.host_handoff),
                 .beside = profile_.host_beside,
-                .contended = profile_.host_contended};
+                .contended = profile_.host_contended,
+                .contended_more = std::max(profile_.host_contended_more, profile_.host_contended)};
   drag_limits_ = {profile_.memory_drag_most * 1e12, profile_.memory_drag_share};
   capacity_[At(Resource::kDeviceMemory)] = profile_.memory_bandwidth;
   capacity_[At(Resource::kLinkH2D)] = profile_.link_h2d;

@@ -99,8 +99,9 @@ struct Latencies {
   Picoseconds host_sync{0};       ///< end of a waited-for op to the host going on
   Picoseconds host_sync_copy{0};  ///< the same of a copy
   Picoseconds host_handoff{0};
-  /// A call takes so many times as long while another thread waits in one, and is in one.
-  double beside = 1, contended = 1;
+  /// A call takes so many times as long while another thread waits in one, is in one, and while two
+  /// or more are.
+  double beside = 1, contended = 1, contended_more = 1;
 };
 
 /// What products lose at most to what other kernels have written.

@@ -53,6 +53,8 @@ constexpr ProfileField kFields[] = {
      "calls take so many times as long while another thread waits in one"},
     {"host.contended", kNumber, &Profile::host_contended,
      "calls take so many times as long while another thread is in one"},
+    {"host.contended_more", kNumber, &Profile::host_contended_more,
+     "the same while two or more others are; 0: as host.contended", true, true},
     {"host.graph_launch", kTime, &Profile::host_graph_launch, "launch of a CUDA graph"},
     {"host.graph_node", kTime, &Profile::host_graph_node, "the same, more for each node"},
     {"host.slower", kNumber, &Profile::host_slower,
@@ -301,6 +303,10 @@ void Check(const Profile& profile, std::string_view where) {
     Require(factor >= 1, fmt::format("{} is {}: calls get faster beside others'", path, factor),
             where, "give 1 or more");
   }
+  Require(profile.host_contended_more == 0 || profile.host_contended_more >= profile.host_contended,
+          fmt::format("host.contended_more is {}: calls get faster beside more others'",
+                      profile.host_contended_more),
+          where, "give host.contended or more, or 0");
   Require(profile.memory_drag_share <= 1,
           fmt::format("memory.drag_share is {}: more than the whole of a product's time",
                       profile.memory_drag_share),

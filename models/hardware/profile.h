@@ -121,8 +121,8 @@ struct Profile {
   double host_handoff = 0;  ///< from one host thread's notice to another's going on
   double host_notify = 0;   ///< of the one that gives notice
   /// A thread's calls take so many times as long while another thread waits in one for the device,
-  /// and while another is in a call.
-  double host_beside = 1, host_contended = 1;
+  /// while another is in a call, and while two or more others are; the last 0: as beside one.
+  double host_beside = 1, host_contended = 1, host_contended_more = 0;
   double host_graph_launch = 0, host_graph_node = 0;
   /// Calls and hand-overs of the host take so many times as long as in its file, which Set() makes
   /// them: a slower host, or one that others use. Not part of a machine's file.

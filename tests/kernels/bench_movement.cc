@@ -1,13 +1,20 @@
 // Movement of KV beside the rates that bound it: the copy engine's and device memory's.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <utility>
+#include <vector>
 
+#include "kernels/executor/host_pool.h"
 #include "kernels/movement.h"
 #include "tests/kernels/link_counters.h"
 #include "tests/kernels/measure.h"
+#include "traces/common/median.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -198,12 +205,53 @@ void OnHost(Stopwatch& watch) {
   }
 }
 
+// As the layers of a step recall, one after the other from pools of their own: the more memory they
+// have together, the fewer of its addresses the processor has translated before.
+void OnHostInTurn() {
+  constexpr int64_t kLayers = 32, kMoved = 7 * kMebibyte, kLargest = int64_t{16} << 30;
+  constexpr int kGathers = 96;
+  using Clock = std::chrono::steady_clock;
+  HostPool memory;
+  const std::byte* const pool = memory.Get(kLargest);
+  const Buffer<char> out(kMoved, Memory::kPinned);
+  std::memset(out.get(), 1, static_cast<size_t>(kMoved));
+  fmt::print("\nHost gathers of 7 MiB by 32 layers in turn, GB/s\n{:>10} {:>8}", "piece",
+             "threads");
+  for (int64_t all = int64_t{1} << 30; all <= kLargest; all *= 4) {
+    fmt::print(" {:>5} GiB", all >> 30);
+  }
+  fmt::print("\n");
+  std::mt19937_64 random(4);
+  for (const int64_t piece : {256, 8192, 16384}) {
+    for (const int threads : {1, 4}) {
+      fmt::print("{:>10} {:>8}", piece, threads);
+      for (int64_t all = int64_t{1} << 30; all <= kLargest; all *= 4) {
+        const int64_t layer = all / kLayers;
+        std::vector<double> seconds;
+        for (int gather = 0; gather < kGathers; ++gather) {
+          std::vector<int64_t> source(static_cast<size_t>(kMoved / piece));
+          for (int64_t& id : source) {
+            id = static_cast<int64_t>(random() % static_cast<uint64_t>(layer / piece));
+          }
+          const auto begin = Clock::now();
+          HostGather(pool + gather % kLayers * layer, source.data(), kMoved / piece, {piece},
+                     out.get(), threads);
+          seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+        }
+        fmt::print(" {:>9.1f}", kMoved / Median(std::move(seconds)) * 1e-9);
+      }
+      fmt::print("\n");
+    }
+  }
+}
+
 void Run() {
   Stopwatch watch;
   ZeroCopy(watch);
   OnLink(watch);
   OnDevice(watch);
   OnHost(watch);
+  OnHostInTurn();
 }
 
 }  // namespace

@@ -739,6 +739,42 @@ TEST(EngineTraffic, CallsOfTwoThreadsSlowOneAnotherDown) {
   EXPECT_GT(ran.CallBegin(many[5]), 7us);
 }
 
+TEST(EngineTraffic, CallsBesideTwoOthersTakeLongerThanBesideOne) {
+  Profile machine = TestMachine();
+  machine.host_launch = 1e-6;
+  machine.host_contended = 1.7;
+  machine.host_contended_more = 2.3;
+  PlanBuilder b;
+  const std::array<LaneId, 3> threads{b.AddHost("a"), b.AddHost("b"), b.AddHost("c")};
+  Streams s;
+  s.builder = std::move(b);
+  std::vector<OpId> calls;
+  for (size_t i = 0; i < threads.size(); ++i) {
+    const LaneId lane = s.builder.AddStream("stream", threads[i]);
+    for (size_t call = 0; call < 5 * (i + 1); ++call) {
+      calls.push_back(s.builder.Run(lane, plan::Layout{1, 1}));
+    }
+  }
+  const Ran ran(s, machine);
+  std::array<int, 3> seen{};
+  for (const OpId id : calls) {
+    // What begins at one instant has no order here.
+    size_t others = 0;
+    bool apart = true;
+    for (const OpId other : calls) {
+      if (other == id) continue;
+      const auto begin = ran.CallBegin(other), end = begin + ran.CallTime(other);
+      apart = apart && begin != ran.CallBegin(id);
+      others += begin < ran.CallBegin(id) && end > ran.CallBegin(id) ? 1 : 0;
+    }
+    if (!apart) continue;
+    const std::array<Picoseconds, 3> expected{1us, 1700ns, 2300ns};
+    ExpectTime(ran.CallTime(id), expected.at(others));
+    ++seen.at(others);
+  }
+  for (const int of_kind : seen) EXPECT_GE(of_kind, 3);
+}
+
 TEST(EngineTraffic, OfAThreadThatCallsAndOneThatWaitsTheWorseCounts) {
   for (const auto& [beside, contended] : {std::pair{3.0, 2.0}, std::pair{2.0, 3.0}}) {
     Profile machine = TestMachine();

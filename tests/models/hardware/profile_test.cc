@@ -244,6 +244,12 @@ TEST_F(ProfileTest, RefusesValuesThatMakeNoSense) {
   EXPECT_NE(Complaint("value = \"132\"", "value = \"0\""), "nothing");
   EXPECT_NE(Complaint("beside = { value = \"1.4\"", "beside = { value = \"0.9\""), "nothing");
   EXPECT_NE(Complaint("contended = { value = \"1.4\"", "contended = { value = \"0.9\""), "nothing");
+  EXPECT_NE(Complaint("contended = {",
+                      "contended_more = { value = \"1.3\", source = \"x\" }\ncontended = {"),
+            "nothing");
+  EXPECT_EQ(Complaint("contended = {",
+                      "contended_more = { value = \"1.5\", source = \"x\" }\ncontended = {"),
+            "nothing");
   EXPECT_NE(Complaint("time_us = [", "time_us = [1, "), "nothing");
   EXPECT_NE(Complaint("time_us = [", "time_us = \"1\" #"), "nothing");
   EXPECT_NE(Complaint("piece_bytes = [256, 1024", "piece_bytes = [1024, 256"), "nothing");
