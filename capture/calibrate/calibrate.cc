@@ -17,9 +17,11 @@
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
+#include "capture/calibrate/op_timer.h"
 #include "capture/run_info.h"
 #include "kernels/host_cores.h"
 #include "traces/common/error.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -48,9 +50,11 @@ class Moments {
     links_.push_back(MeasureLink(watch_, ends_));
     gathers_.Measure();
     batches_.Measure(watch_, ends_);
+    ops_.push_back(op_timer_.Seconds());
   }
   void SetHost(hardware::Profile& profile) const {
     SetTypical(calls_, profile);
+    profile.host_op = Median(ops_);
     gathers_.Set(profile);
     batches_.Set(profile);
     Note(DriftNote(calls_), profile);
@@ -73,6 +77,8 @@ class Moments {
   std::vector<HostCalls> calls_;
   std::vector<HostWaits> waits_;
   std::vector<LinkRates> links_;
+  std::vector<double> ops_;
+  OpTimer op_timer_;
   Gathers gathers_;
   Batches batches_;
 };

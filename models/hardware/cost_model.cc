@@ -360,7 +360,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .event_record = FromSeconds(profile_.host_event_record),
                 .stream_wait = FromSeconds(profile_.host_stream_wait),
                 .copy_switch = FromSeconds(profile_.host_copy_switch),
-                .op = FromSeconds(profile_.recorder_op),
+                .op = FromSeconds(profile_.host_op + profile_.recorder_op),
                 .host_sync = FromSeconds(profile_.host_sync),
                 .host_sync_copy = FromSeconds(profile_.host_sync_copy > 0 ? profile_.host_sync_copy
                                                                           : profile_.host_sync),

@@ -44,6 +44,8 @@ constexpr ProfileField kFields[] = {
     {"host.batch_call", kTime, &Profile::host_batch_call, "host call of a batch, without pieces"},
     {"host.event_record", kTime, &Profile::host_event_record, "host call that records an event"},
     {"host.stream_wait", kTime, &Profile::host_stream_wait, "host call: stream waits for event"},
+    {"host.op", kTime, &Profile::host_op, "what issues the ops takes for each, beside its calls",
+     true, true},
     {"host.sync", kTime, &Profile::host_sync, "last op's end to the host going on"},
     {"host.sync_copy", kTime, &Profile::host_sync_copy, "the same of a copy; 0: as host.sync", true,
      true},
@@ -199,8 +201,8 @@ void ScaleHost(Profile& profile, double factor) {
   for (double Profile::*time :
        {&Profile::host_launch, &Profile::host_copy_call, &Profile::host_copy_back_call,
         &Profile::host_copy_switch, &Profile::host_batch_call, &Profile::host_event_record,
-        &Profile::host_stream_wait, &Profile::host_handoff, &Profile::host_notify,
-        &Profile::host_graph_launch, &Profile::host_graph_node}) {
+        &Profile::host_stream_wait, &Profile::host_op, &Profile::host_handoff,
+        &Profile::host_notify, &Profile::host_graph_launch, &Profile::host_graph_node}) {
     profile.*time *= factor;
   }
   Scale(profile.batch_host_piece, factor);

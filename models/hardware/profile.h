@@ -115,6 +115,7 @@ struct Profile {
   /// What a copy to the GPU takes more behind a kernel of its stream, in both their calls.
   double host_copy_switch = 0;
   double host_event_record = 0, host_stream_wait = 0;
+  double host_op = 0;    ///< what issues the ops takes for each, beside its calls
   double host_sync = 0;  ///< from the last op's end to the host going on
   /// The same where that op is a copy; 0: no different.
   double host_sync_copy = 0;

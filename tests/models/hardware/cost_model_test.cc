@@ -492,6 +492,10 @@ TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
   EXPECT_EQ(more(up), Us(1));
   EXPECT_EQ(half.Cost(up).host - plain.Cost(up).host, Us(0.5));
   EXPECT_EQ(more(back), Us(2));
+  // An op's own time stays, and what recording adds to it comes on top.
+  EXPECT_EQ(recorded.latencies().op - plain.latencies().op, FromSeconds(profile.recorder_op));
+  profile.host_op = 0.25e-6;
+  EXPECT_EQ(model(0).latencies().op - plain.latencies().op, Us(0.25));
   EXPECT_EQ(recorded.latencies().host_sync - plain.latencies().host_sync, Us(128));
   EXPECT_EQ(recorded.latencies().host_sync_copy - plain.latencies().host_sync_copy, Us(128));
   EXPECT_EQ(more(Copy{.path = CopyPath::kPerPiece, .pieces = 7, .piece_bytes = 1'000}), Us(7));

@@ -359,7 +359,9 @@ TEST(ProfileSetTest, MemoryTakesTheKernelsAlong) {
 TEST(ProfileSetTest, ASlowerHostIsSlowerInAllItsCalls) {
   const Profile before = FindProfile("h200");
   Profile after = before;
+  Set(after, "host.op", "200ns");
   Set(after, "host.slower", "1.5");
+  EXPECT_DOUBLE_EQ(after.host_op, 0.3e-6);
   EXPECT_DOUBLE_EQ(after.host_launch, 1.5 * before.host_launch);
   EXPECT_DOUBLE_EQ(after.host_copy_call, 1.5 * before.host_copy_call);
   EXPECT_DOUBLE_EQ(after.copy_h2d_inline_call.At(8192), 1.5 * before.copy_h2d_inline_call.At(8192));
