@@ -253,10 +253,11 @@ struct GpuRunner::Impl {
   StepTimes TimeSteps(const RunRequest& request, int repetitions);
 };
 
-GpuRunner::GpuRunner() : impl_(std::make_unique<Impl>()) {
+GpuRunner::GpuRunner() {
   int devices = 0;
   kernels::Check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   kernels::Check(cudaFree(nullptr), "cudaFree");
+  impl_ = std::make_unique<Impl>();
 }
 
 GpuRunner::~GpuRunner() = default;
