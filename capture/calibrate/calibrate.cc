@@ -43,11 +43,17 @@ class Moments {
  public:
   Moments(Stopwatch& watch, const CopyEnds& ends) : watch_(watch), ends_(ends) {}
 
+  /// All of it.
   void MeasureNow() {
     const kernels::OnCore core(kernels::FastestCores(1, timer_), 0);
-    calls_.push_back(MeasureCalls(watch_, ends_));
+    MeasureHostNow();  // has no other core to choose
     waits_.push_back(MeasureWaits(watch_, ends_));
     links_.push_back(MeasureLink(watch_, ends_));
+  }
+  /// For SetHost() alone.
+  void MeasureHostNow() {
+    const kernels::OnCore core(kernels::FastestCores(1, timer_), 0);
+    calls_.push_back(MeasureCalls(watch_, ends_));
     gathers_.Measure();
     batches_.Measure(watch_, ends_);
     ops_.push_back(op_timer_.Seconds());
@@ -246,7 +252,7 @@ hardware::Profile CalibrateHost(hardware::Profile profile, const CalibrateOption
   Moments moments(watch, ends);
   for (int moment = 0; moment < kMoments; ++moment) {
     if (options.progress) options.progress("host calls", moment / (kMoments + 1.0));
-    moments.MeasureNow();
+    moments.MeasureHostNow();
   }
   moments.SetHost(profile);
   if (options.progress) options.progress("threads", kMoments / (kMoments + 1.0));

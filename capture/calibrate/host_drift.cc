@@ -34,17 +34,20 @@ constexpr Call kCalls[] = {
     {&HostCalls::copy_back, &hardware::Profile::host_copy_back_call,
      &hardware::Profile::recorder_copy_back_call}};
 
+template <class Moment>
+double MedianOf(double Moment::*value, std::span<const Moment> moments) {
+  std::vector<double> values;
+  for (const Moment& moment : moments) values.push_back(moment.*value);
+  return Median(std::move(values));
+}
+
 bool Differ(double a, double b) { return std::max(a, b) > kNoticed * std::min(a, b); }
 
 }  // namespace
 
 HostCalls Typical(std::span<const HostCalls> moments) {
   HostCalls typical;
-  for (const Call& of : kCalls) {
-    std::vector<double> seconds;
-    for (const HostCalls& moment : moments) seconds.push_back(moment.*of.call);
-    typical.*of.call = Median(std::move(seconds));
-  }
+  for (const Call& of : kCalls) typical.*of.call = MedianOf(of.call, moments);
   return typical;
 }
 
@@ -54,11 +57,7 @@ void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile) 
 }
 
 void SetWaits(std::span<const HostWaits> moments, hardware::Profile& profile) {
-  const auto median = [&](double HostWaits::*wait) {
-    std::vector<double> seconds;
-    for (const HostWaits& moment : moments) seconds.push_back(moment.*wait);
-    return Median(std::move(seconds));
-  };
+  const auto median = [&](double HostWaits::*wait) { return MedianOf(wait, moments); };
   const double behind_call = median(&HostWaits::kernel) - profile.host_launch;
   profile.host_sync = profile.device_launch_latency = std::max(behind_call / 2, 1e-7);
   profile.device_copy_latency = median(&HostWaits::flag);

@@ -10,8 +10,6 @@ namespace {
 // More than large copies differ on a link that nobody else uses.
 constexpr double kNoticed = 1.03;
 
-bool Differ(double a, double b) { return std::max(a, b) > kNoticed * std::min(a, b); }
-
 }  // namespace
 
 void SetLink(std::span<const LinkRates> moments, hardware::Profile& profile) {
@@ -29,7 +27,7 @@ void SetLink(std::span<const LinkRates> moments, hardware::Profile& profile) {
 
 std::string LinkDriftNote(std::span<const LinkRates> moments) {
   const auto [least, most] = std::ranges::minmax(moments, {}, &LinkRates::h2d);
-  if (!Differ(least.h2d, most.h2d)) return "";
+  if (most.h2d <= kNoticed * least.h2d) return "";
   return fmt::format(
       "The link carried {:.1f} GB/s to the GPU at one moment and {:.1f} at another: something else "
       "used it. The most counts, but what else was measured then may be slow.",
@@ -37,9 +35,11 @@ std::string LinkDriftNote(std::span<const LinkRates> moments) {
 }
 
 std::string OtherLinkNote(double h2d, const hardware::Profile& profile) {
-  if (h2d >= profile.link_h2d || !Differ(h2d, profile.link_h2d)) return "";
-  return fmt::format("the link carries {:.1f} GB/s here, {:.1f} in the profile {}", h2d * 1e-9,
-                     profile.link_h2d * 1e-9, profile.name);
+  if (profile.link_h2d <= kNoticed * h2d) return "";
+  return fmt::format(
+      "the link carries {:.1f} GB/s here, {:.1f} in the profile {}: something else uses it, run "
+      "again when it is quiet",
+      h2d * 1e-9, profile.link_h2d * 1e-9, profile.name);
 }
 
 }  // namespace stallcast::capture

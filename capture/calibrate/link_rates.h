@@ -23,8 +23,8 @@ void SetLink(std::span<const LinkRates> moments, hardware::Profile& profile);
 /// within 3 %.
 std::string LinkDriftNote(std::span<const LinkRates> moments);
 
-/// The same of copies to the GPU of so many bytes/s beside a measured run that is predicted with
-/// `profile`.
+/// The same of copies to the GPU that are so much slower, at so many bytes/s, beside a measured run
+/// that is predicted with `profile`.
 std::string OtherLinkNote(double h2d, const hardware::Profile& profile);
 
 }  // namespace stallcast::capture

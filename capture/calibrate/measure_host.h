@@ -24,8 +24,8 @@ HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends);
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in what threads cost one another (host.notify, handoff, handoff_asleep, woken, beside,
-/// contended and contended_more), and copy.h2d_inline_call. The calling thread and those that it starts are kept on
-/// the fastest cores.
+/// contended and contended_more), and copy.h2d_inline_call. The calling thread and those that it
+/// starts are kept on the fastest cores.
 void MeasureThreads(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in device.gap, graph_gap and launch_latency from a recording of empty kernels, and splits

@@ -1,6 +1,7 @@
 #include "capture/calibrate/op_timer.h"
 
 #include <algorithm>
+#include <variant>
 #include <vector>
 
 #include "kernels/executor/executor.h"

@@ -12,9 +12,9 @@ class OpTimer {
   OpTimer(const OpTimer&) = delete;
   OpTimer& operator=(const OpTimer&) = delete;
 
-  /// Seconds an op beside its calls, now, on the core that the executor chooses: of steps of ops
-  /// that launch an empty kernel each, less steps of one op that launches as many, in turn; 0 where
-  /// that is less than nothing. Takes a tenth of a second.
+  /// Seconds an op beside its calls, now, on the calling thread's core: of steps of ops that launch
+  /// an empty kernel each, less steps of one op that launches as many, in turn; 0 where that is
+  /// less than nothing. Takes a twentieth of a second.
   double Seconds();
 
  private:

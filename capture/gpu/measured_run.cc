@@ -205,16 +205,6 @@ GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
   return recorder.Stop();
 }
 
-}  // namespace
-
-Picoseconds StepTimes::Mean() const {
-  if (steps.empty()) return Picoseconds{0};
-  return std::accumulate(steps.begin(), steps.end(), Picoseconds{0}) /
-         static_cast<int64_t>(steps.size());
-}
-
-Picoseconds StepTimes::Median() const { return stallcast::Median(steps); }
-
 // How fast large copies to the GPU are.
 class LinkProbe {
  public:
@@ -235,6 +225,16 @@ class LinkProbe {
   static constexpr int64_t kSmall = int64_t{8} << 20, kLarge = int64_t{40} << 20;
   kernels::Buffer<std::byte> host_{kLarge, kernels::Memory::kPinned}, device_{kLarge};
 };
+
+}  // namespace
+
+Picoseconds StepTimes::Mean() const {
+  if (steps.empty()) return Picoseconds{0};
+  return std::accumulate(steps.begin(), steps.end(), Picoseconds{0}) /
+         static_cast<int64_t>(steps.size());
+}
+
+Picoseconds StepTimes::Median() const { return stallcast::Median(steps); }
 
 struct GpuRunner::Impl {
   kernels::HostPool pool;

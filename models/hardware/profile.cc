@@ -231,6 +231,8 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     Scale(profile.host_gather_first_rate, factor);
   } else if (field.member == &Profile::host_gather_piece) {
     Scale(profile.host_gather_row, factor);
+  } else if (field.member == &Profile::host_contended) {
+    profile.host_contended_more *= factor;
   } else if (field.member == &Profile::host_launch) {
     ScaleLaunches(profile, factor);
   } else if (field.member == &Profile::host_handoff) {

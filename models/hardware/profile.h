@@ -270,9 +270,9 @@ void SaveProfile(const Profile& profile, const std::filesystem::path& path);
 /// scales the both-ways rate of that direction by the same factor, link.h2d also the zero-copy
 /// rates (RateTable::Relink); setting copy.h2d_start or d2h_start scales that direction's curve;
 /// setting host.gather_thread scales host.gather_rate and gather_first_rate, host.handoff
-/// gather_start, host.gather_piece gather_row; setting memory.bandwidth scales the kernels'
-/// bandwidths and the zero-copy loss. Errors are usage Errors and name the nearest valid path;
-/// `profile` is then as before.
+/// gather_start, host.gather_piece gather_row, host.contended contended_more; setting
+/// memory.bandwidth scales the kernels' bandwidths and the zero-copy loss. Errors are usage Errors
+/// and name the nearest valid path; `profile` is then as before.
 void Set(Profile& profile, std::string_view path, std::string_view value);
 
 }  // namespace stallcast::hardware

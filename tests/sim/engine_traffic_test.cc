@@ -633,6 +633,10 @@ struct TwoThreads : Streams {
   LaneId compute = Add(true), lane = builder.AddStream("side", worker);
 };
 
+struct ThreeThreads : Streams {
+  std::array<LaneId, 3> threads{host, builder.AddHost("second"), builder.AddHost("third")};
+};
+
 TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
   Profile machine = TestMachine();
   machine.host_launch = machine.host_copy_call = machine.host_copy_back_call = 1e-6;
@@ -744,13 +748,10 @@ TEST(EngineTraffic, CallsBesideTwoOthersTakeLongerThanBesideOne) {
   machine.host_launch = 1e-6;
   machine.host_contended = 1.7;
   machine.host_contended_more = 2.3;
-  PlanBuilder b;
-  const std::array<LaneId, 3> threads{b.AddHost("a"), b.AddHost("b"), b.AddHost("c")};
-  Streams s;
-  s.builder = std::move(b);
+  ThreeThreads s;
   std::vector<OpId> calls;
-  for (size_t i = 0; i < threads.size(); ++i) {
-    const LaneId lane = s.builder.AddStream("stream", threads[i]);
+  for (size_t i = 0; i < s.threads.size(); ++i) {
+    const LaneId lane = s.builder.AddStream("stream", s.threads[i]);
     for (size_t call = 0; call < 5 * (i + 1); ++call) {
       calls.push_back(s.builder.Run(lane, plan::Layout{1, 1}));
     }
@@ -782,16 +783,13 @@ TEST(EngineTraffic, OfAThreadThatCallsAndOneThatWaitsTheWorseCounts) {
     machine.host_beside = beside;
     machine.host_contended = contended;
     for (size_t waiting = 0; waiting < 3; ++waiting) {
-      PlanBuilder b;
-      const std::array<LaneId, 3> threads{b.AddHost("a"), b.AddHost("b"), b.AddHost("c")};
-      Streams s;
-      s.builder = std::move(b);
+      ThreeThreads s;
       std::vector<OpId> calls;
-      for (size_t i = 0; i < threads.size(); ++i) {
-        const LaneId lane = s.builder.AddStream("stream", threads[i]);
+      for (size_t i = 0; i < s.threads.size(); ++i) {
+        const LaneId lane = s.builder.AddStream("stream", s.threads[i]);
         if (i == waiting) {
           s.builder.Run(lane, Kernel(100us));
-          s.builder.SyncStream(threads[i], lane);
+          s.builder.SyncStream(s.threads[i], lane);
           continue;
         }
         for (int call = 0; call < 10; ++call) {

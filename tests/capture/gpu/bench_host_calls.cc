@@ -142,8 +142,8 @@ class Bench {
         waits.kernel * 1e6, waits.flag * 1e6, waits.to_host_gap * 1e6, waits.to_device_gap * 1e6);
   }
 
-  // A launch while others launch, or wait for the device. The engine takes the worse of
-  // host.contended and host.beside, however many they are.
+  // A launch while others launch, or wait for the device. The engine knows one that calls, two or
+  // more that do, and any that wait (host.contended, contended_more, beside), and takes the worse.
   void BesideOthers() {
     constexpr int kTrains = 40, kLaunches = 50;
     constexpr int64_t kWaitNs = 400'000;

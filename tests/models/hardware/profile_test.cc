@@ -375,6 +375,15 @@ TEST(ProfileSetTest, ASlowerHostIsSlowerInAllItsCalls) {
   EXPECT_DOUBLE_EQ(after.host_launch, before.host_launch);
 }
 
+TEST(ProfileSetTest, CallsBesideMoreThreadsGoWithThoseBesideOne) {
+  Profile profile = FindProfile("h200");
+  Set(profile, "host.contended", "1.5");
+  EXPECT_EQ(profile.host_contended_more, 0);  // not known: as beside one
+  Set(profile, "host.contended_more", "1.8");
+  Set(profile, "host.contended", "3");
+  EXPECT_DOUBLE_EQ(profile.host_contended_more, 3.6);
+}
+
 TEST(ProfileSetTest, ASlowerLaunchIsSlowerForEveryKernel) {
   const Profile before = FindProfile("h200");
   Profile after = before;
