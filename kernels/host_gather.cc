@@ -21,7 +21,7 @@ constexpr int64_t kStreamBytes = 4096;
 /// Rows below this are fetched so many ahead: with four threads 256 B came at 17 GB/s instead of
 /// 8.2. Larger ones line by line, this far ahead and so on into the next row, whose address the
 /// processor's own prefetching cannot know and which takes long to translate in a large pool: with
-/// one thread 8 and 16 KiB of 12 GiB came at 10.0 and 11.6 GB/s instead of 8.2 and 9.7 (EPYC).
+/// one thread 8 and 16 KiB of 4 GiB came at 10.1 and 11.6 GB/s instead of 8.5 and 10.1 (EPYC).
 constexpr int64_t kFetchedBelow = 4096, kAhead = 12, kLine = 64;
 static_assert(kStreamBytes >= kFetchedBelow);
 
