@@ -42,9 +42,9 @@ class StreamTimer {
 
 /// Streams of a pool that a process keeps for each device, those first on which kernels follow one
 /// another fastest. The pool is small: of a process's first sixteen streams all pairs handed over
-/// quickly (480 of 480 in two processes; in a third 6 of 56 among the first eight lent did not), and
-/// of those that come behind every second one does not (144 of 624), nor do small copies on such a
-/// pair overlap.
+/// quickly (480 of 480 in two processes; in a third 6 of 56 among the first eight lent did not),
+/// and of those that come behind every second one does not (144 of 624), nor do small copies on
+/// such a pair overlap.
 class LentStreams {
  public:
   /// The first `count` that nobody has.
