@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "capture/recorder_c.h"
+#include "tests/scratch_folder.h"
 #include "traces/format/trace_file.h"
 
 namespace stallcast::capture::testing {
@@ -21,21 +22,13 @@ inline constexpr int kQueryHeads = 6;
 inline constexpr int kKvHeads = 2;
 inline constexpr int kHeadDim = 16;
 
-/// A path in the test's own folder, removed at the end.
+/// A path in a folder of its own, removed at the end.
 class ScratchFile {
  public:
-  ScratchFile() {
-    std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::ranges::replace(test, '/', '_');  // of a parameter: it would be a folder in a folder
-    folder_ = std::filesystem::temp_directory_path() /
-              ("stallcast_" + std::to_string(getpid()) + "_" + test);
-    std::filesystem::create_directories(folder_);
-  }
-  ~ScratchFile() { std::filesystem::remove_all(folder_); }
   std::string path() const { return folder_ / "trace.kvt"; }
 
  private:
-  std::filesystem::path folder_;
+  ScratchFolder folder_;
 };
 
 inline stallcast_trace_info SmallModel() {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "gui/timeline/timeline_view.h"
+#include "tests/scratch_folder.h"
 #include "traces/format/trace_file.h"
 
 namespace {
@@ -137,8 +138,8 @@ int main(int argc, char** argv) {
   QApplication application(argc, argv);
   const int64_t ops = argc > 1 ? std::atoll(argv[1]) : 10'000'000;
 
-  const auto file =
-      std::filesystem::temp_directory_path() / fmt::format("bench_timeline-{}.kvt", getpid());
+  const stallcast::ScratchFolder folder;
+  const auto file = folder / "two.kvt";
   int64_t flows = 0;
   {
     traces::TraceWriter writer(file, {});

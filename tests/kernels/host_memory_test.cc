@@ -7,6 +7,8 @@
 #include <fstream>
 #include <limits>
 
+#include "tests/scratch_folder.h"
+
 namespace stallcast::kernels {
 namespace {
 
@@ -15,13 +17,14 @@ namespace fs = std::filesystem;
 class HostMemory : public testing::Test {
  protected:
   void SetUp() override {
-    fs::create_directories(root_ / "proc");
-    fs::create_directories(root_ / "sys/fs/cgroup");
+    fs::create_directories(root() / "proc");
+    fs::create_directories(root() / "sys/fs/cgroup");
   }
-  void TearDown() override { fs::remove_all(root_); }
-  void Write(const char* path, const char* text) const { std::ofstream(root_ / path) << text; }
+  void Write(const char* path, const char* text) const { std::ofstream(root() / path) << text; }
 
-  fs::path root_ = fs::temp_directory_path() / ("stallcast_memory_" + std::to_string(getpid()));
+  const fs::path& root() const { return folder_.path(); }
+
+  ScratchFolder folder_;
 };
 
 constexpr char kMeminfo[] =
@@ -32,22 +35,22 @@ constexpr char kMeminfo[] =
 
 TEST_F(HostMemory, CountsWhatThePageCacheWouldGiveUp) {
   Write("proc/meminfo", kMeminfo);
-  EXPECT_EQ(FreeHostBytes(root_), int64_t{22447332} * 1024);
+  EXPECT_EQ(FreeHostBytes(root()), int64_t{22447332} * 1024);
   Write("sys/fs/cgroup/memory.max", "max\n");
-  EXPECT_EQ(FreeHostBytes(root_), int64_t{22447332} * 1024);
+  EXPECT_EQ(FreeHostBytes(root()), int64_t{22447332} * 1024);
 }
 
 TEST_F(HostMemory, IsAtMostWhatTheControlGroupLeaves) {
   Write("proc/meminfo", kMeminfo);
   Write("sys/fs/cgroup/memory.max", "8589934592\n");
   Write("sys/fs/cgroup/memory.stat", "anon 3221225472\nfile 4294967296\nkernel 1048576\n");
-  EXPECT_EQ(FreeHostBytes(root_), int64_t{5} << 30);
+  EXPECT_EQ(FreeHostBytes(root()), int64_t{5} << 30);
   Write("sys/fs/cgroup/memory.stat", "anon 9000000000\n");
-  EXPECT_EQ(FreeHostBytes(root_), 0);
+  EXPECT_EQ(FreeHostBytes(root()), 0);
 }
 
 TEST_F(HostMemory, WhereNothingSaysSoThereIsNoLimit) {
-  EXPECT_EQ(FreeHostBytes(root_), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(FreeHostBytes(root()), std::numeric_limits<int64_t>::max());
 }
 
 TEST_F(HostMemory, OfThisMachineIsLessThanItHas) {

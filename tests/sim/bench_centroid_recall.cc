@@ -8,6 +8,7 @@
 #include "sim/synth.h"
 #include "tests/models/methods/centroid_recall.h"
 #include "tests/models/methods/samples.h"
+#include "tests/scratch_folder.h"
 
 namespace stallcast::methods {
 namespace {
@@ -71,8 +72,8 @@ void Run() {
       Compare(path.stem().string() + " layer " + std::to_string(layer), heads, 1024);
     }
   }
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / "bench_centroid_recall.kvt";
+  const ScratchFolder folder;
+  const std::filesystem::path file = folder / "drift.kvt";
   for (const double drift : {0.0, 10.0, 30.0}) {
     sim::SynthSpec spec;
     spec.model.layers = 1;
@@ -90,7 +91,6 @@ void Run() {
     const LayerTensors tensors(trace, 0);
     Compare("synth, drift " + std::to_string(static_cast<int>(drift)) + " deg/1K",
             {KeysOf(tensors, 0), KeysOf(tensors, 1)}, 1024);
-    std::filesystem::remove(file);
   }
   Compare("mean turning half a circle", {recall::DriftingKeys(128, 16'384, 3)}, 1024);
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/scratch_folder.h"
 #include "traces/format/trace_file.h"
 #include "traces/timeline.h"
 
@@ -38,18 +39,16 @@ std::string ReadAll(const fs::path& path) {
 class Cli : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder() = fs::temp_directory_path() / ("stallcast_cli_" + std::to_string(::getpid()));
-    fs::create_directories(folder());
     const Outcome made =
         Run("synth t.kvt --heads 4 --kv-heads 2 --head-dim 64 "
             "--prompt 2K --steps 6 --spread 4");
     ASSERT_EQ(made.status, 0) << made.err;
   }
-  static void TearDownTestSuite() { fs::remove_all(folder()); }
 
-  static fs::path& folder() {
-    static fs::path path;
-    return path;
+  // Of the suite: the trace is made once.
+  static const fs::path& folder() {
+    static const ScratchFolder folder;
+    return folder.path();
   }
 
   // Runs `stallcast ARGUMENTS` in a shell, in the test's folder.

@@ -19,6 +19,7 @@
 #include "sim/engine.h"
 #include "tests/models/methods/random_trace.h"
 #include "tests/models/methods/samples.h"
+#include "tests/scratch_folder.h"
 #include "traces/common/error.h"
 
 namespace stallcast::sim {
@@ -29,22 +30,13 @@ namespace fs = std::filesystem;
 class Predictions : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ =
-        fs::path(testing::TempDir()) /
-        (std::string("predict-") + testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
     setenv("XDG_CACHE_HOME", (folder_ / "user").c_str(), 1);
     methods::RandomTraceOptions options;
     options.layers = 3;
     options.dim = 32;
     Write(methods::RandomTrace(options));
   }
-  void TearDown() override {
-    unsetenv("XDG_CACHE_HOME");
-    fs::permissions(folder_, fs::perms::owner_all);
-    fs::remove_all(folder_);
-  }
+  void TearDown() override { unsetenv("XDG_CACHE_HOME"); }
 
   void Write(traces::Trace trace) {
     auto& model = *trace.info.mutable_model();
@@ -75,7 +67,7 @@ class Predictions : public testing::Test {
     return request;
   }
 
-  fs::path folder_;
+  ScratchFolder folder_;
 };
 
 TEST_F(Predictions, FillInTheTracesOwnRun) {
@@ -189,7 +181,7 @@ TEST_F(Predictions, WithoutAWritableFolderNothingIsLostButTime) {
     // Root may write anywhere: a file in the folder's place has the same effect.
     std::ofstream(folder_ / ".stallcast") << "not a folder";
   } else {
-    fs::permissions(folder_, fs::perms::owner_read | fs::perms::owner_exec);
+    fs::permissions(folder_.path(), fs::perms::owner_read | fs::perms::owner_exec);
   }
   setenv("XDG_CACHE_HOME", path().c_str(), 1);  // a file: nothing can be made inside
   const Prediction p = Predictor(path()).Predict(FreeKv());

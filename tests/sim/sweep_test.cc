@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sim/prediction_fields.h"
+#include "tests/scratch_folder.h"
 #include "tests/sim/small_trace.h"
 #include "traces/common/error.h"
 
@@ -129,12 +130,7 @@ TEST(Pareto, MatchesItsDefinition) {
 
 class SweepTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("stallcast_sweep_" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
-    WriteSmallTrace(folder_ / "t.kvt");
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { WriteSmallTrace(trace()); }
 
   std::vector<GridPoint> Points() const {
     PredictRequest base = Base();
@@ -146,7 +142,7 @@ class SweepTest : public testing::Test {
   fs::path results() const { return folder_ / "r.sqlite"; }
   fs::path trace() const { return folder_ / "t.kvt"; }
 
-  fs::path folder_;
+  ScratchFolder folder_;
 };
 
 TEST_F(SweepTest, PredictsEachWantedPointUntilStopped) {
@@ -306,7 +302,7 @@ TEST_F(SweepTest, RefusesFilesThatHoldNoSweep) {
   EXPECT_THROW(ResultStore(folder_ / "no" / "folder.sqlite", true), Error);
   EXPECT_THROW(ResultStore(trace(), false), Error);
   EXPECT_THROW(ResultStore(trace(), true), Error);
-  EXPECT_THROW(ResultStore(folder_, true), Error);
+  EXPECT_THROW(ResultStore(folder_.path(), true), Error);
   std::ofstream(folder_ / "empty.sqlite").close();
   EXPECT_THROW(ResultStore(folder_ / "empty.sqlite", false), Error);
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/comma_locale.h"
+#include "tests/scratch_folder.h"
 #include "traces/common/error.h"
 
 namespace stallcast::hardware {
@@ -27,12 +28,6 @@ std::string ReadAll(const fs::path& path) {
 
 class ProfileTest : public testing::Test {
  protected:
-  ProfileTest()
-      : folder_(fs::temp_directory_path() / ("profile_test." + std::to_string(getpid()))) {
-    fs::create_directories(folder_);
-  }
-  ~ProfileTest() override { fs::remove_all(folder_); }
-
   fs::path Write(const std::string& text) const {
     const fs::path path = folder_ / "edited.toml";
     std::ofstream(path) << text;
@@ -60,7 +55,7 @@ class ProfileTest : public testing::Test {
     return "nothing";
   }
 
-  fs::path folder_;
+  ScratchFolder folder_;
 };
 
 bool Has(const std::string& text, const std::string& part) {
@@ -262,7 +257,7 @@ TEST_F(ProfileTest, RefusesValuesThatMakeNoSense) {
 
 TEST_F(ProfileTest, RefusesWhatIsNoProfile) {
   EXPECT_THROW(LoadProfile(folder_ / "absent.toml"), Error);
-  EXPECT_THROW(LoadProfile(folder_), Error);
+  EXPECT_THROW(LoadProfile(folder_.path()), Error);
   EXPECT_THROW(LoadProfile(Write("")), Error);
   EXPECT_THROW(LoadProfile(Write("link = 3")), Error);
   EXPECT_THROW(LoadProfile(Write(std::string(2 << 20, '#'))), Error);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "tests/scratch_folder.h"
 #include "traces/common/error.h"
 
 namespace stallcast::llm {
@@ -35,11 +36,7 @@ constexpr const char* kQwen = R"({
 
 class ConfigJson : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / "my-model";
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { fs::create_directory(folder_); }
 
   fs::path Write(const std::string& text, const std::string& name = "config.json") const {
     std::ofstream(folder_ / name) << text;
@@ -59,7 +56,8 @@ class ConfigJson : public testing::Test {
     return "";
   }
 
-  fs::path folder_;
+  ScratchFolder scratch_;
+  fs::path folder_ = scratch_ / "my-model";
 };
 
 void ExpectSameShape(const Model& read, const Model& known) {

@@ -18,6 +18,7 @@
 #include "models/methods/wgkv/policy.h"
 #include "tests/models/methods/brute_force.h"
 #include "tests/models/methods/random_trace.h"
+#include "tests/scratch_folder.h"
 
 namespace stallcast::methods {
 namespace {
@@ -41,13 +42,6 @@ struct Replayed {
 
 class WgKv : public testing::Test {
  protected:
-  void SetUp() override {
-    file_ = fs::path(testing::TempDir()) /
-            (std::string("gate-") + testing::UnitTest::GetInstance()->current_test_info()->name() +
-             ".safetensors");
-  }
-  void TearDown() override { fs::remove(file_); }
-
   // Weights of one layer as the public code names them.
   struct Weights {
     int heads = 2, dim = 16, expand = 4;
@@ -102,7 +96,8 @@ class WgKv : public testing::Test {
     return params;
   }
 
-  fs::path file_;
+  ScratchFolder folder_;
+  fs::path file_ = folder_ / "gate.safetensors";
 };
 
 TEST_F(WgKv, RandomMasksAdmitTheShareAskedFor) {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "tests/scratch_folder.h"
 #include "traces/common/error.h"
 
 namespace stallcast::papers {
@@ -119,8 +120,6 @@ against = ["all"]
 
 class PaperFile : public testing::Test {
  protected:
-  void TearDown() override { fs::remove(path_); }
-
   // kGood with one part replaced.
   fs::path With(const std::string& part, const std::string& other) {
     std::string text = kGood;
@@ -141,7 +140,8 @@ class PaperFile : public testing::Test {
     }
   }
 
-  fs::path path_ = fs::temp_directory_path() / ("paper_" + std::to_string(::getpid()) + ".toml");
+  ScratchFolder folder_;
+  fs::path path_ = folder_ / "paper.toml";
 };
 
 TEST_F(PaperFile, IsReadWhole) {

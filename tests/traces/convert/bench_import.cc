@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 
+#include "tests/scratch_folder.h"
 #include "traces/convert/export.h"
 #include "traces/convert/import.h"
 
@@ -23,9 +24,9 @@ int64_t Rows() {
   return rows != nullptr ? std::atoll(rows) : 500'000;
 }
 
-std::filesystem::path Folder() {
-  const auto folder = std::filesystem::temp_directory_path() / "stallcast_bench_import";
-  std::filesystem::create_directories(folder);
+// The files of all benchmarks.
+const ScratchFolder& Folder() {
+  static const ScratchFolder folder;
   return folder;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/scratch_folder.h"
 #include "tests/traces/sample.h"
 #include "traces/common/error.h"
 #include "traces/format/trace_file.h"
@@ -409,8 +410,8 @@ TEST(ContainerTest, SameContentGivesSameBytes) {
 }
 
 TEST(ContainerTest, FileAndMemoryHoldTheSame) {
-  const std::filesystem::path path =
-      std::filesystem::path(testing::TempDir()) / "container_test.kvt";
+  const ScratchFolder folder;
+  const std::filesystem::path path = folder / "container_test.kvt";
   {
     TraceWriter writer(path, SampleInfo());
     writer.Write(SampleTimeline());
@@ -428,7 +429,6 @@ TEST(ContainerTest, FileAndMemoryHoldTheSame) {
   const Trace trace = ReadTrace(path, {.strict = true}, &report);
   EXPECT_EQ(trace.timelines[0], SampleTimeline());
   EXPECT_EQ(trace.access_logs[0], SampleLog());
-  std::filesystem::remove(path);
 }
 
 TEST(ContainerTest, WriterRefusesWhatCouldNotBeRead) {

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/scratch_folder.h"
 #include "tests/traces/format/layout.h"
 #include "tests/traces/sample.h"
 #include "traces/common/error.h"
@@ -39,11 +40,6 @@ constexpr bool kSanitized = false;
 #else
 constexpr bool kSanitized = false;
 #endif
-
-std::filesystem::path TemporaryFile(const std::string& name) {
-  return std::filesystem::path(testing::TempDir()) /
-         (name + "_" + std::to_string(getpid()) + ".kvt");
-}
 
 // Runs `action` in a process of its own and returns that process's id.
 pid_t Spawn(const std::function<void()>& action) {
@@ -81,7 +77,8 @@ TEST(WriterTest, PathThatCannotBeWrittenIsNamed) {
 }
 
 TEST(WriterTest, DiskThatFillsUpKeepsWholeChunks) {
-  const std::filesystem::path path = TemporaryFile("fills");
+  const ScratchFolder folder;
+  const std::filesystem::path path = folder / "fills.kvt";
   const pid_t child = Spawn([&] {
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{20'000, 20'000};
@@ -107,13 +104,13 @@ TEST(WriterTest, DiskThatFillsUpKeepsWholeChunks) {
   ASSERT_EQ(trace.tensors.size(), 1u);
   EXPECT_GT(trace.tensors[0].spec.tokens, 800);
   EXPECT_EQ(trace.tensors[0].data, SampleTensor(trace.tensors[0].spec).data);
-  std::filesystem::remove(path);
 }
 
 TEST(WriterTest, KilledWriterLosesAtMostTheChunkInFlight) {
   std::mt19937 random(11);
   for (int round = 0; round < 20; ++round) {
-    const std::filesystem::path path = TemporaryFile("killed");
+    const ScratchFolder folder;
+    const std::filesystem::path path = folder / "killed.kvt";
     int written[2];  // the writer tells how many pieces it has handed over
     ASSERT_EQ(pipe2(written, O_CLOEXEC), 0);
     const pid_t child = Spawn([&] {
@@ -140,7 +137,6 @@ TEST(WriterTest, KilledWriterLosesAtMostTheChunkInFlight) {
     ASSERT_EQ(trace.tensors.size(), 1u);
     EXPECT_GE(trace.tensors[0].spec.tokens, 20 * handed_over);
     EXPECT_EQ(trace.tensors[0].data, SampleTensor(trace.tensors[0].spec).data);
-    std::filesystem::remove(path);
   }
 }
 
@@ -163,7 +159,8 @@ int64_t PeakGrowth(const std::function<void()>& action) {
 
 TEST(MemoryTest, ReadingAndWritingStayWellBelowTwiceTheTensors) {
   if (kSanitized) GTEST_SKIP() << "sanitizers keep memory of their own";
-  const std::filesystem::path path = TemporaryFile("memory");
+  const ScratchFolder folder;
+  const std::filesystem::path path = folder / "memory.kvt";
   TensorSpec spec = SampleSpec(TensorKind::kKey, DType::kBf16, 0, 0, 50'000);
   spec.heads = 8;
   spec.head_dim = 128;  // 102 MB
@@ -180,7 +177,6 @@ TEST(MemoryTest, ReadingAndWritingStayWellBelowTwiceTheTensors) {
   EXPECT_LT(PeakGrowth([&] { EXPECT_EQ(ReadTrace(path).tensors.at(0).spec, spec); }),
             spec.bytes() * 3 / 2);
   EXPECT_LT(PeakGrowth([&] { ReadTrace(path, {.tensors = false}); }), spec.bytes() / 10);
-  std::filesystem::remove(path);
 }
 
 }  // namespace
