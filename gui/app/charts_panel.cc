@@ -220,12 +220,14 @@ void ChartsPanel::SetBase(std::shared_ptr<sim::Predictor> predictor,
                           const sim::PredictRequest& request) {
   const bool axes_change = axes_.empty() || request.method != request_.method ||
                            request.machine != request_.machine || predictor != predictor_;
+  const bool could_predict = predictor_ != nullptr;
   predictor_ = std::move(predictor);
   request_ = request;
   if (axes_change) FillAxes();
   const bool before = of_now_;
   ShowControls();
-  if (of_now_ != before) Refresh();
+  // An empty chart says what is missing.
+  if (of_now_ != before || could_predict != (predictor_ != nullptr)) Refresh();
 }
 
 void ChartsPanel::FillAxes() {

@@ -241,6 +241,11 @@ struct CsvWriter {
 
 }  // namespace
 
+bool ChartSeries::HasDots() const {
+  const auto* line = std::get_if<LineMark>(&mark);
+  return line ? line->dots : std::holds_alternative<DotMark>(mark);
+}
+
 bool Chart::HasData() const {
   return std::any_of(series.begin(), series.end(),
                      [](const ChartSeries& s) { return std::visit(Counter{}, s.mark) > 0; });

@@ -71,11 +71,17 @@ struct HistogramMark {
   std::vector<double> edges, counts;
 };
 
+/// What the dots of a series are drawn as.
+enum class Symbol : uint8_t { kCircle, kSquare, kDiamond };
+
 struct ChartSeries {
   QString name;  ///< in the legend, when pointed at, and in data
   QColor color;
   std::variant<LineMark, BandMark, BarMark, DotMark, CellMark, BoxMark, HistogramMark> mark;
   bool in_legend = true;
+  Symbol symbol = Symbol::kCircle;  ///< in the legend too
+
+  bool HasDots() const;
 };
 
 struct Chart {

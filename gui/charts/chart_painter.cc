@@ -12,6 +12,11 @@ namespace {
 
 constexpr double kAreaOpacity = 0.28, kPaleness = 0.6;
 constexpr double kDotRadius = 4;
+// Okabe and Ito's set; black becomes grey, and yellow is darker on white.
+constexpr std::array<QRgb, 8> kOnLight = {0xff0072b2, 0xffd55e00, 0xff009e73, 0xffcc79a7,
+                                          0xff56b4e9, 0xffb88a00, 0xff606060, 0xffb5651d};
+constexpr std::array<QRgb, 8> kOnDark = {0xff4fa8e0, 0xfff0803c, 0xff2dc49a, 0xffe09cc4,
+                                         0xff9bd4f5, 0xfff0e442, 0xffb0b0b0, 0xffd9a066};
 
 // On a screen a segment at a time: a stroke of one path is filled against all of its crossings,
 // which takes a line that goes up and down over every pixel a hundred times as long. Files keep the
@@ -28,6 +33,22 @@ void DrawLine(QPainter& painter, const ChartPolyline& line) {
   painter.drawLines(segments);
 }
 
+void DrawSymbol(QPainter& painter, Symbol symbol, QPointF at) {
+  const double r = kDotRadius;
+  switch (symbol) {
+    case Symbol::kCircle:
+      painter.drawEllipse(at, r, r);
+      return;
+    case Symbol::kSquare:
+      painter.drawRect(QRectF(at.x() - r, at.y() - r, 2 * r, 2 * r));
+      return;
+    case Symbol::kDiamond:
+      painter.drawPolygon(QPolygonF({at + QPointF(0, -1.3 * r), at + QPointF(1.3 * r, 0),
+                                     at + QPointF(0, 1.3 * r), at + QPointF(-1.3 * r, 0)}));
+      return;
+  }
+}
+
 }  // namespace
 
 ChartTheme ChartTheme::From(const QPalette& palette) {
@@ -36,13 +57,12 @@ ChartTheme ChartTheme::From(const QPalette& palette) {
 }
 
 QColor SeriesColor(size_t index, bool dark) {
-  // Okabe and Ito's set; black becomes grey, and yellow is darker on white.
-  static constexpr std::array<QRgb, 8> kLight = {0xff0072b2, 0xffd55e00, 0xff009e73, 0xffcc79a7,
-                                                 0xff56b4e9, 0xffb88a00, 0xff606060, 0xffb5651d};
-  static constexpr std::array<QRgb, 8> kDark = {0xff4fa8e0, 0xfff0803c, 0xff2dc49a, 0xffe09cc4,
-                                                0xff9bd4f5, 0xfff0e442, 0xffb0b0b0, 0xffd9a066};
-  const auto& colors = dark ? kDark : kLight;
-  return QColor::fromRgb(colors[index % colors.size()]);
+  return QColor::fromRgb((dark ? kOnDark : kOnLight)[index % kOnLight.size()]);
+}
+
+Symbol SeriesSymbol(size_t index) {
+  constexpr std::array kSymbols = {Symbol::kCircle, Symbol::kSquare, Symbol::kDiamond};
+  return kSymbols[index / kOnLight.size() % kSymbols.size()];
 }
 
 void Paint(QPainter& painter, const Chart& chart, const ChartGeometry& geometry,
@@ -67,7 +87,9 @@ void Paint(QPainter& painter, const Chart& chart, const ChartGeometry& geometry,
     const QColor full = color(rect.series);
     painter.fillRect(rect.rect, rect.pale ? Mix(full, theme.background, kPaleness) : full);
   }
-  for (const ChartRect& rect : geometry.swatches) painter.fillRect(rect.rect, color(rect.series));
+  for (const ChartRect& rect : geometry.swatches) {
+    if (!chart.series[rect.series].HasDots()) painter.fillRect(rect.rect, color(rect.series));
+  }
 
   painter.setRenderHint(QPainter::Antialiasing, true);
   painter.setBrush(Qt::NoBrush);
@@ -78,10 +100,14 @@ void Paint(QPainter& painter, const Chart& chart, const ChartGeometry& geometry,
   }
   painter.setPen(QPen(theme.text, 1.5, Qt::SolidLine, Qt::FlatCap));
   for (const ChartStroke& stroke : geometry.strokes) painter.drawLine(stroke.line);
-  for (const ChartDot& dot : geometry.dots) {
-    painter.setPen(QPen(color(dot.series), 2));
-    painter.setBrush(dot.filled ? QBrush(color(dot.series)) : QBrush(theme.background));
-    painter.drawEllipse(dot.center, kDotRadius, kDotRadius);
+  const auto draw_dot = [&](size_t series, QPointF center, bool filled) {
+    painter.setPen(QPen(color(series), 2));
+    painter.setBrush(filled ? QBrush(color(series)) : QBrush(theme.background));
+    DrawSymbol(painter, chart.series[series].symbol, center);
+  };
+  for (const ChartDot& dot : geometry.dots) draw_dot(dot.series, dot.center, dot.filled);
+  for (const ChartRect& rect : geometry.swatches) {
+    if (chart.series[rect.series].HasDots()) draw_dot(rect.series, rect.rect.center(), true);
   }
 
   QFont strong = font;

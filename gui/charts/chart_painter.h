@@ -21,8 +21,9 @@ struct ChartTheme {
 };
 
 /// Colours that people with any kind of colour vision tell apart, for series without a meaning of
-/// their own; for a light or a dark background. Repeats after the last.
+/// their own; for a light or a dark background. Repeats after the last, with another symbol.
 QColor SeriesColor(size_t index, bool dark);
+Symbol SeriesSymbol(size_t index);
 
 void Paint(QPainter& painter, const Chart& chart, const ChartGeometry& geometry,
            const ChartTheme& theme, const QFont& font);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -10,6 +11,9 @@
 
 namespace stallcast::gui {
 namespace {
+
+constexpr size_t kMostCeilings = 4;  // beside as many curves
+constexpr double kWide = 20;         // longest over shortest, from which on an axis is logarithmic
 
 // The points of each curve, ascending in x, curves in the order in which they first appear.
 std::vector<std::pair<QString, std::vector<SweepPoint>>> Curves(
@@ -165,24 +169,39 @@ Chart RoleChart(const std::vector<RoleTimes>& runs, const ChartColors& colors) {
 Chart SweepChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
                  const ChartColors& colors) {
   Chart chart;
-  chart.title = QStringLiteral("Step time against ") + axis.title;
+  chart.title = QStringLiteral("Step time against ") +
+                (axis.title.isEmpty() ? QStringLiteral("a value") : axis.title);
   chart.note =
       QStringLiteral("dashed: ceiling, the least time that any order of the same work takes");
   chart.x = {.title = WithUnit(axis), .scale = axis.binary ? ScaleKind::kBinary : ScaleKind::kLog};
   chart.y = {.title = QStringLiteral("mean step time (ms)"), .from_zero = true};
   chart.empty = QStringLiteral("Run a sweep to fill this chart");
-  size_t index = 0;
-  for (const auto& [name, curve] : Curves(points)) {
+  const auto curves = Curves(points);
+  const bool ceilings = curves.size() <= kMostCeilings;
+  if (!ceilings) chart.note = QStringLiteral("ceilings are drawn for few methods only");
+  double shortest = std::numeric_limits<double>::infinity(), longest = 0;
+  for (size_t index = 0; index < curves.size(); ++index) {
+    const auto& [name, curve] = curves[index];
     LineMark time{.points = {}, .dashed = false, .dots = true},
         ceiling{.points = {}, .dashed = true};
     for (const SweepPoint& point : curve) {
       const sim::Metrics& metrics = point.prediction->metrics;
-      time.points.emplace_back(point.x * axis.scale, Milliseconds(metrics.step_mean));
-      ceiling.points.emplace_back(point.x * axis.scale, Milliseconds(metrics.ceiling));
+      const double x = point.x * axis.scale, mean = Milliseconds(metrics.step_mean);
+      time.points.emplace_back(x, mean);
+      ceiling.points.emplace_back(x, Milliseconds(metrics.ceiling));
+      shortest = std::min(shortest, mean);
+      longest = std::max(longest, mean);
     }
-    const QColor color = colors.Series(index++);
-    chart.series.push_back({name + QStringLiteral(", ceiling"), color, ceiling, false});
-    chart.series.push_back({name, color, time});
+    const QColor color = colors.Series(index);
+    if (ceilings) {
+      chart.series.push_back({name + QStringLiteral(", ceiling"), color, ceiling, false});
+    }
+    chart.series.push_back({name, color, time, true, SeriesSymbol(index)});
+  }
+  // Where one method takes many times as long as another, both can be read.
+  if (longest > kWide * shortest) {
+    chart.y.scale = ScaleKind::kLog;
+    chart.y.from_zero = false;
   }
   return chart;
 }
@@ -227,7 +246,9 @@ Chart ParetoChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
     chart.series.push_back({QStringLiteral("front"), colors.muted(), best, false});
   }
   for (qsizetype i = 0; i < order.size(); ++i) {
-    chart.series.push_back({order[i], colors.Series(static_cast<size_t>(i)), dots[order[i]]});
+    const auto index = static_cast<size_t>(i);
+    chart.series.push_back(
+        {order[i], colors.Series(index), dots[order[i]], true, SeriesSymbol(index)});
   }
   return chart;
 }

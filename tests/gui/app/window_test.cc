@@ -297,6 +297,15 @@ TEST_F(WindowView, ErrorsStandBesideTheirControl) {
   EXPECT_EQ(type("tp", "1"), "");
 }
 
+// As with --chart sweep, which is there before the trace has been read.
+TEST_F(WindowView, SweepChosenBeforeATraceIsOpenAsksForNoTraceAfterIt) {
+  window_->ShowChart(ChartsPanel::Kind::kSweep);
+  const Chart& chart = window_->charts().view().chart();
+  EXPECT_THAT(chart.empty.toStdString(), HasSubstr("Open a trace"));
+  OpenSmall();
+  EXPECT_THAT(chart.empty.toStdString(), HasSubstr("Run a sweep"));
+}
+
 TEST_F(WindowView, SweepAxisTakesAMethodThatRefusesTheFormerValue) {
   OpenSmall();
   In<QComboBox>("method")->setCurrentText(QStringLiteral("louiskv"));

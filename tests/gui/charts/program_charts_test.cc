@@ -115,6 +115,21 @@ TEST(SweepChart, DrawsACurveAndItsCeilingAMethod) {
   EXPECT_EQ(chart.series[0].color, chart.series[1].color);
 }
 
+TEST(SweepChart, TellsManyMethodsApartThatTakeLittleAndLong) {
+  std::vector<sim::Prediction> predictions;
+  for (int i = 0; i < 14; ++i) predictions.push_back(Predict(i == 0 ? 600 : 4 + i, 0.9));
+  std::vector<SweepPoint> points;
+  for (size_t i = 0; i < predictions.size(); ++i) {
+    points.push_back({QString::number(i), 1, &predictions[i]});
+  }
+  const Chart chart = SweepChart(points, {.title = "n"}, {});
+  EXPECT_EQ(chart.y.scale, ScaleKind::kLog);
+  std::set<std::pair<QRgb, Symbol>> looks;
+  for (const ChartSeries& series : chart.series) looks.emplace(series.color.rgb(), series.symbol);
+  EXPECT_EQ(chart.series.size(), 14u);
+  EXPECT_EQ(looks.size(), 14u);
+}
+
 TEST(ParetoChart, FillsWhatNothingBeats) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const sim::Prediction a = Predict(10, 0.9), b = Predict(20, 0.95), worse = Predict(21, 0.94),
