@@ -108,6 +108,13 @@ measure_switches() {
   done
   decode validation "$t32" --method freekv -p layout=nhd --repeat 2
   decode validation "$t32" --method full,streaming,quest --graph --repeat 3
+  # What goes on beside a gather, and with how many blocks of it.
+  decode validation "$t32" --method freekv -p recall=zero-copy -p zero_copy_blocks=4 --repeat 3
+  for value in 4 16; do
+    decode validation "$t32" --method freekv -p recall=zero-copy -p correction=off \
+      -p zero_copy_blocks=$value --repeat 3
+  done
+  decode validation "$t32" --method freekv -p recall=zero-copy -p correction=off --graph --repeat 3
 }
 
 measure_qwen() {
@@ -194,6 +201,7 @@ measure_recordings() {
   record "$t8" --method $all,offload
   record "$t32" --method $all,quest --batches 1,4
   record "$t32" --method freekv -p recall=zero-copy --batches 1,4
+  record "$t32" --method freekv -p recall=zero-copy -p correction=off
   record "$t32" --method freekv -p recall=staged
   record "$t32" --method louiskv -p recall=staged
   record "$t64" --method freekv --batches 1,4 --budget 2048 -p sink=256 -p window=256
