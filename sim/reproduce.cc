@@ -152,7 +152,7 @@ class Runs {
     // Replays use all cores themselves.
     for (size_t i = 0; i < entries.size(); ++i) {
       Report("replaying", i, entries.size());
-      Named(*entries[i], [](Entry& entry) { entry.predictor->Log(RequestOf(entry)); });
+      Named(*entries[i], [&](Entry& entry) { entry.predictor->Log(RequestOf(entry)); });
     }
     std::atomic<size_t> done = 0;
     tbb::parallel_for(size_t{0}, entries.size(), [&](size_t i) {
@@ -213,13 +213,14 @@ class Runs {
     }
   }
 
-  static PredictRequest RequestOf(const Entry& entry) {
+  PredictRequest RequestOf(const Entry& entry) const {
     const Run& run = entry.result.run;
     PredictRequest request;
     request.method = run.method;
     request.params = run.params;
     request.model = run.model;
     request.machine = entry.paper->machine;
+    request.machine_overrides = options_.machine_overrides;
     request.batch = run.batch;
     request.prefill = false;
     return request;

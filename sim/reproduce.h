@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/papers/paper.h"
@@ -16,6 +17,8 @@ namespace stallcast::sim {
 struct ReproduceOptions {
   int32_t steps = 32;  ///< decode steps predicted at each point of a generation
   bool cache = true;   ///< keep access logs
+  /// Of every paper's machine: path, value.
+  std::vector<std::pair<std::string, std::string>> machine_overrides{};
   std::function<void(const std::string& what, double share)> progress{};
 };
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "models/hardware/profile.h"
+#include "sim/cli/assignments.h"
 #include "sim/cli/commands.h"
 #include "sim/cli/output.h"
 #include "sim/cli/progress.h"
@@ -23,9 +24,10 @@ using sim::Reproduction;
 using Status = Reproduction::Status;
 
 constexpr double kMega = 1e6;
+constexpr const char* kOverridden = "overridden: ";
 
 struct ReproduceCommand {
-  std::vector<std::string> papers, rows;
+  std::vector<std::string> papers, rows, overrides;
   sim::ReproduceOptions options;
   bool no_cache = false;
   Format format = Format::kTable;
@@ -86,6 +88,12 @@ std::string CaseOf(const Reproduction& r) {
     text += fmt::format(" against {}", r.runs.back().run.batch);
   }
   return text;
+}
+
+// Explanations are of the machines as their profiles have them.
+bool Overridden(const Reproduction& r) {
+  return std::any_of(r.notes.begin(), r.notes.end(),
+                     [](const std::string& note) { return note.starts_with(kOverridden); });
 }
 
 std::string Verdict(const Reproduction& r) {
@@ -173,13 +181,15 @@ std::string Report(const std::vector<papers::Paper>& papers, const std::vector<R
       for (const std::string& assumption : r.row->assumptions) {
         text += fmt::format("- {}: {}\n", r.row->id, assumption);
       }
-      if (r.off() && !r.row->explanation.empty()) {
+      if (r.off() && !Overridden(r) && !r.row->explanation.empty()) {
         text += fmt::format("- {} is off: {}\n", r.row->id, r.row->explanation);
       }
       // Projections are the same for all; a row by itself tells which contexts.
-      std::copy_if(
-          r.notes.begin(), r.notes.end(), std::inserter(notes, notes.end()),
-          [&](const std::string& note) { return details || note.starts_with("extrapolated"); });
+      std::copy_if(r.notes.begin(), r.notes.end(), std::inserter(notes, notes.end()),
+                   [&](const std::string& note) {
+                     return details || note.starts_with("extrapolated") ||
+                            note.starts_with(kOverridden);
+                   });
     }
     text += Bullets({notes.begin(), notes.end()});
   }
@@ -212,7 +222,7 @@ Json Records(const std::vector<Reproduction>& rows) {
     record["for"] = r.runs.empty() ? "" : CaseOf(r);
     record["assumptions"] = r.paper->assumptions;
     for (const std::string& each : r.row->assumptions) record["assumptions"].push_back(each);
-    record["explanation"] = r.off() ? r.row->explanation : "";
+    record["explanation"] = r.off() && !Overridden(r) ? r.row->explanation : "";
     record["notes"] = r.notes;
     records.push_back(std::move(record));
   }
@@ -224,6 +234,9 @@ void ReproduceCommand::Run() const {
   Progress progress;
   sim::ReproduceOptions run = options;
   run.cache = !no_cache;
+  for (const papers::Paper& paper : chosen) {
+    run.machine_overrides = OverridesOf(overrides, paper.machine);
+  }
   run.progress = [&](const std::string& what, double share) { progress.Update(what, share); };
   const std::vector<Reproduction> results = sim::Reproduce(chosen, run);
   progress.Clear();
@@ -256,6 +269,7 @@ Examples:
   stallcast reproduce
   stallcast reproduce --paper freekv
   stallcast reproduce --row freekv-hl
+  stallcast reproduce --paper pariskv --set host.op=50us
 
 One profile a machine serves all papers; queries and keys are synthetic, with the statistics that
 the papers state. A row by name is shown with its runs, role by role.)");
@@ -277,6 +291,7 @@ the papers state. A row by name is shown with its runs, role by role.)");
       ->group(kWhat);
   sub->add_flag("--no-cache", command->no_cache, "Replay afresh and store no access log")
       ->group(kWhat);
+  AddSet(*sub, command->overrides, kWhat);
   AddFormat(*sub, command->format);
   sub->callback([command] { command->Run(); });
 }

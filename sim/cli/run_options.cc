@@ -10,32 +10,7 @@
 #include "traces/common/error.h"
 
 namespace stallcast::cli {
-namespace {
-
-std::pair<std::string, std::string> SplitAssignment(const std::string& text,
-                                                    const std::string& option,
-                                                    const std::string& example) {
-  const size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-    throw UsageError("`" + text + "` is not name=value", option, "write it as in " + example);
-  }
-  return {text.substr(0, equals), text.substr(equals + 1)};
-}
-
-// Which of two values is meant cannot be known.
-void RefuseTwice(const std::vector<std::pair<std::string, std::string>>& given,
-                 const std::string& option) {
-  for (auto later = given.begin(); later != given.end(); ++later) {
-    const auto earlier = std::find_if(given.begin(), later,
-                                      [&](const auto& each) { return each.first == later->first; });
-    if (earlier == later) continue;
-    throw UsageError(
-        fmt::format("{} is given twice: {} and {}", later->first, earlier->second, later->second),
-        option, "leave one out");
-  }
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void RunOptions::AddTo(CLI::App& command, const std::string& method) {
   method_ = method;
@@ -98,12 +73,7 @@ void RunOptions::AddTo(CLI::App& command, const std::string& method) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->group(kMachine);
-  command
-      .add_option("--set", overrides_,
-                  "Override a value of the machine, as in link.h2d=100GB/s (info --machine NAME)")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false)
-      ->group(kMachine);
+  AddSet(command, overrides_, kMachine);
 
   constexpr const char* kTrace = "Trace";
   command.add_flag("--strict", strict_, "Refuse a damaged trace instead of using what is intact")
@@ -135,11 +105,8 @@ std::vector<std::string> RunOptions::Machines() const {
   return machines.empty() ? std::vector<std::string>{"h200"} : machines;
 }
 
-std::vector<std::pair<std::string, std::string>> RunOptions::Params() const {
-  std::vector<std::pair<std::string, std::string>> params;
-  for (const std::string& text : params_) {
-    params.push_back(SplitAssignment(text, "--param", "-p budget=2048"));
-  }
+Assignments RunOptions::Params() const {
+  Assignments params = Split(params_, "--param", "-p budget=2048");
   if (!budget_.empty()) params.emplace_back("budget", budget_);
   RefuseTwice(params, "--param");
   return params;
@@ -177,13 +144,7 @@ sim::PredictRequest RunOptions::RequestFor(const std::string& method,
   for (const auto& [name, value] : Params()) {
     if (sim::HasParameter(method, name)) request.params[name] = value;
   }
-  hardware::Profile profile = hardware::FindProfile(machine);
-  for (const std::string& text : overrides_) {
-    request.machine_overrides.push_back(SplitAssignment(text, "--set", "--set link.h2d=100GB/s"));
-    const auto& [path, value] = request.machine_overrides.back();
-    hardware::Set(profile, path, value);
-  }
-  RefuseTwice(request.machine_overrides, "--set");
+  request.machine_overrides = OverridesOf(overrides_, machine);
   return request;
 }
 

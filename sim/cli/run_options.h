@@ -3,9 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "sim/cli/assignments.h"
 #include "sim/cli/progress.h"
 #include "sim/predict.h"
 
@@ -24,7 +24,7 @@ class RunOptions {
   /// The request for one of Methods() on one of Machines(). Wrong names and values: usage Errors.
   sim::PredictRequest RequestFor(const std::string& method, const std::string& machine) const;
   /// Parameters given, as name and value. One given twice: usage Error.
-  std::vector<std::pair<std::string, std::string>> Params() const;
+  Assignments Params() const;
   /// That each parameter given is one of at least one of `methods`, and its value one of its own.
   void CheckParams(const std::vector<std::string>& methods) const;
 

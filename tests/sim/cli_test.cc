@@ -554,6 +554,24 @@ TEST_F(Cli, ReproduceTellsARowInEveryFormat) {
   EXPECT_THAT(csv.out, HasSubstr("not built,magicpig,step,ms,,120.57"));
 }
 
+// A host that spends 1 ms on each op leaves 32 layers of a dozen no less than 0.3 s.
+TEST_F(Cli, ReproduceAsksWhatIf) {
+  const std::string row = "reproduce --row quest-128k --steps 2";
+  const Outcome slow = Run(row + " --set host.op=1ms");
+  EXPECT_EQ(slow.status, 0) << slow.err;
+  EXPECT_THAT(slow.out, HasSubstr("overridden: host.op"));
+  EXPECT_THAT(slow.out, Not(HasSubstr("is off:"))) << "that is of the profile as it is";
+  const Outcome usual = Run(row);
+  EXPECT_THAT(usual.out, HasSubstr("is off:"));
+  EXPECT_THAT(usual.out, Not(HasSubstr("overridden")));
+  const Outcome json = Run(row + " --set host.op=1ms --format json");
+  const auto parsed = nlohmann::json::parse(json.out);
+  EXPECT_GT(parsed["rows"][0]["predicted"].get<double>(), 300);
+  EXPECT_EQ(parsed["rows"][0]["explanation"], "");
+  ExpectFails(row + " --set host.nothing=1ms", 2, "host.nothing");
+  ExpectFails(row + " --set host.op", 2, "name=value");
+}
+
 TEST_F(Cli, ReproduceRefusesWhatItDoesNotKnow) {
   const Outcome row = Run("reproduce --row full-128");
   EXPECT_EQ(row.status, 2);
