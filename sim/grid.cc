@@ -98,9 +98,11 @@ uint64_t Fingerprint(const hardware::Profile& p) {
     add(curve->x());
     add(curve->y());
   }
-  add(p.zero_copy.piece_bytes());
-  add(p.zero_copy.blocks());
-  add(p.zero_copy.rate());
+  for (const hardware::Surface* surface : hardware::Surfaces(p)) {
+    add(surface->rows());
+    add(surface->columns());
+    add(surface->values());
+  }
   for (const auto& [name, fit] : p.kernels) {
     text += name;
     add({fit.fixed_s, fit.bandwidth, fit.flops_rate, fit.cache_rate, fit.serial_s, fit.spread,

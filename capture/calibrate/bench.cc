@@ -158,7 +158,7 @@ void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRo
 
 void AddZeroCopy(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRow>& rows) {
   MeasureZeroCopy(watch, CopyEnds(), profile);
-  for (const double bytes : profile.zero_copy.piece_bytes()) {
+  for (const double bytes : profile.zero_copy.rows()) {
     for (const double blocks : {4, 16}) {
       rows.push_back(Transfer(kZeroCopy, fmt::format("{} a piece, {} blocks", Bytes(bytes), blocks),
                               bytes, bytes / profile.zero_copy.At(bytes, blocks), "link to device",

@@ -1,7 +1,9 @@
 #include "capture/calibrate/measure_links.h"
 
 #include <algorithm>
+#include <array>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "capture/calibrate/fit.h"
@@ -21,10 +23,10 @@ using kernels::Buffer;
 using kernels::Check;
 
 constexpr int64_t kPool = CopyEnds::kPool;
-constexpr int64_t kLarge = int64_t{1} << 28;       // a copy that runs at the link's rate
-constexpr int64_t kSmallestPage = 4096;            // smaller copies are rows of one
-constexpr int64_t kScattered = int64_t{16} << 30;  // the largest pool of single tokens
-constexpr int64_t kRead = int64_t{2} << 30;        // a read that runs at the memory's rate
+constexpr int64_t kLarge = int64_t{1} << 28;         // a copy that runs at the link's rate
+constexpr int64_t kSmallestPage = 4096;              // smaller copies are rows of one
+constexpr int64_t kLargestPool = int64_t{16} << 30;  // of single tokens
+constexpr int64_t kRead = int64_t{2} << 30;          // a read that runs at the memory's rate
 
 // Time of one copy among many of its size.
 double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {
@@ -253,7 +255,7 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
       spread = std::max(spread, line.spread);
     }
   }
-  profile.zero_copy = hardware::RateTable(pieces, blocks, rates);
+  profile.zero_copy = hardware::Surface(pieces, blocks, rates);
   profile.zero_copy_start = std::max(GatherStart(watch, ends) - profile.device_gap, 1e-7);
   profile.zero_copy_spread = spread;
 
@@ -272,47 +274,68 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   profile.zero_copy_memory_loss = hardware::Curve(measured, loss);
 }
 
-void MeasureScattered(Stopwatch& watch, hardware::Profile& profile) {
-  constexpr int32_t kRows = 8, kDim = 128, kBlocks = 64, kMost = 1000, kLaunches = 20;
-  constexpr Bytes kTokenBytes = 2 * kDim * Bytes{sizeof(__nv_bfloat16)};
-  int64_t largest = kScattered;
-  while (static_cast<double>(largest) > profile.host_bytes / 4) largest /= 2;
+void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
+  constexpr int32_t kDim = 128, kTokens = 100;
+  constexpr int32_t kBlocks = 64;          // of 256 threads, as ParisKV has them
+  constexpr double kGatherBlocks = 16;     // of 1,024 threads, as many
+  constexpr double kBytesABlock = 65'536;  // on their way
+  constexpr std::array kRows = {2, 8, 32, 128};
+  constexpr int kLaunches = 8, kTrials = 3;
+  constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
+  constexpr int64_t kSmallestPart = int64_t{32} << 20;
+  int64_t pool_bytes = kLargestPool;
+  while (static_cast<double>(pool_bytes) > profile.host_bytes / 4) pool_bytes /= 2;
   kernels::HostPool memory;
-  auto* const pool = reinterpret_cast<__nv_bfloat16*>(memory.Get(largest));
-  const Buffer<__nv_bfloat16> out(int64_t{kRows} * kMost * 2 * kDim);
-  const kernels::TokenView to{out.get(), int64_t{kMost} * 2 * kDim, 2 * kDim, kDim};
-  // Between two fetches a decoder's products read weights, as this does.
+  auto* const pool = reinterpret_cast<__nv_bfloat16*>(memory.Get(pool_bytes));
+  const Buffer<__nv_bfloat16> out(int64_t{kRows.back()} * kTokens * 2 * kDim);
+  const kernels::TokenView to{out.get(), int64_t{kTokens} * 2 * kDim, 2 * kDim, kDim};
   const Buffer<std::byte> weights(EnoughToFlush());
   const Buffer<int> sink(1);
-  std::vector<double> pools, rates;
-  for (int64_t bytes = largest >> 7; bytes <= largest; bytes *= 2) {
-    const int64_t tokens = bytes / kTokenBytes;
-    const kernels::TokenView from{pool, 0, kDim, tokens * kDim};
-    std::mt19937 random(2);
-    std::vector<int32_t> numbers(static_cast<size_t>(kLaunches * kRows * kMost));
-    for (int32_t& number : numbers) {
-      number = static_cast<int32_t>(random() % static_cast<uint32_t>(tokens));
-    }
-    const Buffer<int32_t> places = kernels::Uploaded(numbers);
-    std::vector<double> pieces, times;
-    // Other tokens in each launch, so that none are cached.
-    int launched = 0;
-    for (const int32_t count : {kMost / 10, kMost / 4, kMost / 2, kMost}) {
-      pieces.push_back(2.0 * kRows * count);
-      times.push_back(watch.Period(
-          4,
-          [&](int) {
-            kernels::ReadOnce(weights.get(), weights.bytes(), sink.get(), watch.stream());
-            kernels::FetchTokens(from, places.get() + launched++ % kLaunches * kRows * kMost,
-                                 nullptr, kRows, kRows, count, 0, 0, to, 0, kDim, kBlocks,
-                                 watch.stream());
+  const auto read_weights = [&] {
+    kernels::ReadOnce(weights.get(), weights.bytes(), sink.get(), watch.stream());
+  };
+  std::mt19937 random(2);
+  std::vector<double> parts, pieces, longer;
+  for (const int rows : kRows) pieces.push_back(2.0 * rows * kTokens);
+  for (int64_t part = std::min(kSmallestPart, pool_bytes); part <= pool_bytes; part *= 2) {
+    parts.push_back(static_cast<double>(part));
+    int64_t turn = 0;
+    for (const int rows : kRows) {
+      // All keys of a part, then its values. Other tokens in each launch, so that none are cached.
+      const int64_t in_row = part / (2 * rows * kRowBytes);
+      std::vector<int32_t> numbers;
+      for (int row = 0; row < kLaunches * rows; ++row) {
+        for (int32_t i = 0; i < kTokens; ++i) {
+          numbers.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(in_row)));
+        }
+        std::sort(numbers.end() - kTokens, numbers.end());  // as they are chosen
+      }
+      const Buffer<int32_t> places = kernels::Uploaded(numbers);
+      const auto fetch = [&](int launch) {
+        const kernels::TokenView from{pool + turn++ % (pool_bytes / part) * (part / 2),
+                                      in_row * kDim, kDim, rows * in_row * kDim};
+        kernels::FetchTokens(from, places.get() + int64_t{launch} * rows * kTokens, nullptr, rows,
+                             1, kTokens, 0, 0, to, 0, kDim, kBlocks, watch.stream());
+      };
+      const double alone = watch.Period(
+          kLaunches, [&](int) { read_weights(); }, kTrials);
+      const double both = watch.Period(
+          kLaunches,
+          [&](int launch) {
+            read_weights();
+            fetch(launch);
           },
-          3));
+          kTrials);
+      const double bytes = pieces[longer.size() % pieces.size()] * kRowBytes;
+      const double blocks = std::clamp(bytes / kBytesABlock, 1.0, kGatherBlocks);
+      const double rate = std::min(profile.zero_copy.At(kRowBytes, blocks), profile.link_h2d);
+      longer.push_back(std::max(
+          both - alone - profile.device_gap - profile.zero_copy_start - bytes / rate, 1e-9));
     }
-    pools.push_back(static_cast<double>(bytes));
-    rates.push_back(1 / FitLine(pieces, times).b);
   }
-  profile.zero_copy_scattered = hardware::Curve(pools, rates);
+  profile.zero_copy_translation =
+      hardware::Surface(std::move(parts), std::move(pieces), std::move(longer));
+  profile.zero_copy_scattered = {};  // of the profile that this one began as
 }
 
 }  // namespace stallcast::capture

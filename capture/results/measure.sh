@@ -4,8 +4,8 @@
 # some the traces of `synth`.
 set -euo pipefail
 
-sections=(calibrate synth grid switches qwen louiskv-prkv pariskv-wgkv shadowkv long prefill background
-  recordings)
+sections=(calibrate synth grid switches overlap qwen louiskv-prkv pariskv-wgkv shadowkv long prefill
+  background recordings)
 if [ $# -lt 2 ]; then
   cat <<HELP
 usage: capture/results/measure.sh FOLDER NAME [SECTION...]
@@ -108,13 +108,16 @@ measure_switches() {
   done
   decode validation "$t32" --method freekv -p layout=nhd --repeat 2
   decode validation "$t32" --method full,streaming,quest --graph --repeat 3
-  # What goes on beside a gather, and with how many blocks of it.
-  decode validation "$t32" --method freekv -p recall=zero-copy -p zero_copy_blocks=4 --repeat 3
-  for value in 4 16; do
-    decode validation "$t32" --method freekv -p recall=zero-copy -p correction=off \
-      -p zero_copy_blocks=$value --repeat 3
+}
+
+# Compute beside a zero-copy gather, by its blocks; no page shows it yet.
+measure_overlap() {
+  local blocks gather=(--method freekv -p recall=zero-copy)
+  decode overlap "$t32" "${gather[@]}" -p zero_copy_blocks=4 --repeat 3
+  for blocks in 4 16; do
+    decode overlap "$t32" "${gather[@]}" -p correction=off -p zero_copy_blocks=$blocks --repeat 3
   done
-  decode validation "$t32" --method freekv -p recall=zero-copy -p correction=off --graph --repeat 3
+  decode overlap "$t32" "${gather[@]}" -p correction=off --graph --repeat 3
 }
 
 measure_qwen() {

@@ -162,13 +162,7 @@ class Coster {
     cost.rate = std::min(profile_.zero_copy.At(piece, blocks), profile_.link_h2d);
     cost.spread = profile_.zero_copy_spread;
     cost.extrapolated = !profile_.zero_copy.Covers(piece, blocks);
-    if (const hardware::Curve& scattered = profile_.zero_copy_scattered;
-        gather.scattered_over > 0 && !scattered.empty()) {
-      const auto pool = static_cast<double>(gather.scattered_over);
-      const auto pieces = static_cast<double>(gather.pieces);
-      cost.rate = std::min(cost.rate, ScatteredPieces(scattered, pool, pieces) * piece);
-      cost.extrapolated = cost.extrapolated || pool > scattered.x().back();
-    }
+    if (gather.scattered_over > 0) Scatter(gather, cost);
     if (const hardware::Curve& drag = profile_.zero_copy_drag; !drag.empty() && cost.amount > 0) {
       cost.drag = drag.FromZero(cost.amount) * 1e12;
     }
@@ -177,6 +171,21 @@ class Coster {
     Add(cost, Resource::kSms,
         std::min(blocks / kGatherBlocksAnSm, profile_.device_sms) / cost.rate);
     return cost;
+  }
+
+  // What the translation of addresses adds.
+  void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
+    const auto pool = static_cast<double>(gather.scattered_over);
+    const auto pieces = static_cast<double>(gather.pieces);
+    if (const hardware::Surface& longer = profile_.zero_copy_translation; !longer.empty()) {
+      cost.fixed += Time(longer.At(pool, pieces));
+      cost.extrapolated = cost.extrapolated || pool > longer.rows().back();
+    } else if (const hardware::Curve& scattered = profile_.zero_copy_scattered;
+               !scattered.empty()) {
+      const double piece_bytes = static_cast<double>(gather.piece_bytes);
+      cost.rate = std::min(cost.rate, ScatteredPieces(scattered, pool, pieces) * piece_bytes);
+      cost.extrapolated = cost.extrapolated || pool > scattered.x().back();
+    }
   }
 
   OpCost operator()(const plan::HostGather& gather) const {

@@ -62,30 +62,30 @@ double Curve::FromZero(double x) const { return At(x) * std::min(1.0, x / x_.fro
 
 bool Curve::Covers(double x) const { return Inside(x_, x); }
 
-RateTable::RateTable(std::vector<double> piece_bytes, std::vector<double> blocks,
-                     std::vector<double> rate)
-    : piece_bytes_(std::move(piece_bytes)), blocks_(std::move(blocks)), rate_(std::move(rate)) {
-  RequireAscending(piece_bytes_);
-  RequireAscending(blocks_);
-  RequirePositive(rate_, piece_bytes_.size() * blocks_.size());
+Surface::Surface(std::vector<double> rows, std::vector<double> columns, std::vector<double> values)
+    : rows_(std::move(rows)), columns_(std::move(columns)), values_(std::move(values)) {
+  RequireAscending(rows_);
+  RequireAscending(columns_);
+  RequirePositive(values_, rows_.size() * columns_.size());
 }
 
-double RateTable::At(double piece_bytes, double blocks) const {
-  const Place row = Find(piece_bytes_, piece_bytes);
-  const Place column = Find(blocks_, blocks);
+double Surface::At(double row, double column) const {
+  const Place in_rows = Find(rows_, row);
+  const Place in_columns = Find(columns_, column);
   const auto along = [&](size_t i) {
-    const double* rates = &rate_[i * blocks_.size() + column.low];
-    return column.share == 0 ? rates[0] : Mix(rates[0], rates[1], column.share);
+    const double* values = &values_[i * columns_.size() + in_columns.low];
+    return in_columns.share == 0 ? values[0] : Mix(values[0], values[1], in_columns.share);
   };
-  return row.share == 0 ? along(row.low) : Mix(along(row.low), along(row.low + 1), row.share);
+  return in_rows.share == 0 ? along(in_rows.low)
+                            : Mix(along(in_rows.low), along(in_rows.low + 1), in_rows.share);
 }
 
-bool RateTable::Covers(double piece_bytes, double blocks) const {
-  return Inside(piece_bytes_, piece_bytes) && Inside(blocks_, blocks);
+bool Surface::Covers(double row, double column) const {
+  return Inside(rows_, row) && Inside(columns_, column);
 }
 
-void RateTable::Relink(double old_link, double new_link) {
-  for (double& rate : rate_) {
+void Surface::Relink(double old_link, double new_link) {
+  for (double& rate : values_) {
     const double beside_wire = std::max(0.0, 1 / rate - 1 / old_link);
     rate = 1 / (beside_wire + 1 / new_link);
   }

@@ -34,24 +34,25 @@ class Curve {
   std::vector<double> x_, y_;
 };
 
-/// Zero-copy read rate in bytes/s by piece size (bytes) and blocks, interpolated in log space.
-class RateTable {
+/// Values by two sizes, interpolated in log space; outside, those of the ends hold.
+class Surface {
  public:
-  RateTable() = default;
-  /// rate[i * blocks.size() + j] belongs to piece_bytes[i], blocks[j].
-  RateTable(std::vector<double> piece_bytes, std::vector<double> blocks, std::vector<double> rate);
-  double At(double piece_bytes, double blocks) const;
-  bool Covers(double piece_bytes, double blocks) const;
-  /// A what-if on the link. The time of a byte is 1/link on the wire plus what latency and requests
-  /// add; only the first changes. Rates near the link scale with it, latency-bound ones hardly
-  /// move.
+  Surface() = default;
+  /// values[i * columns.size() + j] belongs to rows[i], columns[j].
+  Surface(std::vector<double> rows, std::vector<double> columns, std::vector<double> values);
+  bool empty() const { return values_.empty(); }
+  double At(double row, double column) const;
+  bool Covers(double row, double column) const;
+  /// Where values are rates over a link, a what-if on it. The time of a byte is 1/link on the wire
+  /// plus what latency and requests add; only the first changes. Rates near the link scale with it,
+  /// latency-bound ones hardly move.
   void Relink(double old_link, double new_link);
-  const std::vector<double>& piece_bytes() const { return piece_bytes_; }
-  const std::vector<double>& blocks() const { return blocks_; }
-  const std::vector<double>& rate() const { return rate_; }
+  const std::vector<double>& rows() const { return rows_; }
+  const std::vector<double>& columns() const { return columns_; }
+  const std::vector<double>& values() const { return values_; }
 
  private:
-  std::vector<double> piece_bytes_, blocks_, rate_;
+  std::vector<double> rows_, columns_, values_;
 };
 
 /// A kernel that a calibration has timed.
@@ -205,10 +206,14 @@ struct Profile {
   /// Of a gather of rows of 256 bytes by so many threads: its time over its rows, s, less that of a
   /// row's bytes at host_gather_rate. Empty: host_gather_piece over the threads.
   Curve host_gather_row;
-  RateTable zero_copy;
+  Surface zero_copy;  ///< zero-copy reads, bytes/s, by bytes of a piece and blocks
   /// Most pieces a second that zero-copy reads bring whose places are scattered over a pool of so
   /// many bytes: each needs its own address translation. Empty: no limit.
   Curve zero_copy_scattered;
+  /// What a gather of scattered pieces takes longer, s, by bytes of its layer's pool and pieces:
+  /// other layers' pools are read between two gathers of one, so its addresses must be translated
+  /// anew. Empty: reckoned from zero_copy_scattered.
+  Surface zero_copy_translation;
   /// As KernelPoint::drag, s, by the bytes that a gather brings into device memory. Empty: none.
   Curve zero_copy_drag;
   /// Device bandwidth that others lose (bytes/s) while a gather of so many blocks runs, beyond the
@@ -244,7 +249,8 @@ std::span<const std::string_view> KernelKinds();
 
 /// All curves, also those that the profile leaves empty.
 std::vector<const Curve*> Curves(const Profile& profile);
-/// Of all curves in a file, and of its table, which have a source each.
+std::vector<const Surface*> Surfaces(const Profile& profile);
+/// Of all curves and surfaces in a file, which have a source each.
 std::vector<std::string_view> CurvePaths();
 
 /// Profile values that make no sense alone or together are an Error: a time over a second, a rate
@@ -268,7 +274,7 @@ void SaveProfile(const Profile& profile, const std::filesystem::path& path);
 
 /// Overrides one value: "link.h2d", "128GB/s", "kernel.gemm.fixed" likewise. Setting a link rate
 /// scales the both-ways rate of that direction by the same factor, link.h2d also the zero-copy
-/// rates (RateTable::Relink); setting copy.h2d_start or d2h_start scales that direction's curve;
+/// rates (Surface::Relink); setting copy.h2d_start or d2h_start scales that direction's curve;
 /// setting host.gather_thread scales host.gather_rate and gather_first_rate, host.handoff
 /// gather_start, host.gather_piece gather_row, host.contended contended_more; setting
 /// memory.bandwidth scales the kernels' bandwidths and the zero-copy loss. Errors are usage Errors

@@ -1,5 +1,5 @@
 // Profiles as TOML: one table a field, { value = "52.8 GB/s", source = "..." }, in sections named
-// by the first part of its path; curves and the zero-copy table as arrays with units in key names.
+// by the first part of its path; curves and surfaces as arrays with units in key names.
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
@@ -58,8 +58,17 @@ constexpr CurveField kCurves[] = {
     {"zero_copy.scattered", "pool_bytes", "pieces_per_us", 1e-6, &Profile::zero_copy_scattered,
      true},
 };
-constexpr std::string_view kTablePath = "zero_copy.rate";
-constexpr double kRatePerUnit = 1e-9;
+struct SurfaceField {
+  std::string_view path, row_key, column_key, value_key;
+  double value_per_unit;  // units of value_key in a base unit
+  Surface Profile::*member;
+  bool optional = false;
+};
+constexpr SurfaceField kSurfaces[] = {
+    {"zero_copy.rate", "piece_bytes", "blocks", "rate_gb_per_s", 1e-9, &Profile::zero_copy},
+    {"zero_copy.translation", "pool_bytes", "pieces", "time_us", 1e6,
+     &Profile::zero_copy_translation, true},
+};
 constexpr double kPointTimePerUnit = 1e6;
 
 struct TextField {
@@ -128,7 +137,9 @@ class Reader {
       });
       profile.sources.emplace(curve.path, Text(table, "source", curve.path));
     }
-    ReadTable(profile);
+    for (const SurfaceField& surface : kSurfaces) {
+      if (!surface.optional || root_.at_path(surface.path)) ReadSurface(surface, profile);
+    }
     for (const std::string_view kind : KernelKinds()) ReadKernel(profile, kind);
     RefuseUnknown();
     Check(profile, path_);
@@ -242,24 +253,26 @@ class Reader {
     }
   }
 
-  void ReadTable(Profile& profile) {
-    const toml::table& table = Table(kTablePath);
-    CheckKeys(table, kTablePath, {"piece_bytes", "blocks", "rate_gb_per_s", "source"});
-    std::vector<double> pieces = Numbers(Get(table, "piece_bytes", kTablePath), "piece_bytes");
-    std::vector<double> blocks = Numbers(Get(table, "blocks", kTablePath), "blocks");
-    const toml::node& rows = Get(table, "rate_gb_per_s", kTablePath);
-    std::vector<double> rates;
-    for (const toml::node& row : Array(rows, "rate_gb_per_s")) {
-      const std::vector<double> line = Numbers(row, "rate_gb_per_s");
-      if (line.size() != blocks.size()) {
-        Fail(row, "a row of rate_gb_per_s is not as long as blocks", "give a rate a block count");
+  void ReadSurface(const SurfaceField& field, Profile& profile) {
+    const toml::table& table = Table(field.path);
+    CheckKeys(table, field.path, {field.row_key, field.column_key, field.value_key, "source"});
+    std::vector<double> rows = Numbers(Get(table, field.row_key, field.path), field.row_key);
+    std::vector<double> columns =
+        Numbers(Get(table, field.column_key, field.path), field.column_key);
+    std::vector<double> values;
+    for (const toml::node& row : Array(Get(table, field.value_key, field.path), field.value_key)) {
+      const std::vector<double> line = Numbers(row, field.value_key);
+      if (line.size() != columns.size()) {
+        Fail(row,
+             fmt::format("a row of {} is not as long as {}", field.value_key, field.column_key),
+             fmt::format("give a number for each of {}", field.column_key));
       }
-      for (const double rate : line) rates.push_back(ToBase(rate, kRatePerUnit));
+      for (const double value : line) values.push_back(ToBase(value, field.value_per_unit));
     }
-    profile.zero_copy = Built(table, kTablePath, [&] {
-      return RateTable(std::move(pieces), std::move(blocks), std::move(rates));
+    profile.*field.member = Built(table, field.path, [&] {
+      return Surface(std::move(rows), std::move(columns), std::move(values));
     });
-    profile.sources.emplace(kTablePath, Text(table, "source", kTablePath));
+    profile.sources.emplace(field.path, Text(table, "source", field.path));
   }
 
   void ReadKernel(Profile& profile, std::string_view kind) {
@@ -391,18 +404,22 @@ toml::table ToToml(const Profile& profile) {
                        {curve.y_key, ToArray(values.y(), curve.y_per_unit)},
                        {"source", SourceOf(profile, curve.path)}});
   }
-  const RateTable& rates = profile.zero_copy;
-  toml::array rows;
-  const size_t columns = rates.blocks().size();
-  for (size_t i = 0; i < rates.rate().size(); i += columns) {
-    const auto row = rates.rate().begin() + static_cast<std::ptrdiff_t>(i);
-    rows.push_back(ToArray({row, row + static_cast<std::ptrdiff_t>(columns)}, kRatePerUnit));
+  for (const SurfaceField& field : kSurfaces) {
+    const Surface& surface = profile.*field.member;
+    if (field.optional && surface.empty()) continue;
+    toml::array rows;
+    const size_t columns = surface.columns().size();
+    for (size_t i = 0; i < surface.values().size(); i += columns) {
+      const auto row = surface.values().begin() + static_cast<std::ptrdiff_t>(i);
+      rows.push_back(
+          ToArray({row, row + static_cast<std::ptrdiff_t>(columns)}, field.value_per_unit));
+    }
+    Insert(root, field.path,
+           toml::table{{field.row_key, ToArray(surface.rows(), 1)},
+                       {field.column_key, ToArray(surface.columns(), 1)},
+                       {field.value_key, std::move(rows)},
+                       {"source", SourceOf(profile, field.path)}});
   }
-  Insert(root, kTablePath,
-         toml::table{{"piece_bytes", ToArray(rates.piece_bytes(), 1)},
-                     {"blocks", ToArray(rates.blocks(), 1)},
-                     {"rate_gb_per_s", std::move(rows)},
-                     {"source", SourceOf(profile, kTablePath)}});
   for (const auto& [kind, fit] : profile.kernels) {
     toml::table table;
     for (const KernelField& field : KernelFields()) {
@@ -462,8 +479,15 @@ std::vector<const Curve*> Curves(const Profile& profile) {
   return curves;
 }
 
+std::vector<const Surface*> Surfaces(const Profile& profile) {
+  std::vector<const Surface*> surfaces;
+  for (const SurfaceField& surface : kSurfaces) surfaces.push_back(&(profile.*surface.member));
+  return surfaces;
+}
+
 std::vector<std::string_view> CurvePaths() {
-  std::vector<std::string_view> paths = {kTablePath};
+  std::vector<std::string_view> paths;
+  for (const SurfaceField& surface : kSurfaces) paths.push_back(surface.path);
   for (const CurveField& curve : kCurves) paths.push_back(curve.path);
   return paths;
 }

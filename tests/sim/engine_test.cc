@@ -48,7 +48,7 @@ TEST(Engine, ACopyAndAZeroCopyReadShareTheLink) {
   const OpId copy = s.builder.Run(s.Add(), H2D(50 * kMB));
   const OpId gather = s.builder.Run(s.Add(), plan::ZeroCopyGather{10, kMB, 10});
   Profile machine = TestMachine();
-  machine.zero_copy = hardware::RateTable({1024, 4e6}, {1, 10}, {50e9, 50e9, 50e9, 50e9});
+  machine.zero_copy = hardware::Surface({1024, 4e6}, {1, 10}, {50e9, 50e9, 50e9, 50e9});
   const Ran ran(s, machine);
   ExpectTime(ran.End(gather), 400us);
   ExpectTime(ran.End(copy), 1200us);

@@ -25,7 +25,7 @@ inline hardware::Profile TestMachine() {
   p.batch_host_piece = hardware::Curve({256, 1 << 20}, {1e-6, 1e-6});
   p.batch_engine_piece = hardware::Curve({256, 1 << 20}, {1e-6, 1e-6});
   p.zero_copy =
-      hardware::RateTable({1024, 1 << 20}, {1, 10, 100}, {5e9, 50e9, 50e9, 5e9, 50e9, 50e9});
+      hardware::Surface({1024, 1 << 20}, {1, 10, 100}, {5e9, 50e9, 50e9, 5e9, 50e9, 50e9});
   p.zero_copy_memory_loss = hardware::Curve({1, 100}, {1, 1});
   for (std::string_view kind : hardware::KernelKinds()) {
     hardware::KernelFit fit;

@@ -38,7 +38,7 @@ Profile RoundProfile() {
   p.memory_bandwidth = 4e12, p.memory_bytes = 1e11;
   p.batch_host_piece = Curve({1000, 19999, 20000}, {2e-6, 2e-6, 1e-6});
   p.batch_engine_piece = Curve({1000}, {0.1e-6});
-  p.zero_copy = RateTable({1000, 10000}, {1, 8, 64}, {1e9, 8e9, 20e9, 9e9, 60e9, 60e9});
+  p.zero_copy = Surface({1000, 10000}, {1, 8, 64}, {1e9, 8e9, 20e9, 9e9, 60e9, 60e9});
   p.zero_copy_memory_loss = Curve({8}, {400e9});
   for (const std::string_view kind : KernelKinds()) {
     p.kernels.emplace(kind, KernelFit{.fixed_s = 2e-6,
@@ -329,6 +329,28 @@ TEST_F(CostModelTest, ScatteredPiecesAreLimitedByTheirNumber) {
           .Cost(plan::ZeroCopyGather{
               .pieces = 1, .piece_bytes = 1'000, .blocks = 8, .scattered_over = 1'000'000'000})
           .extrapolated);
+}
+
+TEST_F(CostModelTest, AddressesOfLayersInTurnTakeWhatWasTimed) {
+  Profile profile = RoundProfile();
+  const auto costs = [](const Profile& of, int64_t pieces, Bytes pool) {
+    return CostModel(of).Cost(plan::ZeroCopyGather{
+        .pieces = pieces, .piece_bytes = 1'000, .blocks = 8, .scattered_over = pool});
+  };
+  const OpCost before = costs(profile, 10'000, 100'000'000);
+  profile.zero_copy_scattered = Curve({1e6, 100e6}, {1e3, 1e3});  // no longer asked
+  profile.zero_copy_translation = Surface({1e6, 100e6}, {100, 10'000}, {1e-6, 4e-6, 9e-6, 16e-6});
+  const auto longer = [&](int64_t pieces, Bytes pool) {
+    const OpCost cost = costs(profile, pieces, pool);
+    return cost.fixed - before.fixed;
+  };
+  EXPECT_EQ(longer(10'000, 0), Us(0)) << "near each other";
+  EXPECT_EQ(longer(10'000, 100'000'000), Us(16));
+  EXPECT_EQ(longer(100, 100'000'000), Us(9));
+  EXPECT_EQ(costs(profile, 10'000, 100'000'000).rate, before.rate) << "bytes come as fast as ever";
+  EXPECT_EQ(longer(10'000, 10'000'000), Us(8));
+  EXPECT_FALSE(costs(profile, 10'000, 100'000'000).extrapolated);
+  EXPECT_TRUE(costs(profile, 10'000, 200'000'000).extrapolated);
 }
 
 TEST_F(CostModelTest, AGatherFindsEachHugePageAnew) {

@@ -48,11 +48,11 @@ TEST(CurveTest, RefusesSamplesThatAreNoCurve) {
   EXPECT_THROW(Curve({1, 2}, {1, nan}), Error);
   EXPECT_THROW(Curve({1, nan}, {1, 1}), Error);
   EXPECT_THROW(Curve({1, infinity}, {1, 1}), Error);
-  EXPECT_THROW(RateTable({1, 2}, {1, 2}, {1, 1, 1}), Error);
+  EXPECT_THROW(Surface({1, 2}, {1, 2}, {1, 1, 1}), Error);
 }
 
-TEST(RateTableTest, InterpolatesBothWaysInLogSpace) {
-  const RateTable table({100, 10000}, {1, 16}, {1, 16, 100, 1600});
+TEST(SurfaceTest, InterpolatesBothWaysInLogSpace) {
+  const Surface table({100, 10000}, {1, 16}, {1, 16, 100, 1600});
   EXPECT_EQ(table.At(100, 1), 1);
   EXPECT_EQ(table.At(10000, 16), 1600);
   EXPECT_NEAR(table.At(100, 4), 4, 1e-12);
@@ -65,15 +65,15 @@ TEST(RateTableTest, InterpolatesBothWaysInLogSpace) {
 }
 
 // The time of a byte beside the wire stays; the wire's part changes.
-TEST(RateTableTest, AFasterLinkHelpsWhatTheLinkBounds) {
-  RateTable table({1000}, {1, 8}, {10e9, 50e9});
+TEST(SurfaceTest, AFasterLinkHelpsWhatTheLinkBounds) {
+  Surface table({1000}, {1, 8}, {10e9, 50e9});
   table.Relink(50e9, 100e9);
   EXPECT_NEAR(table.At(1000, 8), 100e9, 1);
   EXPECT_NEAR(table.At(1000, 1), 1 / (1 / 10e9 - 1 / 50e9 + 1 / 100e9), 1);
   table.Relink(100e9, 50e9);
   EXPECT_NEAR(table.At(1000, 1), 10e9, 1);
   // What was timed a little above the wire's rate takes the wire's time, no less.
-  RateTable above({1000}, {1}, {51e9});
+  Surface above({1000}, {1}, {51e9});
   above.Relink(50e9, 100e9);
   EXPECT_NEAR(above.At(1000, 1), 100e9, 1);
 }
