@@ -11,6 +11,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -111,6 +112,32 @@ std::pair<Quantiles, std::vector<Quantiles>> SampleSteps(
   std::vector<Quantiles> of_steps;
   for (std::vector<Picoseconds>& step : steps) of_steps.push_back(QuantilesOf(std::move(step)));
   return {QuantilesOf(std::move(means)), std::move(of_steps)};
+}
+
+// By Little's law, what else reads the host's memory waits while a gather's bytes in flight arrive.
+// The engine has its kernels and copies start as if it did not (capture/results/h200-validation.md,
+// what a zero-copy gather holds up).
+std::optional<std::string> BesideGathers(const plan::Plan& plan, const Metrics& metrics,
+                                         const hardware::Profile& machine) {
+  constexpr double kLeastOverlap = 0.05;
+  constexpr int64_t kBytesABlock = 65'536;  // 1,024 threads with four 16-byte loads each
+  constexpr int64_t kOfOneRoundTrip = 2;    // blocks
+  if (metrics.roles[static_cast<size_t>(traces::Role::kRecall)].overlap() < kLeastOverlap)
+    return {};
+  int64_t blocks = 0;
+  for (const plan::Op& op : plan.ops) {
+    if (const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work)) {
+      blocks = std::max(
+          blocks,
+          std::min<int64_t>(gather->blocks, gather->pieces * gather->piece_bytes / kBytesABlock));
+    }
+  }
+  if (blocks <= kOfOneRoundTrip) return {};
+  return fmt::format(
+      "not predicted: beside a gather of {} blocks, which have {} KiB on their way, what is called "
+      "starts up to {:.0f} us later for each thing that the GPU reads of the host's memory first",
+      blocks, blocks * kBytesABlock / 1024,
+      static_cast<double>(blocks * kBytesABlock) / machine.link_h2d * 1e6);
 }
 
 }  // namespace
@@ -362,6 +389,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     }
     if (timeline) *timeline = ToTimeline(simulation, execution);
     out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
+    if (auto note = BesideGathers(plan, out.metrics, costs.profile())) out.notes.push_back(*note);
   }
   if (run.prefill) {
     StopIfAsked(stop);

@@ -16,7 +16,7 @@ namespace stallcast::gui {
 struct Truth {
   enum class Weight : uint8_t {
     kLoss,    ///< incomplete or impossible: dropped, truncated, zero stamps, damaged, does not fit
-    kLimit,   ///< the data stand for something else: projected, synthetic, derived, extrapolated
+    kLimit,   ///< the data stand for something else, or leave something out: projected, not counted
     kChoice,  ///< the user changed something: overridden
   };
   QString name;

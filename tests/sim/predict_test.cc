@@ -81,6 +81,29 @@ TEST_F(Predictions, FillInTheTracesOwnRun) {
   EXPECT_GT(p.largest_context, 203);
 }
 
+TEST_F(Predictions, WhatAGatherHoldsUpIsSaidToBeLeftOut) {
+  Predictor predictor(path());
+  const auto said = [&](methods::ParamValues params) {
+    PredictRequest request = LlamaSteps("freekv");
+    request.params = FreeKv().params;
+    request.params.merge(params);
+    request.batch = 16;
+    return std::ranges::any_of(predictor.Predict(request).notes, [](const std::string& note) {
+      return note.starts_with("not predicted: beside a gather");
+    });
+  };
+  const methods::ParamValues beside = {{"recall", "zero-copy"}, {"correction", "off"}};
+  const auto with = [&](const char* name, const char* value) {
+    methods::ParamValues params = beside;
+    params[name] = value;
+    return params;
+  };
+  EXPECT_TRUE(said(beside));
+  EXPECT_FALSE(said(with("zero_copy_blocks", "2"))) << "no more than the link carries at once";
+  EXPECT_FALSE(said(with("speculation", "off"))) << "nothing is computed meanwhile";
+  EXPECT_FALSE(said(with("recall", "per-page")));
+}
+
 TEST_F(Predictions, AMachineWhoseFileChangesIsReadAgain) {
   const fs::path file = folder_ / "mine.toml";
   hardware::Profile machine = hardware::FindProfile("h200");

@@ -242,6 +242,16 @@ TEST_F(WindowView, SliderPredictsAgainAndLeavesAGhost) {
   EXPECT_FALSE(TruthNames().contains(QStringLiteral("overridden")));
 }
 
+TEST_F(WindowView, WhatAPredictionLeavesOutIsSaidByItsName) {
+  OpenSmall();
+  sim::PredictRequest request = window_->result()->request;
+  request.model = "llama-3.1-8b";
+  request.tensor_parallel = 2;
+  ASSERT_TRUE(Predicted([&] { window_->SetRequest(request); }));
+  EXPECT_TRUE(TruthNames().contains(QStringLiteral("not counted")));
+  EXPECT_FALSE(TruthNames().contains(QStringLiteral("note")));
+}
+
 TEST_F(WindowView, WhatIsTakenBackIsNotPredictedAgain) {
   OpenSmall();
   const auto before = window_->result()->model;
