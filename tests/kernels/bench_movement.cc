@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/executor/host_pool.h"
+#include "kernels/held_train.h"
 #include "kernels/movement.h"
 #include "tests/kernels/link_counters.h"
 #include "tests/kernels/measure.h"
@@ -245,6 +246,51 @@ void OnHostInTurn() {
   }
 }
 
+// One copy a page, as FreeKV's and ArkVale's layers recall: 40 ascending pages of each of 8 heads
+// of a layer into its cache of 8 MiB, layers in turn. Beside it the same number of copies that lie
+// far from one another at both ends.
+void PagesByCopyEngine(Stopwatch& watch) {
+  constexpr int64_t kPage = 16384, kLayers = 32, kLargest = int64_t{16} << 30;
+  constexpr int64_t kCache = 8 * kMebibyte, kFar = 7919;
+  constexpr int kHeads = 8, kPagesAHead = 40, kCopies = kHeads * kPagesAHead, kTrials = 64;
+  HostPool memory;
+  const std::byte* const pool = memory.Get(kLargest);
+  const Buffer<std::byte> device(int64_t{1} << 30);
+  HeldTrain train;
+  fmt::print("\nPages of 16 KiB, one copy each, us\n{:>8} {:>16} {:>22}\n", "pool",
+             "as layers recall", "far from one another");
+  std::mt19937_64 random(5);
+  const auto copy = [&](int64_t from, int64_t to) {
+    Check(cudaMemcpyAsync(device.get() + to, pool + from, kPage, cudaMemcpyHostToDevice,
+                          watch.stream()),
+          "cudaMemcpyAsync");
+  };
+  for (int64_t all = int64_t{1} << 30; all <= kLargest; all *= 4) {
+    const int64_t layer = all / kLayers, pages = layer / kPage / kHeads;
+    std::vector<double> near, far;
+    for (int trial = 0; trial < kTrials; ++trial) {
+      std::vector<int64_t> chosen;
+      for (int head = 0; head < kHeads; ++head) {
+        for (int i = 0; i < kPagesAHead; ++i) {
+          chosen.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(pages)));
+        }
+        std::sort(chosen.end() - kPagesAHead, chosen.end());
+      }
+      const int64_t at = trial % kLayers;
+      near.push_back(train.Seconds(watch.stream(), kCopies, [&](int i) {
+        const int64_t head = i / kPagesAHead, page = chosen[static_cast<size_t>(i)];
+        copy(at * layer + (page * kHeads + head) * kPage, at * kCache + i * kPage);
+      }));
+      far.push_back(train.Seconds(watch.stream(), kCopies, [&](int i) {
+        const int64_t place = (int64_t{trial} * kCopies + i) * kFar;
+        copy(place % (all / kPage) * kPage, place % (device.bytes() / kPage) * kPage);
+      }));
+    }
+    fmt::print("{:>4} GiB {:>16.3f} {:>22.3f}\n", all >> 30,
+               Median(std::move(near)) / kCopies * 1e6, Median(std::move(far)) / kCopies * 1e6);
+  }
+}
+
 void Run() {
   Stopwatch watch;
   ZeroCopy(watch);
@@ -252,6 +298,7 @@ void Run() {
   OnDevice(watch);
   OnHost(watch);
   OnHostInTurn();
+  PagesByCopyEngine(watch);
 }
 
 }  // namespace
