@@ -120,8 +120,8 @@ std::pair<Quantiles, std::vector<Quantiles>> SampleSteps(
 std::optional<std::string> BesideGathers(const plan::Plan& plan, const Metrics& metrics,
                                          const hardware::Profile& machine) {
   constexpr double kLeastOverlap = 0.05;
-  constexpr int64_t kBytesABlock = 65'536;  // 1,024 threads with four 16-byte loads each
-  constexpr int64_t kOfOneRoundTrip = 2;    // blocks
+  constexpr Bytes kBytesABlock = plan::ZeroCopyGather::kBytesABlock;
+  constexpr int64_t kOfOneRoundTrip = 2;  // blocks
   if (metrics.roles[static_cast<size_t>(traces::Role::kRecall)].overlap() < kLeastOverlap)
     return {};
   int64_t blocks = 0;

@@ -14,6 +14,7 @@
 #include "kernels/pariskv.h"
 #include "kernels/probe.h"
 #include "kernels/upload.h"
+#include "models/plan/work.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
@@ -276,9 +277,8 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
 
 void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
   constexpr int32_t kDim = 128, kTokens = 100;
-  constexpr int32_t kBlocks = 64;          // of 256 threads, as ParisKV has them
-  constexpr double kGatherBlocks = 16;     // of 1,024 threads, as many
-  constexpr double kBytesABlock = 65'536;  // on their way
+  constexpr int32_t kBlocks = 64;       // of 256 threads, as ParisKV has them
+  constexpr double kGatherBlocks = 16;  // of 1,024 threads, as many
   constexpr std::array kRows = {2, 8, 32, 128};
   constexpr int kLaunches = 8, kTrials = 3;
   constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
@@ -327,7 +327,8 @@ void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
           },
           kTrials);
       const double bytes = pieces[longer.size() % pieces.size()] * kRowBytes;
-      const double blocks = std::clamp(bytes / kBytesABlock, 1.0, kGatherBlocks);
+      const double blocks =
+          std::clamp(bytes / plan::ZeroCopyGather::kBytesABlock, 1.0, kGatherBlocks);
       const double rate = std::min(profile.zero_copy.At(kRowBytes, blocks), profile.link_h2d);
       longer.push_back(std::max(
           both - alone - profile.device_gap - profile.zero_copy_start - bytes / rate, 1e-9));

@@ -13,8 +13,6 @@ namespace stallcast::hardware {
 namespace {
 
 constexpr double kBytesABlock = 32 * 1024;
-constexpr Bytes kGatherBytesABlock =
-    Bytes{64} * 1024;                    // 1,024 threads with four 16-byte loads each
 constexpr double kGatherBlocksAnSm = 2;  // 2,048 threads
 constexpr double kLinkPriority = 1e3;
 constexpr double kLongest = 86400;  // s
@@ -153,7 +151,8 @@ class Coster {
 
   OpCost operator()(const plan::ZeroCopyGather& gather) const {
     const auto piece = static_cast<double>(gather.piece_bytes);
-    const int64_t busy = (counts_.link_h2d + kGatherBytesABlock - 1) / kGatherBytesABlock;
+    constexpr Bytes kBlock = plan::ZeroCopyGather::kBytesABlock;
+    const int64_t busy = (counts_.link_h2d + kBlock - 1) / kBlock;
     const auto blocks =
         static_cast<double>(std::max<int64_t>(1, std::min<int64_t>(gather.blocks, busy)));
     OpCost cost = Launched(points_.At(shape_));
