@@ -14,8 +14,10 @@
 #include "kernels/pariskv.h"
 #include "kernels/probe.h"
 #include "kernels/upload.h"
+#include "models/hardware/cost_model.h"
 #include "models/plan/work.h"
 #include "traces/common/median.h"
+#include "traces/common/units.h"
 
 namespace stallcast::capture {
 namespace {
@@ -277,8 +279,8 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
 
 void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
   constexpr int32_t kDim = 128, kTokens = 100;
-  constexpr int32_t kBlocks = 64;       // of 256 threads, as ParisKV has them
-  constexpr double kGatherBlocks = 16;  // of 1,024 threads, as many
+  constexpr int32_t kBlocks = 64;        // of 256 threads, as ParisKV has them
+  constexpr int32_t kGatherBlocks = 16;  // of 1,024 threads, as many
   constexpr std::array kRows = {2, 8, 32, 128};
   constexpr int kLaunches = 8, kTrials = 3;
   constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
@@ -294,9 +296,10 @@ void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
   const auto read_weights = [&] {
     kernels::ReadOnce(weights.get(), weights.bytes(), sink.get(), watch.stream());
   };
+  const auto pieces = [](int rows) { return int64_t{2} * rows * kTokens; };
+  const hardware::CostModel near_each_other(profile);
   std::mt19937 random(2);
-  std::vector<double> parts, pieces, longer;
-  for (const int rows : kRows) pieces.push_back(2.0 * rows * kTokens);
+  std::vector<double> parts, longer;
   for (int64_t part = std::min(kSmallestPart, pool_bytes); part <= pool_bytes; part *= 2) {
     parts.push_back(static_cast<double>(part));
     int64_t turn = 0;
@@ -326,16 +329,18 @@ void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
             fetch(launch);
           },
           kTrials);
-      const double bytes = pieces[longer.size() % pieces.size()] * kRowBytes;
-      const double blocks =
-          std::clamp(bytes / plan::ZeroCopyGather::kBytesABlock, 1.0, kGatherBlocks);
-      const double rate = std::min(profile.zero_copy.At(kRowBytes, blocks), profile.link_h2d);
-      longer.push_back(std::max(
-          both - alone - profile.device_gap - profile.zero_copy_start - bytes / rate, 1e-9));
+      const Picoseconds near =
+          near_each_other
+              .Cost(plan::ZeroCopyGather{
+                  .pieces = pieces(rows), .piece_bytes = kRowBytes, .blocks = kGatherBlocks})
+              .Alone();
+      longer.push_back(std::max(both - alone - profile.device_gap - Seconds(near), 1e-9));
     }
   }
+  std::vector<double> counts;
+  for (const int rows : kRows) counts.push_back(static_cast<double>(pieces(rows)));
   profile.zero_copy_translation =
-      hardware::Surface(std::move(parts), std::move(pieces), std::move(longer));
+      hardware::Surface(std::move(parts), std::move(counts), std::move(longer));
   profile.zero_copy_scattered = {};  // of the profile that this one began as
 }
 

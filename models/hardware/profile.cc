@@ -331,7 +331,7 @@ void Check(const Profile& profile, std::string_view where) {
             fmt::format("there is no op kind '{}'", kind), where, Suggestion(kind, kKernelKinds));
   }
   Require(!profile.batch_host_piece.empty() && !profile.batch_engine_piece.empty() &&
-              !profile.zero_copy.values().empty() && !profile.zero_copy_memory_loss.empty(),
+              !profile.zero_copy.empty() && !profile.zero_copy_memory_loss.empty(),
           "a curve is missing", where, "give all the curves of the shipped profiles");
   Require(profile.status == "measured" || profile.status == "derived",
           fmt::format("status is '{}'", profile.status), where, "it is measured or derived");

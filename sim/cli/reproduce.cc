@@ -24,7 +24,6 @@ using sim::Reproduction;
 using Status = Reproduction::Status;
 
 constexpr double kMega = 1e6;
-constexpr const char* kOverridden = "overridden: ";
 
 struct ReproduceCommand {
   std::vector<std::string> papers, rows, overrides;
@@ -88,12 +87,6 @@ std::string CaseOf(const Reproduction& r) {
     text += fmt::format(" against {}", r.runs.back().run.batch);
   }
   return text;
-}
-
-// Explanations are of the machines as their profiles have them.
-bool Overridden(const Reproduction& r) {
-  return std::any_of(r.notes.begin(), r.notes.end(),
-                     [](const std::string& note) { return note.starts_with(kOverridden); });
 }
 
 std::string Verdict(const Reproduction& r) {
@@ -181,14 +174,14 @@ std::string Report(const std::vector<papers::Paper>& papers, const std::vector<R
       for (const std::string& assumption : r.row->assumptions) {
         text += fmt::format("- {}: {}\n", r.row->id, assumption);
       }
-      if (r.off() && !Overridden(r) && !r.row->explanation.empty()) {
+      if (r.off() && !r.row->explanation.empty()) {
         text += fmt::format("- {} is off: {}\n", r.row->id, r.row->explanation);
       }
       // Projections are the same for all; a row by itself tells which contexts.
       std::copy_if(r.notes.begin(), r.notes.end(), std::inserter(notes, notes.end()),
                    [&](const std::string& note) {
                      return details || note.starts_with("extrapolated") ||
-                            note.starts_with(kOverridden);
+                            note.starts_with("overridden");
                    });
     }
     text += Bullets({notes.begin(), notes.end()});
@@ -222,7 +215,7 @@ Json Records(const std::vector<Reproduction>& rows) {
     record["for"] = r.runs.empty() ? "" : CaseOf(r);
     record["assumptions"] = r.paper->assumptions;
     for (const std::string& each : r.row->assumptions) record["assumptions"].push_back(each);
-    record["explanation"] = r.off() && !Overridden(r) ? r.row->explanation : "";
+    record["explanation"] = r.off() ? r.row->explanation : "";
     record["notes"] = r.notes;
     records.push_back(std::move(record));
   }
@@ -230,12 +223,15 @@ Json Records(const std::vector<Reproduction>& rows) {
 }
 
 void ReproduceCommand::Run() const {
-  const std::vector<papers::Paper> chosen = Papers();
+  std::vector<papers::Paper> chosen = Papers();
   Progress progress;
   sim::ReproduceOptions run = options;
   run.cache = !no_cache;
-  for (const papers::Paper& paper : chosen) {
+  for (papers::Paper& paper : chosen) {
     run.machine_overrides = OverridesOf(overrides, paper.machine);
+    if (overrides.empty()) continue;
+    // Explanations are of the machines as their profiles have them.
+    for (papers::Row& row : paper.rows) row.explanation.clear();
   }
   run.progress = [&](const std::string& what, double share) { progress.Update(what, share); };
   const std::vector<Reproduction> results = sim::Reproduce(chosen, run);

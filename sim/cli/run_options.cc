@@ -10,7 +10,6 @@
 #include "traces/common/error.h"
 
 namespace stallcast::cli {
-namespace {}  // namespace
 
 void RunOptions::AddTo(CLI::App& command, const std::string& method) {
   method_ = method;

@@ -2,7 +2,6 @@
 #include "kernels/host_memory.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <limits>
