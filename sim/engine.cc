@@ -507,6 +507,7 @@ class EventLoop {
         if (lane.cost->amount > 0) return BeginFlow(index);
         return EndFlow(index);
       case Phase::kFlow:
+        gathering_blocks_ -= lane.cost->holding_blocks;
         share_.Remove(static_cast<int>(index));
         UpdateRates();
         return EndFlow(index);
@@ -589,11 +590,20 @@ class EventLoop {
     event_[index] = now_ + Rounded(lane.remaining / lane.rate);
   }
 
-  /// Of a fixed time, how fast it passes at the load that others put on the device memory.
+  /// Of a fixed time, how fast it passes at the load that others put on the device memory and on
+  /// the way to the host's.
   double StartSpeed(const Lane& lane) const {
+    const hardware::Start start = lane.cost->start;
+    const double held_up = IsHeldUp(lane) ? model_.HeldUpStart(start, gathering_blocks_) : 0;
     const double longer =
-        lane.cost->starts * model_.LoadedStart(lane.cost->start, memory_share_) * 1e12;
+        lane.cost->starts * 1e12 * (model_.LoadedStart(start, memory_share_) + held_up);
     return lane.fixed / (lane.fixed + longer);
+  }
+
+  /// Whether a gather's bytes on their way delay it: not inside a graph, whose commands lie on the
+  /// GPU, nor large copies of others, as they were seen to come.
+  bool IsHeldUp(const Lane& lane) const {
+    return lane.current != OpId::kNone && !plan_.ops[At(lane.current)].graph_node;
   }
 
   void BeginFlow(size_t index) {
@@ -602,6 +612,7 @@ class EventLoop {
     lane.remaining = lane.cost->amount * Factor(lane.current) * Dragged(*lane.cost);
     lane.rate = 0;
     lane.since = now_;
+    gathering_blocks_ += lane.cost->holding_blocks;
     share_.Add(static_cast<int>(index), *lane.cost);
     UpdateRates();
   }
@@ -626,8 +637,9 @@ class EventLoop {
     const double used = share_.Used(hardware::Resource::kDeviceMemory);
     const double share =
         used / model_.capacity()[static_cast<size_t>(hardware::Resource::kDeviceMemory)];
-    if (share == memory_share_) return;
+    if (share == memory_share_ && gathering_blocks_ == held_by_) return;
     memory_share_ = share;
+    held_by_ = gathering_blocks_;
     for (size_t i = 0; i < lanes_.size(); ++i) {
       if (lanes_[i].fixed > 0) SetRate(i, lanes_[i], StartSpeed(lanes_[i]));
     }
@@ -797,6 +809,8 @@ class EventLoop {
   std::array<Server, 3> servers_;  // by hardware::Engine
   std::vector<Background> background_;
   double memory_share_ = 0;          // of the device memory that flows take
+  double gathering_blocks_ = 0;      // of zero-copy gathers whose bytes flow
+  double held_by_ = 0;               // the same, as starts have it
   int64_t front_end_until_ = 0;      // no kernel starts before
   double owed_ = 0;                  // ps that what kernels have written still costs products
   std::optional<int64_t> gathered_;  // end of the last gather by several threads

@@ -114,11 +114,12 @@ std::pair<Quantiles, std::vector<Quantiles>> SampleSteps(
   return {QuantilesOf(std::move(means)), std::move(of_steps)};
 }
 
-// By Little's law, what else reads the host's memory waits while a gather's bytes in flight arrive.
-// The engine has its kernels and copies start as if it did not (capture/results/h200-validation.md,
-// what a zero-copy gather holds up).
+// By Little's law, what else reads the host's memory waits while a gather's bytes in flight arrive
+// (capture/results/h200-validation.md, what a zero-copy gather holds up). Where the profile does
+// not have it, kernels and copies start as if they did not.
 std::optional<std::string> BesideGathers(const plan::Plan& plan, const Metrics& metrics,
                                          const hardware::Profile& machine) {
+  if (!machine.zero_copy_holds_kernel.empty()) return {};
   constexpr double kLeastOverlap = 0.05;
   constexpr Bytes kBytesABlock = plan::ZeroCopyGather::kBytesABlock;
   constexpr int64_t kOfOneRoundTrip = 2;  // blocks
@@ -127,9 +128,7 @@ std::optional<std::string> BesideGathers(const plan::Plan& plan, const Metrics& 
   int64_t blocks = 0;
   for (const plan::Op& op : plan.ops) {
     if (const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work)) {
-      blocks = std::max(
-          blocks,
-          std::min<int64_t>(gather->blocks, gather->pieces * gather->piece_bytes / kBytesABlock));
+      blocks = std::max(blocks, gather->BusyBlocks());
     }
   }
   if (blocks <= kOfOneRoundTrip) return {};

@@ -12,11 +12,13 @@
 
 #include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/measure_batches.h"
+#include "capture/calibrate/measure_beside_gather.h"
 #include "capture/calibrate/measure_device.h"
 #include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
+#include "capture/calibrate/measure_translation.h"
 #include "capture/calibrate/op_timer.h"
 #include "capture/run_info.h"
 #include "kernels/host_cores.h"
@@ -137,6 +139,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   progress("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, ends, profile);
   MeasureTranslation(watch, profile);
+  MeasureBesideGather(watch, ends, profile);
   progress("between ops", 0.18);
   on_fastest_core([&] {
     MeasureHandovers(watch, profile);

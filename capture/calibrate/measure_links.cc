@@ -1,21 +1,14 @@
 #include "capture/calibrate/measure_links.h"
 
 #include <algorithm>
-#include <array>
-#include <random>
 #include <utility>
 #include <vector>
 
 #include "capture/calibrate/fit.h"
+#include "capture/calibrate/scattered_gather.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/device_attribute.h"
-#include "kernels/executor/host_pool.h"
-#include "kernels/movement.h"
-#include "kernels/pariskv.h"
 #include "kernels/probe.h"
-#include "kernels/upload.h"
-#include "models/hardware/cost_model.h"
-#include "models/plan/work.h"
 #include "traces/common/median.h"
 #include "traces/common/units.h"
 
@@ -26,20 +19,20 @@ using kernels::Buffer;
 using kernels::Check;
 
 constexpr int64_t kPool = CopyEnds::kPool;
-constexpr int64_t kLarge = int64_t{1} << 28;         // a copy that runs at the link's rate
-constexpr int64_t kSmallestPage = 4096;              // smaller copies are rows of one
-constexpr int64_t kLargestPool = int64_t{16} << 30;  // of single tokens
-constexpr int64_t kRead = int64_t{2} << 30;          // a read that runs at the memory's rate
+constexpr int64_t kLarge = int64_t{1} << 28;  // a copy that runs at the link's rate
+constexpr int64_t kSmallestPage = 4096;       // smaller copies are rows of one
+constexpr int64_t kRead = int64_t{2} << 30;   // a read that runs at the memory's rate
 
 // Time of one copy among many of its size.
 double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {
+  int at = 0;  // other layers' pages in each train
   const int many = static_cast<int>(std::clamp<int64_t>(kPool / bytes / 2, 2, 200));
   return Stopwatch::WithoutEnds(std::max(many / 4, 1), many, [&](int copies) {
     return copies * watch.Period(copies, [&](int i) {
       if (bytes < kSmallestPage) {
         ends.CopyRow(i, bytes, down, watch.stream());
       } else {
-        ends.CopyPage(i, bytes, down, watch.stream());
+        ends.CopyPage(at++, bytes, down, watch.stream());
       }
     });
   });
@@ -114,55 +107,12 @@ Sharing ReadsBeside(Stopwatch& watch, const Buffer<std::byte>& memory, int* sink
           bytes / Median(std::move(other_seconds))};
 }
 
-// Bytes: much more than the cache keeps from one read to the next.
-int64_t EnoughToFlush() { return int64_t{4} * kernels::DeviceAttribute(cudaDevAttrL2CacheSize); }
-
-// Pieces scattered over the pool, for a gather.
-class Gather {
- public:
-  // Pieces of 512 bytes a token of a page: 512 B x tokens. With `rows`, 256 B each.
-  Gather(const CopyEnds& ends, int32_t page_tokens, bool rows, int64_t bytes)
-      : ends_(ends), rows_(rows), page_tokens_(page_tokens) {
-    const int64_t piece = int64_t{512} * page_tokens;
-    pieces_ = static_cast<int32_t>(bytes / piece);
-    const int64_t places = kPool / piece;
-    std::vector<int64_t> source;
-    std::vector<int32_t> slot, head;
-    std::mt19937_64 random(1);
-    for (int32_t i = 0; i < pieces_; ++i) {
-      source.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(places)));
-      slot.push_back(i / kHeads);
-      head.push_back(i % kHeads);
-    }
-    source_ = kernels::Uploaded(source), slot_ = kernels::Uploaded(slot),
-    head_ = kernels::Uploaded(head);
-  }
-  void Run(int32_t blocks, int32_t pieces, cudaStream_t stream, int32_t first = 0) const {
-    const kernels::PagedKv cache = kernels::NhdPages(
-        reinterpret_cast<__nv_bfloat16*>(ends_.device.get()), page_tokens_, kHeads, 128);
-    kernels::ZeroCopyGather(reinterpret_cast<const __nv_bfloat16*>(ends_.host),
-                            source_.get() + first, slot_.get() + first, head_.get() + first, pieces,
-                            nullptr, cache, rows_, blocks, stream);
-  }
-  int32_t pieces() const { return pieces_; }
-  double bytes() const { return piece_bytes() * pieces_; }
-  double piece_bytes() const { return 512.0 * page_tokens_; }
-
- private:
-  static constexpr int32_t kHeads = 8;
-  const CopyEnds& ends_;
-  bool rows_;
-  int32_t page_tokens_, pieces_ = 0;
-  Buffer<int64_t> source_;
-  Buffer<int32_t> slot_, head_;
-};
-
 // Seconds of a gather of no bytes, with the gap before it. Small gathers tell it: in one of 32 MiB
 // it is a hundredth, and came out as 1.9 to 12 us.
 double GatherStart(Stopwatch& watch, const CopyEnds& ends) {
   constexpr int32_t kTokens = 32, kBlocks = 16, kLeast = 2 * kBlocks, kMost = 16 * kBlocks;
   constexpr int kLaunches = 16;
-  const Gather gather(ends, kTokens, /*rows=*/false, int64_t{64} << 20);
+  const ScatteredGather gather(ends, kTokens, /*rows=*/false, int64_t{64} << 20);
   std::vector<double> sizes, times;
   for (int32_t pieces = kLeast; pieces <= kMost; pieces *= 2) {
     sizes.push_back(gather.piece_bytes() * pieces);
@@ -193,7 +143,8 @@ void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
   std::vector<double> sizes, times;
-  const int64_t least = EnoughToFlush();
+  // Much more than the cache keeps from one read to the next.
+  const int64_t least = int64_t{4} * kernels::DeviceAttribute(cudaDevAttrL2CacheSize);
   for (int64_t bytes = kRead / 16; bytes <= kRead; bytes *= 2) {
     if (bytes < least && bytes < kRead / 2) continue;
     sizes.push_back(static_cast<double>(bytes));
@@ -245,7 +196,7 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     pieces.push_back(piece_bytes);
     for (const double count : blocks) {
       // Of 16 blocks 2 to 8 MiB, as layers recall.
-      const Gather gather(ends, page_tokens, rows, static_cast<int64_t>(count) << 19);
+      const ScatteredGather gather(ends, page_tokens, rows, static_cast<int64_t>(count) << 19);
       std::vector<double> sizes, times;
       for (const int share : {4, 2, 1}) {
         const int32_t some = gather.pieces() / share;
@@ -265,7 +216,7 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
   std::vector<double> measured, loss;
-  const Gather gather(ends, 32, false, int64_t{128} << 20);
+  const ScatteredGather gather(ends, 32, false, int64_t{128} << 20);
   for (const int32_t count : {4, 16, 32, 64}) {
     const Sharing gathers = ReadsBeside(watch, memory, sink.get(), [&](cudaStream_t stream) {
       gather.Run(count, gather.pieces(), stream);
@@ -275,73 +226,6 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     loss.push_back(std::max(gathers.lost - gathers.moved, 1e6));
   }
   profile.zero_copy_memory_loss = hardware::Curve(measured, loss);
-}
-
-void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
-  constexpr int32_t kDim = 128, kTokens = 100;
-  constexpr int32_t kBlocks = 64;        // of 256 threads, as ParisKV has them
-  constexpr int32_t kGatherBlocks = 16;  // of 1,024 threads, as many
-  constexpr std::array kRows = {2, 8, 32, 128};
-  constexpr int kLaunches = 8, kTrials = 3;
-  constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
-  constexpr int64_t kSmallestPart = int64_t{32} << 20;
-  int64_t pool_bytes = kLargestPool;
-  while (static_cast<double>(pool_bytes) > profile.host_bytes / 4) pool_bytes /= 2;
-  kernels::HostPool memory;
-  auto* const pool = reinterpret_cast<__nv_bfloat16*>(memory.Get(pool_bytes));
-  const Buffer<__nv_bfloat16> out(int64_t{kRows.back()} * kTokens * 2 * kDim);
-  const kernels::TokenView to{out.get(), int64_t{kTokens} * 2 * kDim, 2 * kDim, kDim};
-  const Buffer<std::byte> weights(EnoughToFlush());
-  const Buffer<int> sink(1);
-  const auto read_weights = [&] {
-    kernels::ReadOnce(weights.get(), weights.bytes(), sink.get(), watch.stream());
-  };
-  const auto pieces = [](int rows) { return int64_t{2} * rows * kTokens; };
-  const hardware::CostModel near_each_other(profile);
-  std::mt19937 random(2);
-  std::vector<double> parts, longer;
-  for (int64_t part = std::min(kSmallestPart, pool_bytes); part <= pool_bytes; part *= 2) {
-    parts.push_back(static_cast<double>(part));
-    int64_t turn = 0;
-    for (const int rows : kRows) {
-      // All keys of a part, then its values. Other tokens in each launch, so that none are cached.
-      const int64_t in_row = part / (2 * rows * kRowBytes);
-      std::vector<int32_t> numbers;
-      for (int row = 0; row < kLaunches * rows; ++row) {
-        for (int32_t i = 0; i < kTokens; ++i) {
-          numbers.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(in_row)));
-        }
-        std::sort(numbers.end() - kTokens, numbers.end());  // as they are chosen
-      }
-      const Buffer<int32_t> places = kernels::Uploaded(numbers);
-      const auto fetch = [&](int launch) {
-        const kernels::TokenView from{pool + turn++ % (pool_bytes / part) * (part / 2),
-                                      in_row * kDim, kDim, rows * in_row * kDim};
-        kernels::FetchTokens(from, places.get() + int64_t{launch} * rows * kTokens, nullptr, rows,
-                             1, kTokens, 0, 0, to, 0, kDim, kBlocks, watch.stream());
-      };
-      const double alone = watch.Period(
-          kLaunches, [&](int) { read_weights(); }, kTrials);
-      const double both = watch.Period(
-          kLaunches,
-          [&](int launch) {
-            read_weights();
-            fetch(launch);
-          },
-          kTrials);
-      const Picoseconds near =
-          near_each_other
-              .Cost(plan::ZeroCopyGather{
-                  .pieces = pieces(rows), .piece_bytes = kRowBytes, .blocks = kGatherBlocks})
-              .Alone();
-      longer.push_back(std::max(both - alone - profile.device_gap - Seconds(near), 1e-9));
-    }
-  }
-  std::vector<double> counts;
-  for (const int rows : kRows) counts.push_back(static_cast<double>(pieces(rows)));
-  profile.zero_copy_translation =
-      hardware::Surface(std::move(parts), std::move(counts), std::move(longer));
-  profile.zero_copy_scattered = {};  // of the profile that this one began as
 }
 
 }  // namespace stallcast::capture

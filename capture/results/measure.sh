@@ -110,14 +110,18 @@ measure_switches() {
   decode validation "$t32" --method full,streaming,quest --graph --repeat 3
 }
 
-# Compute beside a zero-copy gather, by its blocks; no page shows it yet.
+# What is called beside a zero-copy gather, by its blocks; no page shows it yet.
 measure_overlap() {
   local blocks gather=(--method freekv -p recall=zero-copy)
   decode overlap "$t32" "${gather[@]}" -p zero_copy_blocks=4 --repeat 3
-  for blocks in 4 16; do
+  for blocks in 4 8 16; do
     decode overlap "$t32" "${gather[@]}" -p correction=off -p zero_copy_blocks=$blocks --repeat 3
+    decode overlap "$t32" "${gather[@]}" -p correction=off -p zero_copy_blocks=$blocks --graph \
+      --repeat 3
   done
-  decode overlap "$t32" "${gather[@]}" -p correction=off --graph --repeat 3
+  for blocks in 4 8; do
+    decode overlap "$t32" --method louiskv -p zero_copy_blocks=$blocks --repeat 3
+  done
 }
 
 measure_qwen() {
@@ -205,6 +209,7 @@ measure_recordings() {
   record "$t32" --method $all,quest --batches 1,4
   record "$t32" --method freekv -p recall=zero-copy --batches 1,4
   record "$t32" --method freekv -p recall=zero-copy -p correction=off
+  record "$t32" --method freekv -p recall=zero-copy -p correction=off -p zero_copy_blocks=4
   record "$t32" --method freekv -p recall=staged
   record "$t32" --method louiskv -p recall=staged
   record "$t64" --method freekv --batches 1,4 --budget 2048 -p sink=256 -p window=256

@@ -98,6 +98,10 @@ class Coster {
     const hardware::Curve& curve = h2d ? profile_.copy_h2d_piece : profile_.copy_d2h_piece;
     const double start = curve.empty() ? (h2d ? profile_.copy_h2d_start : profile_.copy_d2h_start)
                                        : curve.At(std::max(piece, 1.0));
+    const double translated =
+        copy.scattered_over > 0 && !profile_.copy_h2d_translation.empty()
+            ? profile_.copy_h2d_translation.FromZero(static_cast<double>(copy.scattered_over))
+            : 0;
     OpCost cost;
     cost.spread = profile_.copy_spread;
     cost.amount = static_cast<double>(counts_.link_h2d + counts_.link_d2h);
@@ -116,10 +120,10 @@ class Coster {
       case plan::CopyPath::kPerPiece:
         cost.host = Time(pieces * one_call);
         cost.calls = static_cast<int32_t>(std::min<int64_t>(copy.pieces, INT32_MAX));
-        cost.engine_start =
-            Time(pieces * start + std::max(pieces - 1, 0.0) * profile_.recorder_copy);
+        cost.engine_start = Time(pieces * (start + translated) +
+                                 std::max(pieces - 1, 0.0) * profile_.recorder_copy);
         cost.crowded = Time(pieces * profile_.copy_crowded_piece);
-        cost.last_piece = Time(start + piece / cost.rate);
+        cost.last_piece = Time(start + translated + piece / cost.rate);
         if (copy.pieces == 0) return NoCall();
         break;
       case plan::CopyPath::kBatched: {
@@ -151,14 +155,12 @@ class Coster {
 
   OpCost operator()(const plan::ZeroCopyGather& gather) const {
     const auto piece = static_cast<double>(gather.piece_bytes);
-    constexpr Bytes kBlock = plan::ZeroCopyGather::kBytesABlock;
-    const int64_t busy = (counts_.link_h2d + kBlock - 1) / kBlock;
-    const auto blocks =
-        static_cast<double>(std::max<int64_t>(1, std::min<int64_t>(gather.blocks, busy)));
+    const auto blocks = static_cast<double>(gather.BusyBlocks());
     OpCost cost = Launched(points_.At(shape_));
     cost.fixed = Time(profile_.zero_copy_start);
     cost.amount = static_cast<double>(counts_.link_h2d);
     cost.rate = std::min(profile_.zero_copy.At(piece, blocks), profile_.link_h2d);
+    cost.holding_blocks = blocks;
     cost.spread = profile_.zero_copy_spread;
     cost.extrapolated = !profile_.zero_copy.Covers(piece, blocks);
     if (gather.scattered_over > 0) Scatter(gather, cost);
@@ -166,6 +168,9 @@ class Coster {
       cost.drag = drag.FromZero(cost.amount) * 1e12;
     }
     UseLink(cost, true);
+    if (const hardware::Curve& share = profile_.zero_copy_link_share; !share.empty()) {
+      cost.weight *= share.At(blocks);
+    }
     UseMemory(cost, 1 + profile_.zero_copy_memory_loss.At(blocks) / cost.rate);
     Add(cost, Resource::kSms,
         std::min(blocks / kGatherBlocksAnSm, profile_.device_sms) / cost.rate);
@@ -176,9 +181,10 @@ class Coster {
   void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
     const auto pool = static_cast<double>(gather.scattered_over);
     const auto pieces = static_cast<double>(gather.pieces);
-    if (const hardware::Surface& longer = profile_.zero_copy_translation; !longer.empty()) {
-      cost.fixed += Time(longer.At(pool, pieces));
-      cost.extrapolated = cost.extrapolated || pool > longer.rows().back();
+    if (const hardware::Curve& region = profile_.zero_copy_translation; !region.empty()) {
+      const double anew = gather.new_regions < 0 ? pieces : static_cast<double>(gather.new_regions);
+      cost.fixed += Time(anew * region.At(pool));
+      cost.extrapolated = cost.extrapolated || pool > region.x().back();
     } else if (const hardware::Curve& scattered = profile_.zero_copy_scattered;
                !scattered.empty()) {
       const double piece_bytes = static_cast<double>(gather.piece_bytes);
@@ -385,6 +391,9 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   capacity_[At(Resource::kSms)] = profile_.device_sms;
   capacity_[At(Resource::kHostMemory)] = profile_.host_memory;
   capacity_[At(Resource::kCopyTurns)] = 1;
+  has_load_ = !profile_.zero_copy_holds_kernel.empty() ||
+              !profile_.zero_copy_holds_h2d_piece.empty() ||
+              !profile_.zero_copy_holds_d2h_piece.empty();
   const std::pair<Start, const Curve*> loads[] = {{Start::kKernel, &profile_.load_kernel},
                                                   {Start::kH2DPiece, &profile_.load_h2d_piece},
                                                   {Start::kD2HPiece, &profile_.load_d2h_piece}};
@@ -397,6 +406,23 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
       table[i] = curve->FromZero(share);
     }
   }
+}
+
+double CostModel::HeldUpStart(Start start, double blocks) const {
+  const auto at = [blocks](const Curve& curve) {
+    return curve.empty() || blocks <= 0 ? 0 : curve.FromZero(blocks);
+  };
+  switch (start) {
+    case Start::kNone:
+      break;
+    case Start::kKernel:
+      return at(profile_.zero_copy_holds_kernel);
+    case Start::kH2DPiece:
+      return at(profile_.zero_copy_holds_h2d_piece);
+    case Start::kD2HPiece:
+      return at(profile_.zero_copy_holds_d2h_piece);
+  }
+  return 0;
 }
 
 CostModel::Background CostModel::BackgroundOf(plan::Direction direction) const {

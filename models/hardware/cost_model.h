@@ -68,6 +68,7 @@ struct OpCost {
   /// ps that products behind it take longer, all together, and whether it is such a product.
   double drag = 0;
   bool dragged = false;
+  double holding_blocks = 0;  ///< of a zero-copy gather, whose bytes on their way hold up others
   bool wakes = false;  ///< threads that sleep between two such ops: GatherWoken() comes on top
   double spread = 0;   ///< relative standard deviation
   bool extrapolated = false;  ///< outside the range that the profile was calibrated for
@@ -132,6 +133,10 @@ struct DragLimits {
 /// good part: it grows with the share of the memory that others use meanwhile (the profile's load
 /// curves), so small copies and kernels beside a large product take longer.
 ///
+/// Hold-ups. A zero-copy gather keeps 64 KiB a block on their way, and what the GPU reads of the
+/// host's memory before a kernel or a piece of a copy begins comes behind them (the profile's
+/// zero_copy.holds_* curves, by blocks): with many blocks, little starts beside a gather.
+///
 /// Drag. What a kernel writes to ever new places stays in the cache and is written back amid what
 /// the products of the next layers read, which then stream up to a tenth slower; copies do not have
 /// that effect. A kernel owes them TimedPoints' drag where nothing is owed, and the less the nearer
@@ -170,8 +175,10 @@ class CostModel {
     const auto low = std::min(static_cast<size_t>(at), table.size() - 2);
     return table[low] + (at - static_cast<double>(low)) * (table[low + 1] - table[low]);
   }
+  /// Seconds that a start takes longer while zero-copy gathers of others have so many blocks.
+  double HeldUpStart(Start start, double blocks) const;
   const DragLimits& drag_limits() const { return drag_limits_; }
-  /// Whether any start depends on the load.
+  /// Whether any start depends on what others do.
   bool has_load() const { return has_load_; }
   /// A copy of background traffic and the mean time from one to the next (BackgroundTicks); 0:
   /// there is none.

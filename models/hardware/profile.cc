@@ -220,6 +220,10 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
   if (field.member == &Profile::link_h2d && value > 0) {
     profile.link_both_h2d *= factor;
     profile.zero_copy.Relink(before, value);
+    // The same bytes on their way, at another rate.
+    Scale(profile.zero_copy_holds_kernel, 1 / factor);
+    Scale(profile.zero_copy_holds_h2d_piece, 1 / factor);
+    Scale(profile.zero_copy_holds_d2h_piece, 1 / factor);
   } else if (field.member == &Profile::link_d2h) {
     profile.link_both_d2h *= factor;
   } else if (field.member == &Profile::copy_h2d_start) {

@@ -177,6 +177,10 @@ struct Profile {
   /// at most the last x. Larger ones of a stream follow one another until it has no more, as those
   /// of all sizes do where this is empty.
   Curve copy_h2d_turns;
+  /// What a piece of a page's size takes longer, s, whose pages lie scattered over a layer's pool
+  /// of so many bytes: the layers' pools are read in turn, so that addresses must be translated
+  /// anew. Empty: nothing.
+  Curve copy_h2d_translation;
   Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
   Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes
   /// Host call of a copy to the GPU whose bytes the call itself carries, s, by bytes: one of at
@@ -210,15 +214,23 @@ struct Profile {
   /// Most pieces a second that zero-copy reads bring whose places are scattered over a pool of so
   /// many bytes: each needs its own address translation. Empty: no limit.
   Curve zero_copy_scattered;
-  /// What a gather of scattered pieces takes longer, s, by bytes of its layer's pool and pieces:
-  /// other layers' pools are read between two gathers of one, so its addresses must be translated
-  /// anew. Empty: reckoned from zero_copy_scattered.
-  Surface zero_copy_translation;
+  /// What a gather of scattered pieces takes longer, s, for each region of the host's memory that
+  /// it reads anew (plan::NewRegions), by bytes of its layer's pool: the layers' pools are read in
+  /// turn, and addresses must be translated anew. Empty: reckoned from zero_copy_scattered.
+  Curve zero_copy_translation;
   /// As KernelPoint::drag, s, by the bytes that a gather brings into device memory. Empty: none.
   Curve zero_copy_drag;
   /// Device bandwidth that others lose (bytes/s) while a gather of so many blocks runs, beyond the
   /// bytes that it writes.
   Curve zero_copy_memory_loss;
+  /// Of a link that a gather of so many blocks shares with a copy, the gather's bytes over the
+  /// copy's: the more are on their way, the larger its share. Empty: both get the same.
+  Curve zero_copy_link_share;
+  /// What the start of a kernel, or of a copy's piece, takes longer while zero-copy gathers with so
+  /// many blocks keep the link busy, s: what the GPU reads of the host's memory first, its commands
+  /// and a copy's bytes, comes behind the gathers' bytes on their way. Nothing inside a
+  /// CUDA graph, whose commands lie on the GPU. Empty: nothing.
+  Curve zero_copy_holds_kernel, zero_copy_holds_h2d_piece, zero_copy_holds_d2h_piece;
 
   std::map<std::string, KernelFit, std::less<>> kernels;    ///< by op-kind name
   std::map<std::string, std::string, std::less<>> sources;  ///< by field path

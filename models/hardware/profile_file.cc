@@ -38,6 +38,7 @@ constexpr CurveField kCurves[] = {
     {"copy.h2d_piece", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_piece, true},
     {"copy.d2h_piece", "piece_bytes", "time_us", 1e6, &Profile::copy_d2h_piece, true},
     {"copy.h2d_turns", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_turns, true},
+    {"copy.h2d_translation", "pool_bytes", "time_us", 1e6, &Profile::copy_h2d_translation, true},
     {"batch.host_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_host_piece},
     {"batch.engine_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_engine_piece},
     {"copy.h2d_inline_call", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_inline_call, true},
@@ -55,6 +56,13 @@ constexpr CurveField kCurves[] = {
     {"host.gather_row", "threads", "time_us", 1e6, &Profile::host_gather_row, true},
     {"zero_copy.memory_loss", "blocks", "loss_gb_per_s", 1e-9, &Profile::zero_copy_memory_loss},
     {"zero_copy.drag", "bytes", "time_us", 1e6, &Profile::zero_copy_drag, true},
+    {"zero_copy.translation", "pool_bytes", "time_us", 1e6, &Profile::zero_copy_translation, true},
+    {"zero_copy.link_share", "blocks", "of_a_copy", 1, &Profile::zero_copy_link_share, true},
+    {"zero_copy.holds_kernel", "blocks", "time_us", 1e6, &Profile::zero_copy_holds_kernel, true},
+    {"zero_copy.holds_h2d_piece", "blocks", "time_us", 1e6, &Profile::zero_copy_holds_h2d_piece,
+     true},
+    {"zero_copy.holds_d2h_piece", "blocks", "time_us", 1e6, &Profile::zero_copy_holds_d2h_piece,
+     true},
     {"zero_copy.scattered", "pool_bytes", "pieces_per_us", 1e-6, &Profile::zero_copy_scattered,
      true},
 };
@@ -62,12 +70,9 @@ struct SurfaceField {
   std::string_view path, row_key, column_key, value_key;
   double value_per_unit;  // units of value_key in a base unit
   Surface Profile::*member;
-  bool optional = false;
 };
 constexpr SurfaceField kSurfaces[] = {
     {"zero_copy.rate", "piece_bytes", "blocks", "rate_gb_per_s", 1e-9, &Profile::zero_copy},
-    {"zero_copy.translation", "pool_bytes", "pieces", "time_us", 1e6,
-     &Profile::zero_copy_translation, true},
 };
 constexpr double kPointTimePerUnit = 1e6;
 
@@ -138,7 +143,7 @@ class Reader {
       profile.sources.emplace(curve.path, Text(table, "source", curve.path));
     }
     for (const SurfaceField& surface : kSurfaces) {
-      if (!surface.optional || root_.at_path(surface.path)) ReadSurface(surface, profile);
+      ReadSurface(surface, profile);
     }
     for (const std::string_view kind : KernelKinds()) ReadKernel(profile, kind);
     RefuseUnknown();
@@ -406,7 +411,6 @@ toml::table ToToml(const Profile& profile) {
   }
   for (const SurfaceField& field : kSurfaces) {
     const Surface& surface = profile.*field.member;
-    if (field.optional && surface.empty()) continue;
     toml::array rows;
     const size_t columns = surface.columns().size();
     for (size_t i = 0; i < surface.values().size(); i += columns) {

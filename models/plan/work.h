@@ -3,6 +3,7 @@
 // one that is missing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -270,6 +271,8 @@ struct Copy {
   CopyPath path = CopyPath::kBulk;
   int64_t pieces = 0;
   Bytes piece_bytes = 0;
+  /// Pieces lie anywhere in a layer's pool of so many bytes, each by itself; 0: near each other.
+  Bytes scattered_over = 0;
   bool operator==(const Copy&) const = default;
 };
 
@@ -284,6 +287,14 @@ struct ZeroCopyGather {
   int32_t blocks = 0;
   /// Pieces lie anywhere in a pool of so many bytes, each by itself; 0: near each other.
   Bytes scattered_over = 0;
+  /// Regions of the host's memory (NewRegions) that scattered pieces lie in and that the layer's
+  /// gather of the step before did not read; negative: as many as pieces.
+  int64_t new_regions = -1;
+  /// Blocks that have bytes to read, 1 to `blocks`.
+  int64_t BusyBlocks() const {
+    const int64_t needed = (pieces * piece_bytes + kBytesABlock - 1) / kBytesABlock;
+    return std::max<int64_t>(1, std::min<int64_t>(blocks, needed));
+  }
   bool operator==(const ZeroCopyGather&) const = default;
 };
 

@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -291,9 +293,93 @@ void PagesByCopyEngine(Stopwatch& watch) {
   }
 }
 
+/// Zero-copy gathers as FreeKV and LouisKV launch them, by their blocks: 32 layers of 128 MiB in
+/// turn, each time what none has brought before.
+void RecallsInTurn(Stopwatch& watch) {
+  constexpr int kLayers = 32;
+  constexpr int64_t kLayer = 128 * kMebibyte;
+  constexpr int32_t kHeads = 8, kDim = 128, kTokens = 32, kUnit = 16;
+  constexpr int32_t kLayerPages = kLayer / (kHeads * kTokens * kDim * 4);
+  constexpr int32_t kLayerTokens = kLayerPages * kTokens;
+  constexpr std::array kBlocks = {2, 4, 8, 16, 32};
+  HostPool memory;
+  auto* const pool = reinterpret_cast<__nv_bfloat16*>(memory.Get(kLayers * kLayer));
+  const auto of_layer = [&](int layer) { return pool + layer * (kLayer / 2); };
+  const Buffer<__nv_bfloat16> cache(kLayer / 2);
+  HeldTrain train;
+  std::mt19937_64 random(6);
+  fmt::print("\nZero-copy gathers of 32 layers in turn, us by blocks (GB/s)\n{:<42}", "");
+  for (const int blocks : kBlocks) fmt::print(" {:>15}", blocks);
+  const auto row = [&](const std::string& what, double bytes, const auto& gather) {
+    fmt::print("\n{:<42}", what);
+    for (const int blocks : kBlocks) {
+      gather(0, blocks);  // loads it
+      const double seconds = train.Seconds(watch.stream(), kLayers, [&](int layer) {
+        gather(layer, blocks);
+      }) / kLayers;
+      fmt::print(" {:>7.1f} ({:>5.1f})", seconds * 1e6, bytes / seconds * 1e-9);
+    }
+  };
+  for (const int32_t pages : {4, 40}) {
+    const int64_t lists = int64_t{kLayers} * std::ssize(kBlocks);
+    std::vector<int32_t> unit, slot;
+    for (int64_t list = 0; list < lists * kHeads; ++list) {
+      for (int32_t i = 0; i < pages; ++i) {
+        unit.push_back(static_cast<int32_t>(random() % kLayerPages));
+        slot.push_back(i);
+      }
+      std::sort(unit.end() - pages, unit.end());
+    }
+    const auto units = Uploaded(unit), slots = Uploaded(slot);
+    const auto count = Uploaded(std::vector<int32_t>(kHeads, pages));
+    int64_t list = 0;
+    row(fmt::format("{} x {} pages that heads miss", kHeads, pages), kHeads * pages * 16384.0,
+        [&](int layer, int blocks) {
+          const int64_t at = list++ % lists * kHeads * pages;
+          ZeroCopyMissed(of_layer(layer),
+                         {.unit = units.get() + at,
+                          .slot = slots.get() + at,
+                          .count = count.get(),
+                          .rows = kHeads,
+                          .k = pages},
+                         {.slots_a_sequence = pages, .pool_pages = kLayerPages},
+                         NhdPages(cache.get(), kTokens, kHeads, kDim), false, blocks,
+                         watch.stream());
+        });
+  }
+  for (const int32_t tokens : {160, 1600}) {
+    const int64_t lists = int64_t{kLayers} * std::ssize(kBlocks);
+    std::vector<int64_t> source;
+    for (int64_t list = 0; list < lists; ++list) {
+      for (int32_t head = 0; head < kHeads; ++head) {
+        for (int32_t i = 0; i < tokens; i += kUnit) {
+          const auto unit = static_cast<int64_t>(random() % (kLayerTokens / kUnit));
+          for (int32_t j = 0; j < kUnit; ++j) source.push_back((unit * kUnit + j) * kHeads + head);
+        }
+      }
+    }
+    const auto sources = Uploaded(source);
+    const auto count = Uploaded(std::vector<int32_t>(kHeads, tokens));
+    int64_t list = 0;
+    row(fmt::format("{} x {} tokens of units of {}", kHeads, tokens, kUnit),
+        kHeads * tokens * 512.0, [&](int layer, int blocks) {
+          ZeroCopyTokens(HndPages(of_layer(layer), 1, kHeads, kDim),
+                         {.source = sources.get() + list++ % lists * kHeads * tokens,
+                          .count = count.get(),
+                          .rows = kHeads,
+                          .k = tokens,
+                          .heads = kHeads,
+                          .slots_a_sequence = tokens},
+                         NhdPages(cache.get(), 1, kHeads, kDim), blocks, watch.stream());
+        });
+  }
+  fmt::print("\n");
+}
+
 void Run() {
   Stopwatch watch;
   ZeroCopy(watch);
+  RecallsInTurn(watch);
   OnLink(watch);
   OnDevice(watch);
   OnHost(watch);

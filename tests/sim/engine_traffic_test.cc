@@ -291,6 +291,77 @@ TEST(EngineTraffic, ProductsPayForWhatKernelsBeforeThemHaveWritten) {
   EXPECT_THAT(times({writes}, {100, 100}), ElementsAre(us(103), us(101)));
 }
 
+// A kernel starts 5 us later beside gathers of four blocks, 20 us beside eight; a copy to the GPU 7
+// and 50.
+Profile HoldingMachine() {
+  Profile machine = TestMachine();
+  machine.copy_h2d_start = 1e-6;
+  machine.kernels["top_k"].fixed_s = 4e-6;
+  machine.zero_copy_holds_kernel = hardware::Curve({4, 8}, {5e-6, 20e-6});
+  machine.zero_copy_holds_h2d_piece = hardware::Curve({4, 8}, {7e-6, 50e-6});
+  return machine;
+}
+
+TEST(EngineTraffic, WhatStartsBesideAGatherWaitsForBytesOnTheirWay) {
+  const auto time = [](std::initializer_list<int32_t> gathers, const plan::Work& work) {
+    Streams s;
+    for (const int32_t blocks : gathers) {
+      s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, blocks});
+    }
+    const LaneId side = s.Add();
+    s.builder.Run(side, Kernel(1us));  // gathers are under way behind it
+    const OpId op = s.builder.Run(side, work);
+    const Ran ran(s, HoldingMachine());
+    return ran.End(op) - ran.Start(op);
+  };
+  const plan::TopK kernel{1, 1, 1};
+  const Picoseconds alone = time({}, kernel);
+  ExpectTime(time({4}, kernel), alone + 5us);
+  ExpectTime(time({8}, kernel), alone + 20us);
+  ExpectTime(time({4, 4}, kernel), alone + 20us);
+  ExpectTime(time({2}, kernel), alone + 2500ns);
+  const Copy pages{Direction::kHostToDevice, CopyPath::kPerPiece, 3, 1};
+  EXPECT_GE(time({4}, pages), time({}, pages) + 3 * 7us);
+}
+
+TEST(EngineTraffic, AGatherThatEndsHoldsUpNoLonger) {
+  // Of the 24 us of a start half have passed after 12; the gather's 480 KB then are there.
+  Streams s;
+  const OpId gather = s.builder.Run(s.Add(), plan::ZeroCopyGather{1, 480'000, 8});
+  const OpId kernel = s.builder.Run(s.Add(), plan::TopK{1, 1, 1});
+  Streams alone;
+  const OpId same = alone.builder.Run(alone.Add(), plan::TopK{1, 1, 1});
+  const Ran ran(s, HoldingMachine()), ran_alone(alone, HoldingMachine());
+  ExpectTime(ran.End(gather), 12us);
+  ExpectTime(ran.End(kernel), ran_alone.End(same) + 12us - 2us);
+}
+
+TEST(EngineTraffic, AGraphsKernelsAreNotHeldUp) {
+  const auto end = [](bool gathers) {
+    Streams s;
+    if (gathers) s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, 8});
+    s.builder.BeginGraph(s.host);
+    const OpId kernel = s.builder.Run(s.Add(), plan::TopK{1, 1, 1});
+    s.builder.EndGraph();
+    return Ran(s, HoldingMachine()).End(kernel);
+  };
+  ExpectTime(end(true), end(false));
+}
+
+TEST(EngineTraffic, AGatherOfFewBlocksLeavesMoreOfTheLinkToCopies) {
+  Profile machine = TestMachine();
+  machine.zero_copy_link_share = hardware::Curve({10, 40}, {0.25, 1});
+  for (const auto& [blocks, share] : {std::pair{10, 0.25}, std::pair{40, 1.0}}) {
+    Streams s;
+    const OpId gather = s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, blocks});
+    const OpId copy = s.builder.Run(s.Add(), H2D(10 * kMB));
+    const Ran ran(s, machine);
+    // The copy's rate is 1 / (1 + share) of the link's; the gather has what is left, and then all.
+    ExpectTime(ran.End(copy), FromSeconds(10e6 * (1 + share) / 50e9));
+    ExpectTime(ran.End(gather), FromSeconds(110e6 / 50e9));
+  }
+}
+
 TEST(EngineTraffic, AStreamThatWaitsHasWork) {
   Profile machine = TestMachine();
   machine.copy_crowded_piece = 2e-6;

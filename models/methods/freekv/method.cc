@@ -44,7 +44,8 @@ const ParamTable<FreeKvParams>& Table() {
           .Choice("recall", &P::recall, {"per-page", "batched", "staged", "zero-copy"}, kPlan,
                   "how missed pages cross the link", "code: per-page; the others are what-ifs")
           .Integer("zero_copy_blocks", &P::zero_copy_blocks, "blocks", 1, 1024, kPlan,
-                   "thread blocks that read host memory in recall=zero-copy", "what-if")
+                   "thread blocks that read host memory in recall=zero-copy",
+                   "what-if: enough to fill the link; more hold up what starts beside them")
           .Choice("overwrite", &P::overwrite, {"safe", "as-coded"}, kPlan,
                   "whether a recall ahead waits for the attention that reads the pages it replaces",
                   "the code has no such wait")

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "models/plan/host_regions.h"
+
 namespace stallcast::methods {
 namespace {
 
@@ -12,7 +14,8 @@ using plan::LaneId;
 using plan::OpId;
 using plan::Role;
 
-// Sizes depend on the context alone, so the plan follows the run's context and not the log's.
+// Sizes depend on the context alone, so the plan follows the run's context and not the log's, which
+// only tells how much is read anew.
 class ParisKvPlan : public PlanWriter {
  public:
   ParisKvPlan(DecoderPlan& plan, const ParisKvParams& params)
@@ -71,7 +74,7 @@ class ParisKvPlan : public PlanWriter {
                  plan::ZeroCopyGather{SelectionRows() * chosen * (split ? 2 : 1),
                                       RowBytes() * (split ? 1 : 2),
                                       static_cast<int32_t>((params_.fetch_blocks + 3) / 4),
-                                      2 * Rows() * tokens * RowBytes()});
+                                      2 * Rows() * tokens * RowBytes(), NewRegions(step, layer)});
     const int64_t near = context - tokens;
     builder_.SetRole(Role::kAttention);
     builder_.Run(plan_.compute,
@@ -104,6 +107,21 @@ class ParisKvPlan : public PlanWriter {
  private:
   bool AsCoded() const { return params_.offload == ParisKvParams::Offload::kAsCoded; }
   int64_t Rows() const { return plan_.kv_rows(); }
+  // Of the host's memory, in a step's gather; in the first step's as many as in the second's.
+  int64_t NewRegions(int step, int layer) const {
+    const bool split = params_.pool == ParisKvParams::Pool::kSplit;
+    const Bytes piece = RowBytes() * (split ? 1 : 2);
+    const auto a_region = static_cast<uint32_t>(std::max<Bytes>(1, plan::kHostRegion / piece));
+    step = std::max(step, 1);
+    int64_t regions = 0;
+    for (int sequence = 0; sequence < plan_.input.batch; ++sequence) {
+      for (int head = 0; head < plan_.log.heads(); ++head) {
+        regions += plan::NewRegions(plan_.log.Selected(step, layer, sequence, head),
+                                    plan_.log.Selected(step - 1, layer, sequence, head), a_region);
+      }
+    }
+    return regions * (split ? 2 : 1);
+  }
   int64_t SelectionRows() const { return int64_t{plan_.input.batch} * heads_; }
   Bytes RowBytes() const { return int64_t{model_.head_dim} * model_.element_bytes; }
   /// Tokens between sink and window.

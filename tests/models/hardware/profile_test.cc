@@ -105,15 +105,22 @@ TEST_F(ProfileTest, EveryShippedValueHasASource) {
 TEST_F(ProfileTest, WhatOnlySomeCalibrationsHaveReadsBackToo) {
   Profile profile = FindProfile("h200");
   profile.zero_copy_scattered = {};
-  profile.zero_copy_translation =
-      Surface({1e6, 3e9}, {100, 2'000, 30'000}, {40.1e6, 41e6, 42e6, 10.7e6, 20e6, 33.3e6});
+  const std::initializer_list<Curve Profile::*> curves = {
+      &Profile::zero_copy_translation,     &Profile::zero_copy_link_share,
+      &Profile::zero_copy_holds_kernel,    &Profile::zero_copy_holds_h2d_piece,
+      &Profile::zero_copy_holds_d2h_piece, &Profile::copy_h2d_translation};
+  double least = 1.1e-9;  // unlike any other's
+  for (Curve Profile::*curve : curves) {
+    profile.*curve = Curve({1, 3e9}, {least, 40.7 * least});
+    least *= 1.7;
+  }
   SaveProfile(profile, folder_ / "saved.toml");
   const Profile read = LoadProfile(folder_ / "saved.toml");
   EXPECT_TRUE(read.zero_copy_scattered.empty());
-  EXPECT_EQ(read.zero_copy_translation.rows(), profile.zero_copy_translation.rows());
-  EXPECT_EQ(read.zero_copy_translation.columns(), profile.zero_copy_translation.columns());
-  EXPECT_THAT(read.zero_copy_translation.values(),
-              testing::Pointwise(testing::DoubleEq(), profile.zero_copy_translation.values()));
+  for (Curve Profile::*curve : curves) {
+    EXPECT_EQ((read.*curve).x(), (profile.*curve).x());
+    EXPECT_THAT((read.*curve).y(), testing::Pointwise(testing::DoubleEq(), (profile.*curve).y()));
+  }
 }
 
 TEST_F(ProfileTest, SavedProfilesReadBackTheSame) {

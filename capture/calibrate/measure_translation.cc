@@ -1,0 +1,190 @@
+#include "capture/calibrate/measure_translation.h"
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/executor/host_pool.h"
+#include "kernels/pariskv.h"
+#include "kernels/probe.h"
+#include "kernels/upload.h"
+#include "models/hardware/cost_model.h"
+#include "models/plan/host_regions.h"
+#include "models/plan/work.h"
+#include "traces/common/median.h"
+#include "traces/common/units.h"
+
+namespace stallcast::capture {
+namespace {
+
+using kernels::Buffer;
+using kernels::Check;
+
+constexpr int kLayers = 32, kTurns = 4;  // the first turn warms up
+constexpr int64_t kSmallestLayer = int64_t{32} << 20, kLargestLayer = int64_t{2} << 30;
+
+/// The pools of layers, and weights that are read between what two of them bring.
+class Layers {
+ public:
+  explicit Layers(const hardware::Profile& profile) {
+    while (static_cast<double>(bytes_) > profile.host_bytes / 4) bytes_ /= 2;
+    host_ = memory_.Get(bytes_);
+  }
+
+  int64_t largest() const { return std::min(kLargestLayer, bytes_); }
+  static int Count(int64_t all, int64_t layer) {
+    return static_cast<int>(std::min<int64_t>(kLayers, all / layer));
+  }
+  int Count(int64_t layer) const { return Count(bytes_, layer); }
+  std::byte* Pool(int layer, int64_t bytes) const { return host_ + layer * bytes; }
+
+  /// Those of a layer.
+  void ReadWeights(int layer, cudaStream_t stream) const {
+    kernels::ReadOnce(weights_.get() + layer % kWeights * kLayerWeights, kLayerWeights, sink_.get(),
+                      stream);
+  }
+
+ private:
+  static constexpr int64_t kLayerWeights = int64_t{400} << 20, kWeights = 8;
+  kernels::HostPool memory_;
+  int64_t bytes_ = int64_t{16} << 30;
+  std::byte* host_ = nullptr;
+  Buffer<std::byte> weights_{kWeights * kLayerWeights};
+  Buffer<int> sink_{1};
+};
+
+/// Seconds that bring(turn, layer) takes longer a layer, which enqueues on the stream, in turns
+/// over `count` layers.
+template <class Bring>
+double InTurn(Stopwatch& watch, const Layers& layers, int count, const Bring& bring) {
+  const auto read = [&](int layer) { layers.ReadWeights(layer, watch.stream()); };
+  const double alone = watch.Period(count, read, kTurns - 1);
+  int turn = 0;
+  const auto both = [&](int layer) {
+    read(layer);
+    bring(turn, layer);
+    if (layer == count - 1) ++turn;
+  };
+  return watch.Period(count, both, kTurns - 1) - alone;
+}
+
+// Numbers below `end`, of each of `rows` so many in ascending order, as they are chosen.
+std::vector<int32_t> Chosen(std::mt19937& random, int64_t rows, int a_row, int64_t end) {
+  std::vector<int32_t> numbers;
+  numbers.reserve(static_cast<size_t>(rows * a_row));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int i = 0; i < a_row; ++i) {
+      numbers.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(end)));
+    }
+    std::sort(numbers.end() - a_row, numbers.end());
+  }
+  return numbers;
+}
+
+// Regions that a layer's gather reads anew, the mean over all turns but the first: of each row's
+// keys and of its values as many.
+double NewRegions(std::span<const int32_t> numbers, int count, int rows, int a_row,
+                  int64_t row_bytes) {
+  const auto a_region = static_cast<uint32_t>(plan::kHostRegion / row_bytes);
+  const auto of_row = [&](int64_t turn, int64_t row) {
+    const auto own = numbers.subspan(static_cast<size_t>((turn * count * rows + row) * a_row),
+                                     static_cast<size_t>(a_row));
+    return std::vector<uint32_t>(own.begin(), own.end());
+  };
+  int64_t regions = 0;
+  for (int turn = 1; turn < kTurns; ++turn) {
+    for (int64_t row = 0; row < int64_t{count} * rows; ++row) {
+      regions += 2 * plan::NewRegions(of_row(turn, row), of_row(turn - 1, row), a_region);
+    }
+  }
+  return static_cast<double>(regions) / (int64_t{kTurns - 1} * count);
+}
+
+void MeasureTokens(Stopwatch& watch, const Layers& layers, hardware::Profile& profile) {
+  constexpr int32_t kDim = 128, kTokens = 100;
+  constexpr int32_t kBlocks = 64;        // of 256 threads, as ParisKV has them
+  constexpr int32_t kGatherBlocks = 16;  // of 1,024 threads, as many
+  constexpr std::array kRows = {2, 8, 32};
+  constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
+  const Buffer<__nv_bfloat16> out(int64_t{kRows.back()} * kTokens * 2 * kDim);
+  const kernels::TokenView to{out.get(), int64_t{kTokens} * 2 * kDim, 2 * kDim, kDim};
+  const hardware::CostModel near_each_other(profile);
+  std::mt19937 random(2);
+  std::vector<double> pools, times;
+  for (int64_t pool = kSmallestLayer; pool <= layers.largest(); pool *= 2) {
+    const int count = layers.Count(pool);
+    std::vector<double> of_region;
+    for (const int rows : kRows) {
+      // All keys of a layer, then its values.
+      const int64_t in_row = pool / (2 * rows * kRowBytes);
+      const std::vector<int32_t> numbers =
+          Chosen(random, int64_t{kTurns} * count * rows, kTokens, in_row);
+      const Buffer<int32_t> places = kernels::Uploaded(numbers);
+      const double seconds = InTurn(watch, layers, count, [&](int turn, int layer) {
+        const kernels::TokenView from{reinterpret_cast<__nv_bfloat16*>(layers.Pool(layer, pool)),
+                                      in_row * kDim, kDim, rows * in_row * kDim};
+        const int64_t launch = int64_t{turn} * count + layer;
+        kernels::FetchTokens(from, places.get() + launch * rows * kTokens, nullptr, rows, 1,
+                             kTokens, 0, 0, to, 0, kDim, kBlocks, watch.stream());
+      });
+      const Picoseconds near = near_each_other
+                                   .Cost(plan::ZeroCopyGather{.pieces = int64_t{2} * rows * kTokens,
+                                                              .piece_bytes = kRowBytes,
+                                                              .blocks = kGatherBlocks})
+                                   .Alone();
+      of_region.push_back((seconds - profile.device_gap - Seconds(near)) /
+                          NewRegions(numbers, count, rows, kTokens, kRowBytes));
+    }
+    pools.push_back(static_cast<double>(pool));
+    times.push_back(std::max(Median(std::move(of_region)), 1e-12));
+  }
+  profile.zero_copy_translation = hardware::Curve(std::move(pools), std::move(times));
+  profile.zero_copy_scattered = {};  // of the profile that this one began as
+}
+
+void MeasurePages(Stopwatch& watch, const Layers& layers, hardware::Profile& profile) {
+  constexpr int64_t kPage = 16384, kHeads = 8;
+  constexpr int kPagesAHead = 32, kCopies = kHeads * kPagesAHead;
+  const Buffer<std::byte> cache(kLayers * kCopies * kPage);
+  std::mt19937 random(3);
+  std::vector<double> pools, times;
+  for (int64_t pool = kSmallestLayer; pool <= layers.largest(); pool *= 2) {
+    const int count = layers.Count(pool);
+    std::vector<double> seconds;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const std::vector<int32_t> pages =
+          Chosen(random, count * kHeads, kPagesAHead, pool / kPage / kHeads);
+      for (int layer = 0; layer < count; ++layer) {
+        layers.ReadWeights(layer, watch.stream());
+        watch.Finish();
+        seconds.push_back(watch.PeriodBeside(kCopies, [&](int i) {
+          const int64_t head = i / kPagesAHead, at = int64_t{layer} * kCopies + i;
+          const int64_t page = pages[static_cast<size_t>(at)];
+          Check(cudaMemcpyAsync(cache.get() + at * kPage,
+                                layers.Pool(layer, pool) + (page * kHeads + head) * kPage, kPage,
+                                cudaMemcpyHostToDevice, watch.stream()),
+                "cudaMemcpyAsync");
+        }));
+        watch.Finish();
+      }
+    }
+    pools.push_back(static_cast<double>(pool));
+    times.push_back(Median(std::move(seconds)));
+  }
+  std::vector<double> longer;
+  for (const double time : times) longer.push_back(std::max(time - times.front(), 1e-12));
+  profile.copy_h2d_translation = hardware::Curve(std::move(pools), std::move(longer));
+}
+
+}  // namespace
+
+void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
+  const Layers layers(profile);
+  MeasureTokens(watch, layers, profile);
+  MeasurePages(watch, layers, profile);
+}
+
+}  // namespace stallcast::capture
