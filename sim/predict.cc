@@ -127,6 +127,7 @@ std::optional<std::string> BesideGathers(const plan::Plan& plan, const Metrics& 
     return {};
   int64_t blocks = 0;
   for (const plan::Op& op : plan.ops) {
+    if (op.graph_node) return {};  // its commands lie on the GPU
     if (const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work)) {
       blocks = std::max(blocks, gather->BusyBlocks());
     }

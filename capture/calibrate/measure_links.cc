@@ -25,14 +25,13 @@ constexpr int64_t kRead = int64_t{2} << 30;   // a read that runs at the memory'
 
 // Time of one copy among many of its size.
 double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {
-  int at = 0;  // other layers' pages in each train
   const int many = static_cast<int>(std::clamp<int64_t>(kPool / bytes / 2, 2, 200));
   return Stopwatch::WithoutEnds(std::max(many / 4, 1), many, [&](int copies) {
     return copies * watch.Period(copies, [&](int i) {
       if (bytes < kSmallestPage) {
         ends.CopyRow(i, bytes, down, watch.stream());
       } else {
-        ends.CopyPage(at++, bytes, down, watch.stream());
+        ends.CopyPage(i, bytes, down, watch.stream());
       }
     });
   });

@@ -145,12 +145,17 @@ void MeasureTokens(Stopwatch& watch, const Layers& layers, hardware::Profile& pr
   profile.zero_copy_scattered = {};  // of the profile that this one began as
 }
 
-void MeasurePages(Stopwatch& watch, const Layers& layers, hardware::Profile& profile) {
+void MeasurePages(Stopwatch& watch, const CopyEnds& ends, const Layers& layers,
+                  hardware::Profile& profile) {
   constexpr int64_t kPage = 16384, kHeads = 8;
   constexpr int kPagesAHead = 32, kCopies = kHeads * kPagesAHead;
   const Buffer<std::byte> cache(kLayers * kCopies * kPage);
+  // The same pages over and over, as copies are calibrated.
+  int64_t again = 0;
+  const double known = watch.Period(
+      kCopies, [&](int) { ends.CopyPage(again++ % kCopies, kPage, true, watch.stream()); });
   std::mt19937 random(3);
-  std::vector<double> pools, times;
+  std::vector<double> pools, longer;
   for (int64_t pool = kSmallestLayer; pool <= layers.largest(); pool *= 2) {
     const int count = layers.Count(pool);
     std::vector<double> seconds;
@@ -172,19 +177,17 @@ void MeasurePages(Stopwatch& watch, const Layers& layers, hardware::Profile& pro
       }
     }
     pools.push_back(static_cast<double>(pool));
-    times.push_back(Median(std::move(seconds)));
+    longer.push_back(std::max(Median(std::move(seconds)) - known, 1e-12));
   }
-  std::vector<double> longer;
-  for (const double time : times) longer.push_back(std::max(time - times.front(), 1e-12));
   profile.copy_h2d_translation = hardware::Curve(std::move(pools), std::move(longer));
 }
 
 }  // namespace
 
-void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
+void MeasureTranslation(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   const Layers layers(profile);
   MeasureTokens(watch, layers, profile);
-  MeasurePages(watch, layers, profile);
+  MeasurePages(watch, ends, layers, profile);
 }
 
 }  // namespace stallcast::capture

@@ -1,6 +1,7 @@
 // What the translation of addresses adds where pieces lie scattered over the pools of many layers.
 #pragma once
 
+#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
@@ -12,6 +13,6 @@ namespace stallcast::capture {
 /// as a layer's products read. The pools are 16 GiB together, or a quarter of host.bytes where that
 /// is less. Takes host.bytes, device.gap, link.h2d, zero_copy.start and zero_copy.rate from the
 /// profile.
-void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile);
+void MeasureTranslation(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -100,7 +100,7 @@ class Coster {
                                        : curve.At(std::max(piece, 1.0));
     const double translated =
         copy.scattered_over > 0 && !profile_.copy_h2d_translation.empty()
-            ? profile_.copy_h2d_translation.FromZero(static_cast<double>(copy.scattered_over))
+            ? profile_.copy_h2d_translation.At(static_cast<double>(copy.scattered_over))
             : 0;
     OpCost cost;
     cost.spread = profile_.copy_spread;

@@ -177,9 +177,9 @@ struct Profile {
   /// at most the last x. Larger ones of a stream follow one another until it has no more, as those
   /// of all sizes do where this is empty.
   Curve copy_h2d_turns;
-  /// What a piece of a page's size takes longer, s, whose pages lie scattered over a layer's pool
-  /// of so many bytes: the layers' pools are read in turn, so that addresses must be translated
-  /// anew. Empty: nothing.
+  /// What a piece of a page's size takes longer, s, that lies anywhere in a layer's pool of so many
+  /// bytes than one that has been copied before: its addresses must be translated anew. Empty:
+  /// nothing.
   Curve copy_h2d_translation;
   Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
   Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes

@@ -83,8 +83,9 @@ TEST_F(Predictions, FillInTheTracesOwnRun) {
 
 TEST_F(Predictions, WhatAGatherHoldsUpIsSaidToBeLeftOut) {
   Predictor predictor(path());
-  const auto said = [&](methods::ParamValues params) {
+  const auto said = [&](methods::ParamValues params, bool graph = false) {
     PredictRequest request = LlamaSteps("freekv");
+    request.graph = graph;
     request.params = FreeKv().params;
     request.params.merge(params);
     request.batch = 16;
@@ -99,6 +100,7 @@ TEST_F(Predictions, WhatAGatherHoldsUpIsSaidToBeLeftOut) {
     return params;
   };
   EXPECT_TRUE(said(beside));
+  EXPECT_FALSE(said(beside, /*graph=*/true)) << "its commands lie on the GPU";
   EXPECT_FALSE(said(with("zero_copy_blocks", "2"))) << "no more than the link carries at once";
   EXPECT_FALSE(said(with("speculation", "off"))) << "nothing is computed meanwhile";
   EXPECT_FALSE(said(with("recall", "per-page")));
