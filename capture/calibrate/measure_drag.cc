@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
 #include <utility>
 
+#include "capture/calibrate/scattered_gather.h"
 #include "kernels/fill.h"
-#include "kernels/movement.h"
-#include "kernels/upload.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
@@ -33,8 +31,7 @@ static_assert(kFewestLayers * kLayerElements > kLast.n * kLast.k);
 constexpr int kTrain = 32;  // layers of a step, whether their weights are apart or not
 // What a layer's products take longer must exceed the noise of a train's mean.
 constexpr double kLeast = 0.4e-6;
-constexpr int32_t kPageTokens = 16, kHeads = 8, kDim = 128, kBlocks = 16;
-constexpr int64_t kPiece = int64_t{2} * kPageTokens * kDim * Bytes{sizeof(Bf16)};
+constexpr int32_t kPageTokens = 16, kBlocks = 16;  // of gathers
 
 }  // namespace
 
@@ -93,23 +90,11 @@ void DragTrains::RecordProbe(size_t i, const Prepared& prepared) {
 void DragTrains::RecordGathers(const CopyEnds& ends) {
   if (!fits()) return;
   constexpr int64_t kMost = int64_t{8} << 20;
-  std::vector<int64_t> source;
-  std::vector<int32_t> slot, head;
-  std::mt19937_64 random(1);
-  for (int32_t i = 0; i < kMost / kPiece; ++i) {
-    source.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(ends.kPool / kPiece)));
-    slot.push_back(i / kHeads);
-    head.push_back(i % kHeads);
-  }
-  const auto sources = kernels::Uploaded(source);
-  const auto slots = kernels::Uploaded(slot), heads = kernels::Uploaded(head);
+  const ScatteredGather all(ends, kPageTokens, /*rows=*/false, kMost);
   for (int64_t bytes = kMost / 32; bytes <= kMost; bytes *= 2) {
     const auto gather = [&](int layer, cudaStream_t stream) {
-      auto* to = reinterpret_cast<Bf16*>(ends.device.get() + layer * kMost);
-      kernels::ZeroCopyGather(reinterpret_cast<const Bf16*>(ends.host), sources.get(), slots.get(),
-                              heads.get(), static_cast<int32_t>(bytes / kPiece), nullptr,
-                              kernels::NhdPages(to, kPageTokens, kHeads, kDim), false, kBlocks,
-                              stream);
+      all.Run(kBlocks, static_cast<int32_t>(all.pieces() * bytes / kMost), stream, 0,
+              layer * kMost);
     };
     gathers_.push_back({static_cast<double>(bytes), Train({}, gather)});
   }

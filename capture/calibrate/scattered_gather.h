@@ -34,10 +34,12 @@ class ScatteredGather {
     head_ = kernels::Uploaded(head);
   }
 
-  /// By so many blocks, so many of the pieces from `first` on.
-  void Run(int32_t blocks, int32_t pieces, cudaStream_t stream, int32_t first = 0) const {
+  /// By so many blocks, so many of the pieces from `first` on, to where `to` bytes of the device's
+  /// end lie before them.
+  void Run(int32_t blocks, int32_t pieces, cudaStream_t stream, int32_t first = 0,
+           int64_t to = 0) const {
     const kernels::PagedKv cache = kernels::NhdPages(
-        reinterpret_cast<__nv_bfloat16*>(ends_.device.get()), page_tokens_, kHeads, 128);
+        reinterpret_cast<__nv_bfloat16*>(ends_.device.get() + to), page_tokens_, kHeads, 128);
     kernels::ZeroCopyGather(reinterpret_cast<const __nv_bfloat16*>(ends_.host),
                             source_.get() + first, slot_.get() + first, head_.get() + first, pieces,
                             nullptr, cache, rows_, blocks, stream);
