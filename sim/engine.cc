@@ -507,7 +507,6 @@ class EventLoop {
         if (lane.cost->amount > 0) return BeginFlow(index);
         return EndFlow(index);
       case Phase::kFlow:
-        gathering_blocks_ -= lane.cost->holding_blocks;
         share_.Remove(static_cast<int>(index));
         UpdateRates();
         return EndFlow(index);
@@ -612,7 +611,6 @@ class EventLoop {
     lane.remaining = lane.cost->amount * Factor(lane.current) * Dragged(*lane.cost);
     lane.rate = 0;
     lane.since = now_;
-    gathering_blocks_ += lane.cost->holding_blocks;
     share_.Add(static_cast<int>(index), *lane.cost);
     UpdateRates();
   }
@@ -629,17 +627,19 @@ class EventLoop {
   /// The set of flows has changed: flows whose rate is a new one get a new end.
   void UpdateRates() {
     share_.Solve();
+    double blocks = 0;
     for (const FairShare::Flow& flow : share_.flows()) {
       Lane& lane = lanes_[static_cast<size_t>(flow.id)];
       SetRate(static_cast<size_t>(flow.id), lane, flow.rate * 1e-12);
+      blocks += lane.cost->holding_blocks;
     }
     if (!model_.has_load()) return;
     const double used = share_.Used(hardware::Resource::kDeviceMemory);
     const double share =
         used / model_.capacity()[static_cast<size_t>(hardware::Resource::kDeviceMemory)];
-    if (share == memory_share_ && gathering_blocks_ == held_by_) return;
+    if (share == memory_share_ && blocks == gathering_blocks_) return;
     memory_share_ = share;
-    held_by_ = gathering_blocks_;
+    gathering_blocks_ = blocks;
     for (size_t i = 0; i < lanes_.size(); ++i) {
       if (lanes_[i].fixed > 0) SetRate(i, lanes_[i], StartSpeed(lanes_[i]));
     }
@@ -810,7 +810,6 @@ class EventLoop {
   std::vector<Background> background_;
   double memory_share_ = 0;          // of the device memory that flows take
   double gathering_blocks_ = 0;      // of zero-copy gathers whose bytes flow
-  double held_by_ = 0;               // the same, as starts have it
   int64_t front_end_until_ = 0;      // no kernel starts before
   double owed_ = 0;                  // ps that what kernels have written still costs products
   std::optional<int64_t> gathered_;  // end of the last gather by several threads

@@ -13,7 +13,6 @@ namespace stallcast::capture {
 
 struct CopyEnds {
   static constexpr int64_t kPool = int64_t{1} << 30;  ///< at both ends
-  static constexpr int64_t kLayers = 32, kLayerPool = kPool / kLayers;
   kernels::HostPool memory;  ///< as a run has it: in large pages, touched by all cores
   std::byte* const host = memory.Get(kPool);
   kernels::Buffer<std::byte> device{kPool};
@@ -22,7 +21,8 @@ struct CopyEnds {
   /// their pool (8K tokens a layer), into a layer's cache, where they lie side by side. Between
   /// places that lie far apart at both ends a page takes a tenth longer.
   void CopyPage(int64_t i, int64_t bytes, bool to_device, cudaStream_t stream) const {
-    constexpr int64_t kHeads = 8, kPages = 32, kCopies = kHeads * kPages, kCache = 8 << 20;
+    constexpr int64_t kLayers = 32, kHeads = 8, kPages = 32, kCopies = kHeads * kPages;
+    constexpr int64_t kLayerPool = kPool / kLayers, kCache = 8 << 20;
     const int64_t layer = i / kCopies % kLayers, head = i / kPages % kHeads, page = i % kPages;
     const int64_t on_host = layer * kLayerPool + page * (kLayerPool / kPages) + head * bytes;
     const int64_t on_device = layer * kCache + i % kCopies * bytes;

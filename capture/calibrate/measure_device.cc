@@ -1,6 +1,7 @@
 #include "capture/calibrate/measure_device.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <utility>
 #include <vector>
@@ -221,13 +222,12 @@ void MeasureLoad(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& prof
     if (blocks > 0) {
       kernels::ReadFor(memory.get(), kRead, blocks, kLong, read.get(), sink.get(), watch.other());
     }
-    const double seconds = watch.PeriodBeside(kTrain, work);
-    const bool outlasted = blocks == 0 || cudaStreamQuery(watch.other()) == cudaErrorNotReady;
-    watch.Finish();
+    const double seconds =
+        blocks > 0 ? watch.PeriodWhileBusy(kTrain, work) : watch.PeriodBeside(kTrain, work);
     uint64_t bytes = 0;
     Check(cudaMemcpy(&bytes, read.get(), sizeof(bytes), cudaMemcpyDeviceToHost), "cudaMemcpy");
     const double share = static_cast<double>(bytes) / (kLong * 1e-9) / profile.memory_bandwidth;
-    return std::pair{outlasted ? seconds : -1.0, std::min(share, 1.0)};
+    return std::pair{std::isfinite(seconds) ? seconds : -1.0, std::min(share, 1.0)};
   };
   // Medians: what is wanted are differences.
   const auto beside = [&](int32_t blocks, const auto& work) {

@@ -35,10 +35,10 @@ class Layers {
   }
 
   int64_t largest() const { return std::min(kLargestLayer, bytes_); }
-  static int Count(int64_t all, int64_t layer) {
-    return static_cast<int>(std::min<int64_t>(kLayers, all / layer));
+  /// Layers that have pools of so many bytes.
+  int Count(int64_t pool) const {
+    return static_cast<int>(std::min<int64_t>(kLayers, bytes_ / pool));
   }
-  int Count(int64_t layer) const { return Count(bytes_, layer); }
   std::byte* Pool(int layer, int64_t bytes) const { return host_ + layer * bytes; }
 
   /// Those of a layer.
@@ -72,12 +72,12 @@ double InTurn(Stopwatch& watch, const Layers& layers, int count, const Bring& br
 }
 
 // Numbers below `end`, of each of `rows` so many in ascending order, as they are chosen.
-std::vector<int32_t> Chosen(std::mt19937& random, int64_t rows, int a_row, int64_t end) {
-  std::vector<int32_t> numbers;
+std::vector<uint32_t> Chosen(std::mt19937& random, int64_t rows, int a_row, int64_t end) {
+  std::vector<uint32_t> numbers;
   numbers.reserve(static_cast<size_t>(rows * a_row));
   for (int64_t row = 0; row < rows; ++row) {
     for (int i = 0; i < a_row; ++i) {
-      numbers.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(end)));
+      numbers.push_back(static_cast<uint32_t>(random() % static_cast<uint64_t>(end)));
     }
     std::sort(numbers.end() - a_row, numbers.end());
   }
@@ -86,13 +86,12 @@ std::vector<int32_t> Chosen(std::mt19937& random, int64_t rows, int a_row, int64
 
 // Regions that a layer's gather reads anew, the mean over all turns but the first: of each row's
 // keys and of its values as many.
-double NewRegions(std::span<const int32_t> numbers, int count, int rows, int a_row,
+double NewRegions(std::span<const uint32_t> numbers, int count, int rows, int a_row,
                   int64_t row_bytes) {
   const auto a_region = static_cast<uint32_t>(plan::kHostRegion / row_bytes);
   const auto of_row = [&](int64_t turn, int64_t row) {
-    const auto own = numbers.subspan(static_cast<size_t>((turn * count * rows + row) * a_row),
-                                     static_cast<size_t>(a_row));
-    return std::vector<uint32_t>(own.begin(), own.end());
+    return numbers.subspan(static_cast<size_t>((turn * count * rows + row) * a_row),
+                           static_cast<size_t>(a_row));
   };
   int64_t regions = 0;
   for (int turn = 1; turn < kTurns; ++turn) {
@@ -120,9 +119,10 @@ void MeasureTokens(Stopwatch& watch, const Layers& layers, hardware::Profile& pr
     for (const int rows : kRows) {
       // All keys of a layer, then its values.
       const int64_t in_row = pool / (2 * rows * kRowBytes);
-      const std::vector<int32_t> numbers =
+      const std::vector<uint32_t> numbers =
           Chosen(random, int64_t{kTurns} * count * rows, kTokens, in_row);
-      const Buffer<int32_t> places = kernels::Uploaded(numbers);
+      const Buffer<int32_t> places =
+          kernels::Uploaded(std::vector<int32_t>(numbers.begin(), numbers.end()));
       const double seconds = InTurn(watch, layers, count, [&](int turn, int layer) {
         const kernels::TokenView from{reinterpret_cast<__nv_bfloat16*>(layers.Pool(layer, pool)),
                                       in_row * kDim, kDim, rows * in_row * kDim};
@@ -160,7 +160,7 @@ void MeasurePages(Stopwatch& watch, const CopyEnds& ends, const Layers& layers,
     const int count = layers.Count(pool);
     std::vector<double> seconds;
     for (int turn = 0; turn < kTurns; ++turn) {
-      const std::vector<int32_t> pages =
+      const std::vector<uint32_t> pages =
           Chosen(random, count * kHeads, kPagesAHead, pool / kPage / kHeads);
       for (int layer = 0; layer < count; ++layer) {
         layers.ReadWeights(layer, watch.stream());

@@ -53,6 +53,15 @@ class Stopwatch {
     return seconds / count;
   }
 
+  /// PeriodBeside(); infinity where what kept the other stream busy ended first. Waits for both.
+  template <class Work>
+  double PeriodWhileBusy(int count, const Work& work) {
+    const double seconds = PeriodBeside(count, work);
+    const bool busy = cudaStreamQuery(other()) == cudaErrorNotReady;
+    Finish();
+    return busy ? seconds : INFINITY;
+  }
+
   /// Seconds that the host takes for one work(i) among `count` while the stream is held back.
   template <class Work>
   double HostTime(int count, const Work& work, int trials = 5) {

@@ -110,7 +110,7 @@ measure_switches() {
   decode validation "$t32" --method full,streaming,quest --graph --repeat 3
 }
 
-# What is called beside a zero-copy gather, by its blocks; no page shows it yet.
+# What is called beside a zero-copy gather, by its blocks.
 measure_overlap() {
   local blocks gather=(--method freekv -p recall=zero-copy)
   decode overlap "$t32" "${gather[@]}" -p zero_copy_blocks=4 --repeat 3

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "models/plan/host_regions.h"
+
 namespace stallcast::methods {
 
 using plan::OpId;
@@ -47,6 +49,19 @@ DecoderPlan::LayerAccess DecoderPlan::Access(int step, int layer) const {
     }
   }
   return sum;
+}
+
+int64_t DecoderPlan::NewRegions(int step, int layer, Bytes piece) const {
+  const auto a_region = static_cast<uint32_t>(std::max<Bytes>(1, plan::kHostRegion / piece));
+  step = std::max(step, 1);
+  int64_t regions = 0;
+  for (int sequence = 0; sequence < input.batch; ++sequence) {
+    for (int head = 0; head < log.heads(); ++head) {
+      regions += plan::NewRegions(log.RecalledNow(step, layer, sequence, head),
+                                  log.RecalledNow(step - 1, layer, sequence, head), a_region);
+    }
+  }
+  return regions;
 }
 
 OpId DecoderPlan::AttendAll(int step, int layer, std::initializer_list<OpId> waits) {

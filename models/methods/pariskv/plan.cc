@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "models/plan/host_regions.h"
-
 namespace stallcast::methods {
 namespace {
 
@@ -70,11 +68,13 @@ class ParisKvPlan : public PlanWriter {
     builder_.Run(plan_.compute, plan::TopK{SelectionRows(), candidates, chosen});
     builder_.SetRole(Role::kRecall);
     const bool split = params_.pool == ParisKvParams::Pool::kSplit;
+    const int64_t of_token = split ? 2 : 1;  // pieces
+    const Bytes piece = RowBytes() * (split ? 1 : 2);
     builder_.Run(plan_.compute,
-                 plan::ZeroCopyGather{SelectionRows() * chosen * (split ? 2 : 1),
-                                      RowBytes() * (split ? 1 : 2),
+                 plan::ZeroCopyGather{SelectionRows() * chosen * of_token, piece,
                                       static_cast<int32_t>((params_.fetch_blocks + 3) / 4),
-                                      2 * Rows() * tokens * RowBytes(), NewRegions(step, layer)});
+                                      2 * Rows() * tokens * RowBytes(),
+                                      plan_.NewRegions(step, layer, piece) * of_token});
     const int64_t near = context - tokens;
     builder_.SetRole(Role::kAttention);
     builder_.Run(plan_.compute,
@@ -107,21 +107,6 @@ class ParisKvPlan : public PlanWriter {
  private:
   bool AsCoded() const { return params_.offload == ParisKvParams::Offload::kAsCoded; }
   int64_t Rows() const { return plan_.kv_rows(); }
-  // Of the host's memory, in a step's gather; in the first step's as many as in the second's.
-  int64_t NewRegions(int step, int layer) const {
-    const bool split = params_.pool == ParisKvParams::Pool::kSplit;
-    const Bytes piece = RowBytes() * (split ? 1 : 2);
-    const auto a_region = static_cast<uint32_t>(std::max<Bytes>(1, plan::kHostRegion / piece));
-    step = std::max(step, 1);
-    int64_t regions = 0;
-    for (int sequence = 0; sequence < plan_.input.batch; ++sequence) {
-      for (int head = 0; head < plan_.log.heads(); ++head) {
-        regions += plan::NewRegions(plan_.log.Selected(step, layer, sequence, head),
-                                    plan_.log.Selected(step - 1, layer, sequence, head), a_region);
-      }
-    }
-    return regions * (split ? 2 : 1);
-  }
   int64_t SelectionRows() const { return int64_t{plan_.input.batch} * heads_; }
   Bytes RowBytes() const { return int64_t{model_.head_dim} * model_.element_bytes; }
   /// Tokens between sink and window.

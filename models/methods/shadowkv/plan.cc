@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "models/plan/host_regions.h"
 #include "traces/common/error.h"
 
 namespace stallcast::methods {
@@ -71,10 +70,11 @@ class ShadowKvPlan : public PlanWriter {
     OpId fetched = OpId::kNone;
     if (missed > 0) {
       builder_.SetRole(Role::kRecall);
+      const Bytes piece = params_.chunk * RowBytes();
       fetched = builder_.Run(
           recall_,
-          plan::ZeroCopyGather{missed, params_.chunk * RowBytes(), Blocks(),
-                               Rows() * PoolTokens(step) * RowBytes(), NewRegions(step, layer)},
+          plan::ZeroCopyGather{missed, piece, Blocks(), Rows() * PoolTokens(step) * RowBytes(),
+                               plan_.NewRegions(step, layer, piece)},
           {assigned});
       builder_.SetRole(Role::kLayout);
       builder_.Run(plan_.compute,
@@ -106,21 +106,6 @@ class ShadowKvPlan : public PlanWriter {
   int32_t Rank() const { return static_cast<int32_t>(params_.rank); }
   Bytes RowBytes() const { return int64_t{model_.head_dim} * model_.element_bytes; }
   int64_t PoolTokens(int step) const { return params_.RegionChunks(Indexed(step)) * params_.chunk; }
-  // Of the host's memory, in a step's gather; in the first step's as many as in the second's.
-  int64_t NewRegions(int step, int layer) const {
-    const auto a_region =
-        static_cast<uint32_t>(std::max<Bytes>(1, plan::kHostRegion / (params_.chunk * RowBytes())));
-    step = std::max(step, 1);
-    int64_t regions = 0;
-    for (int sequence = 0; sequence < plan_.input.batch; ++sequence) {
-      for (int head = 0; head < plan_.log.heads(); ++head) {
-        regions +=
-            plan::NewRegions(plan_.log.RecalledNow(step, layer, sequence, head),
-                             plan_.log.RecalledNow(step - 1, layer, sequence, head), a_region);
-      }
-    }
-    return regions;
-  }
   int32_t Blocks() const {
     const int64_t threads = Rows() * params_.fetch_threads;
     return static_cast<int32_t>((threads + kBlockThreads - 1) / kBlockThreads);
