@@ -8,6 +8,8 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/clusters.h"
 #include "kernels/decoder.h"
@@ -16,6 +18,7 @@
 #include "kernels/selection.h"
 #include "tests/kernels/measure.h"
 #include "tests/kernels/stage.h"
+#include "traces/common/median.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -53,20 +56,34 @@ struct Prompt {
   Buffer<char> workspace;
 };
 
-/// A layer of Llama-3.1-8B in prefill: its matrix products and its causal attention, of random data
-/// that cost the power of real ones.
+/// A layer of Llama-3.1-8B in prefill, of random data that cost the power of real ones.
 class Layer {
  public:
   explicit Layer(const Prompt& prompt)
       : prompt_(prompt),
         tokens_(prompt.args.tokens),
         a_(RandomOnDevice(int64_t{tokens_} * kIntermediate)),
-        weights_(RandomOnDevice(int64_t{2} * kIntermediate * kHidden)),
+        weights_(RandomOnDevice(int64_t{2} * kIntermediate * kHidden, 1.0F / 64)),
         query_(RandomOnDevice(int64_t{tokens_} * kHidden)),
-        c_(int64_t{tokens_} * 2 * kIntermediate) {}
+        residual_(RandomOnDevice(int64_t{tokens_} * kHidden)),
+        c_(int64_t{tokens_} * 2 * kIntermediate),
+        activated_(int64_t{tokens_} * kIntermediate) {
+    std::vector<int32_t> slots(static_cast<size_t>(tokens_)), places(slots.size());
+    for (size_t i = 0; i < slots.size(); ++i) {
+      slots[i] = static_cast<int32_t>(i) / kCluster;
+      places[i] = static_cast<int32_t>(i) % kCluster;
+    }
+    slots_ = Uploaded(slots), places_ = Uploaded(places);
+    frequencies_ = Uploaded(std::vector<float>(kDim / 2, 0));
+  }
 
   /// What the keys come from.
-  void Begin(cudaStream_t stream) { Multiply(kHidden + 2 * kHeads * kDim, kHidden, stream); }
+  void Begin(cudaStream_t stream) {
+    Norm(stream);
+    Multiply(kHidden + 2 * kHeads * kDim, kHidden, stream);
+    RopeAppend(c_.get(), tokens_, kHeads * kGroup, prompt_.args.keys.cache, slots_.get(),
+               places_.get(), places_.get(), frequencies_.get(), 1, query_.get(), {}, stream);
+  }
   /// The rest, beside which k-means may run.
   void End(cudaStream_t stream) {
     PrefillAttention({.query = query_.get(),
@@ -79,8 +96,21 @@ class Layer {
                       .scale = 1 / std::sqrt(static_cast<float>(kDim))},
                      stream);
     Multiply(kHidden, kHidden, stream);
+    Norm(stream);
     Multiply(2 * kIntermediate, kHidden, stream);
+    Activate(stream);
     Multiply(kHidden, kIntermediate, stream);
+  }
+  void Norm(cudaStream_t stream) {
+    AddRmsNorm(a_.get(), residual_.get(), weights_.get(), 1e-5F, tokens_, kHidden, c_.get(),
+               stream);
+  }
+  void Activate(cudaStream_t stream) {
+    SwiGlu(c_.get(), tokens_, kIntermediate, activated_.get(), stream);
+  }
+  static constexpr double NormBytes(double tokens) { return tokens * kHidden * 4 * sizeof(Bf16); }
+  static constexpr double ActivationBytes(double tokens) {
+    return tokens * kIntermediate * 3 * sizeof(Bf16);
   }
 
  private:
@@ -90,58 +120,59 @@ class Layer {
   }
   const Prompt& prompt_;
   int tokens_;
-  Buffer<Bf16> a_, weights_, query_, c_;
+  Buffer<Bf16> a_, weights_, query_, residual_, c_, activated_;
+  Buffer<int32_t> slots_, places_;
+  Buffer<float> frequencies_;
   Gemm gemm_;
 };
 
-/// Whether clustering hides behind the prefill of its layer: layers with and without it in turn,
-/// each ending when both are done.
+/// Whether clustering hides behind the prefill of its layer: some layers one after the other, with
+/// and without it in turn, each time until all is done.
 void MeasureHiding(Stopwatch& watch, int tokens) {
+  constexpr int kLayers = 4;
   const Prompt prompt(1, tokens);
   Layer layer(prompt);
   int lowest = 0, highest = 0;
   Check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
-  cudaStream_t first = nullptr;
-  cudaStream_t side = nullptr;
-  cudaEvent_t fork = nullptr, keys = nullptr, clustered = nullptr, join = nullptr;
-  Check(cudaStreamCreateWithPriority(&first, cudaStreamNonBlocking, highest),
-        "cudaStreamCreateWithPriority");
-  Check(cudaStreamCreateWithPriority(&side, cudaStreamNonBlocking, lowest),
-        "cudaStreamCreateWithPriority");
-  for (cudaEvent_t* event : {&fork, &keys, &clustered, &join}) {
-    Check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  cudaStream_t first = nullptr, equal = nullptr, side = nullptr;
+  for (const auto& [stream, priority] :
+       {std::pair{&first, highest}, std::pair{&equal, lowest}, std::pair{&side, lowest}}) {
+    Check(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, priority),
+          "cudaStreamCreateWithPriority");
   }
+  const Event fork(cudaEventDisableTiming), keys(cudaEventDisableTiming),
+      clustered(cudaEventDisableTiming), join(cudaEventDisableTiming);
   const auto behind = [](cudaEvent_t event, cudaStream_t before, cudaStream_t after) {
     Check(cudaEventRecord(event, before), "cudaEventRecord");
     Check(cudaStreamWaitEvent(after, event, 0), "cudaStreamWaitEvent");
   };
   const auto run = [&](cudaStream_t prefill, bool clusters) {
     behind(fork, watch.stream(), prefill);
-    layer.Begin(prefill);
-    if (clusters) {
-      behind(keys, prefill, side);
-      prompt.Cluster(side);
+    for (int i = 0; i < kLayers; ++i) {
+      layer.Begin(prefill);
+      if (clusters) {
+        behind(keys, prefill, side);
+        prompt.Cluster(side);
+      }
+      layer.End(prefill);
     }
-    layer.End(prefill);
     if (clusters) behind(clustered, side, prefill);
     behind(join, prefill, watch.stream());
   };
-  cudaStream_t equal = nullptr;
-  Check(cudaStreamCreateWithPriority(&equal, cudaStreamNonBlocking, lowest),
-        "cudaStreamCreateWithPriority");
   const double k_means = watch.Once([&] { prompt.Cluster(watch.stream()); });
+  const double norm = watch.Once([&] { layer.Norm(watch.stream()); });
+  const double activation = watch.Once([&] { layer.Activate(watch.stream()); });
+  fmt::print("of a layer's prefill: a norm {:.0f} us, {:.0f} GB/s; SwiGLU {:.0f} us, {:.0f} GB/s\n",
+             norm * 1e6, Layer::NormBytes(tokens) / norm * 1e-9, activation * 1e6,
+             Layer::ActivationBytes(tokens) / activation * 1e-9);
   for (const cudaStream_t prefill : {equal, first}) {
     // In turn, so that both see the clock that the power limit leaves.
     std::vector<double> without, with;
     for (int i = 0; i < 5; ++i) {
-      without.push_back(watch.Once([&] { run(prefill, false); }, 3));
-      with.push_back(watch.Once([&] { run(prefill, true); }, 3));
+      without.push_back(watch.Once([&] { run(prefill, false); }, 1) / kLayers);
+      with.push_back(watch.Once([&] { run(prefill, true); }, 1) / kLayers);
     }
-    const auto median = [](std::vector<double>& of) {
-      std::nth_element(of.begin(), of.begin() + std::ssize(of) / 2, of.end());
-      return of[of.size() / 2];
-    };
-    const double alone = median(without), both = median(with);
+    const double alone = Median(std::move(without)), both = Median(std::move(with));
     fmt::print(
         "a layer's prefill of {} tokens ({}): {:.2f} ms, {:.2f} ms with its k-means of {:.2f} ms "
         "({:+.1f} %): {:.0f} % hidden\n",
@@ -149,7 +180,6 @@ void MeasureHiding(Stopwatch& watch, int tokens) {
         k_means * 1e3, 100 * (both / alone - 1),
         100 * std::clamp(1 - (both - alone) / k_means, 0.0, 1.0));
   }
-  for (const cudaEvent_t event : {fork, keys, clustered, join}) cudaEventDestroy(event);
   for (const cudaStream_t stream : {equal, first, side}) cudaStreamDestroy(stream);
 }
 
