@@ -84,23 +84,47 @@ std::vector<uint32_t> Chosen(std::mt19937& random, int64_t rows, int a_row, int6
   return numbers;
 }
 
-// Regions that a layer's gather reads anew, the mean over all turns but the first: of each row's
-// keys and of its values as many.
-double NewRegions(std::span<const uint32_t> numbers, int count, int rows, int a_row,
-                  int64_t row_bytes) {
-  const auto a_region = static_cast<uint32_t>(plan::kHostRegion / row_bytes);
-  const auto of_row = [&](int64_t turn, int64_t row) {
-    return numbers.subspan(static_cast<size_t>((turn * count * rows + row) * a_row),
-                           static_cast<size_t>(a_row));
-  };
-  int64_t regions = 0;
-  for (int turn = 1; turn < kTurns; ++turn) {
-    for (int64_t row = 0; row < int64_t{count} * rows; ++row) {
-      regions += 2 * plan::NewRegions(of_row(turn, row), of_row(turn - 1, row), a_region);
-    }
+// Of the tokens of a layer's gather, in each row so many, in so many turns of all layers.
+class Places {
+ public:
+  Places(std::mt19937& random, int layers, int rows, int a_row, int64_t in_row)
+      : layers_(layers),
+        rows_(rows),
+        a_row_(a_row),
+        numbers_(Chosen(random, int64_t{kTurns} * layers * rows, a_row, in_row)),
+        on_device_(kernels::Uploaded(std::vector<int32_t>(numbers_.begin(), numbers_.end()))) {}
+
+  const int32_t* Of(int turn, int layer) const {
+    return on_device_.get() + (int64_t{turn} * layers_ + layer) * rows_ * a_row_;
   }
-  return static_cast<double>(regions) / (int64_t{kTurns - 1} * count);
-}
+
+  struct Mean {
+    double read = 0, anew = 0;
+  };
+  /// Regions of a layer's keys and values, over all turns but the first.
+  Mean Regions(int64_t row_bytes) const {
+    const auto a_region = static_cast<uint32_t>(plan::kHostRegion / row_bytes);
+    const int64_t of_turn = int64_t{layers_} * rows_;
+    Mean mean;
+    for (int64_t row = of_turn; row < kTurns * of_turn; ++row) {
+      const plan::HostRegions regions = plan::RegionsOf(Row(row), Row(row - of_turn), a_region);
+      mean.read += static_cast<double>(regions.read);
+      mean.anew += static_cast<double>(regions.anew);
+    }
+    const double a_layer = 2.0 / ((kTurns - 1) * layers_);  // keys, and as many of values
+    return {mean.read * a_layer, mean.anew * a_layer};
+  }
+
+ private:
+  std::span<const uint32_t> Row(int64_t row) const {
+    return std::span(numbers_).subspan(static_cast<size_t>(row * a_row_),
+                                       static_cast<size_t>(a_row_));
+  }
+
+  int layers_, rows_, a_row_;
+  std::vector<uint32_t> numbers_;  // [turn][layer][row][a_row]
+  Buffer<int32_t> on_device_;
+};
 
 void MeasureTokens(Stopwatch& watch, const Layers& layers, hardware::Profile& profile) {
   constexpr int32_t kDim = 128, kTokens = 100;
@@ -112,36 +136,37 @@ void MeasureTokens(Stopwatch& watch, const Layers& layers, hardware::Profile& pr
   const kernels::TokenView to{out.get(), int64_t{kTokens} * 2 * kDim, 2 * kDim, kDim};
   const hardware::CostModel near_each_other(profile);
   std::mt19937 random(2);
-  std::vector<double> pools, times;
+  std::vector<double> pools, read, anew;
   for (int64_t pool = kSmallestLayer; pool <= layers.largest(); pool *= 2) {
     const int count = layers.Count(pool);
-    std::vector<double> of_region;
+    std::vector<double> of_region, of_new_region;
     for (const int rows : kRows) {
       // All keys of a layer, then its values.
       const int64_t in_row = pool / (2 * rows * kRowBytes);
-      const std::vector<uint32_t> numbers =
-          Chosen(random, int64_t{kTurns} * count * rows, kTokens, in_row);
-      const Buffer<int32_t> places =
-          kernels::Uploaded(std::vector<int32_t>(numbers.begin(), numbers.end()));
-      const double seconds = InTurn(watch, layers, count, [&](int turn, int layer) {
+      const Places places(random, count, rows, kTokens, in_row);
+      const auto fetch = [&](int turn, int layer) {
         const kernels::TokenView from{reinterpret_cast<__nv_bfloat16*>(layers.Pool(layer, pool)),
                                       in_row * kDim, kDim, rows * in_row * kDim};
-        const int64_t launch = int64_t{turn} * count + layer;
-        kernels::FetchTokens(from, places.get() + launch * rows * kTokens, nullptr, rows, 1,
-                             kTokens, 0, 0, to, 0, kDim, kBlocks, watch.stream());
-      });
+        kernels::FetchTokens(from, places.Of(turn, layer), nullptr, rows, 1, kTokens, 0, 0, to, 0,
+                             kDim, kBlocks, watch.stream());
+      };
+      const double again = InTurn(watch, layers, count, [&](int, int layer) { fetch(0, layer); });
+      const double others = InTurn(watch, layers, count, fetch);
       const Picoseconds near = near_each_other
                                    .Cost(plan::ZeroCopyGather{.pieces = int64_t{2} * rows * kTokens,
                                                               .piece_bytes = kRowBytes,
                                                               .blocks = kGatherBlocks})
                                    .Alone();
-      of_region.push_back((seconds - profile.device_gap - Seconds(near)) /
-                          NewRegions(numbers, count, rows, kTokens, kRowBytes));
+      const Places::Mean regions = places.Regions(kRowBytes);
+      of_region.push_back((again - profile.device_gap - Seconds(near)) / regions.read);
+      of_new_region.push_back((others - again) / regions.anew);
     }
     pools.push_back(static_cast<double>(pool));
-    times.push_back(std::max(Median(std::move(of_region)), 1e-12));
+    read.push_back(std::max(Median(std::move(of_region)), 1e-12));
+    anew.push_back(std::max(Median(std::move(of_new_region)), 1e-12));
   }
-  profile.zero_copy_translation = hardware::Curve(std::move(pools), std::move(times));
+  profile.zero_copy_translation = hardware::Curve(pools, std::move(read));
+  profile.zero_copy_translation_anew = hardware::Curve(std::move(pools), std::move(anew));
   profile.zero_copy_scattered = {};  // of the profile that this one began as
 }
 

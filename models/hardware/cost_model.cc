@@ -181,10 +181,14 @@ class Coster {
   void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
     const auto pool = static_cast<double>(gather.scattered_over);
     const auto pieces = static_cast<double>(gather.pieces);
-    if (const hardware::Curve& region = profile_.zero_copy_translation; !region.empty()) {
-      const double anew = gather.new_regions < 0 ? pieces : static_cast<double>(gather.new_regions);
-      cost.fixed += Time(anew * region.At(pool));
-      cost.extrapolated = cost.extrapolated || pool > region.x().back();
+    const auto add = [&](const hardware::Curve& curve, int64_t regions) {
+      if (curve.empty()) return;
+      cost.fixed += Time(static_cast<double>(regions) * curve.At(pool));
+      cost.extrapolated = cost.extrapolated || pool > curve.x().back();
+    };
+    if (!profile_.zero_copy_translation.empty()) {
+      add(profile_.zero_copy_translation, gather.regions.read);
+      add(profile_.zero_copy_translation_anew, gather.regions.anew);
     } else if (const hardware::Curve& scattered = profile_.zero_copy_scattered;
                !scattered.empty()) {
       const double piece_bytes = static_cast<double>(gather.piece_bytes);
