@@ -138,7 +138,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   on_fastest_core([&] { MeasureCopies(watch, ends, profile); });
   progress("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, ends, profile);
-  MeasureTranslation(watch, ends, profile);
+  MeasureTranslation(watch, profile);
   MeasureBesideGather(watch, ends, profile);
   progress("between ops", 0.18);
   on_fastest_core([&] {

@@ -84,49 +84,28 @@ std::vector<uint32_t> Chosen(std::mt19937& random, int64_t rows, int a_row, int6
   return numbers;
 }
 
-// Of the tokens of a layer's gather, in each row so many, in so many turns of all layers.
-class Places {
- public:
-  Places(std::mt19937& random, int layers, int rows, int a_row, int64_t in_row)
-      : layers_(layers),
-        rows_(rows),
-        a_row_(a_row),
-        numbers_(Chosen(random, int64_t{kTurns} * layers * rows, a_row, in_row)),
-        on_device_(kernels::Uploaded(std::vector<int32_t>(numbers_.begin(), numbers_.end()))) {}
-
-  const int32_t* Of(int turn, int layer) const {
-    return on_device_.get() + (int64_t{turn} * layers_ + layer) * rows_ * a_row_;
-  }
-
-  struct Mean {
-    double read = 0, anew = 0;
+// Regions that a layer's gather reads anew, the mean over all turns but the first: of each row's
+// keys and of its values as many.
+double NewRegions(std::span<const uint32_t> numbers, int count, int rows, int a_row,
+                  int64_t row_bytes) {
+  const auto a_region = static_cast<uint32_t>(plan::kHostRegion / row_bytes);
+  const auto of_row = [&](int64_t turn, int64_t row) {
+    return numbers.subspan(static_cast<size_t>((turn * count * rows + row) * a_row),
+                           static_cast<size_t>(a_row));
   };
-  /// Regions of a layer's keys and values, over all turns but the first.
-  Mean Regions(int64_t row_bytes) const {
-    const auto a_region = static_cast<uint32_t>(plan::kHostRegion / row_bytes);
-    const int64_t of_turn = int64_t{layers_} * rows_;
-    Mean mean;
-    for (int64_t row = of_turn; row < kTurns * of_turn; ++row) {
-      const plan::HostRegions regions = plan::RegionsOf(Row(row), Row(row - of_turn), a_region);
-      mean.read += static_cast<double>(regions.read);
-      mean.anew += static_cast<double>(regions.anew);
+  int64_t regions = 0;
+  for (int turn = 1; turn < kTurns; ++turn) {
+    for (int64_t row = 0; row < int64_t{count} * rows; ++row) {
+      regions += 2 * plan::NewRegions(of_row(turn, row), of_row(turn - 1, row), a_region);
     }
-    const double a_layer = 2.0 / ((kTurns - 1) * layers_);  // keys, and as many of values
-    return {mean.read * a_layer, mean.anew * a_layer};
   }
+  return static_cast<double>(regions) / (int64_t{kTurns - 1} * count);
+}
 
- private:
-  std::span<const uint32_t> Row(int64_t row) const {
-    return std::span(numbers_).subspan(static_cast<size_t>(row * a_row_),
-                                       static_cast<size_t>(a_row_));
-  }
+}  // namespace
 
-  int layers_, rows_, a_row_;
-  std::vector<uint32_t> numbers_;  // [turn][layer][row][a_row]
-  Buffer<int32_t> on_device_;
-};
-
-void MeasureTokens(Stopwatch& watch, const Layers& layers, hardware::Profile& profile) {
+void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
+  const Layers layers(profile);
   constexpr int32_t kDim = 128, kTokens = 100;
   constexpr int32_t kBlocks = 64;        // of 256 threads, as ParisKV has them
   constexpr int32_t kGatherBlocks = 16;  // of 1,024 threads, as many
@@ -136,83 +115,37 @@ void MeasureTokens(Stopwatch& watch, const Layers& layers, hardware::Profile& pr
   const kernels::TokenView to{out.get(), int64_t{kTokens} * 2 * kDim, 2 * kDim, kDim};
   const hardware::CostModel near_each_other(profile);
   std::mt19937 random(2);
-  std::vector<double> pools, read, anew;
+  std::vector<double> pools, times;
   for (int64_t pool = kSmallestLayer; pool <= layers.largest(); pool *= 2) {
     const int count = layers.Count(pool);
-    std::vector<double> of_region, of_new_region;
+    std::vector<double> of_region;
     for (const int rows : kRows) {
       // All keys of a layer, then its values.
       const int64_t in_row = pool / (2 * rows * kRowBytes);
-      const Places places(random, count, rows, kTokens, in_row);
-      const auto fetch = [&](int turn, int layer) {
+      const std::vector<uint32_t> numbers =
+          Chosen(random, int64_t{kTurns} * count * rows, kTokens, in_row);
+      const Buffer<int32_t> places =
+          kernels::Uploaded(std::vector<int32_t>(numbers.begin(), numbers.end()));
+      const double seconds = InTurn(watch, layers, count, [&](int turn, int layer) {
         const kernels::TokenView from{reinterpret_cast<__nv_bfloat16*>(layers.Pool(layer, pool)),
                                       in_row * kDim, kDim, rows * in_row * kDim};
-        kernels::FetchTokens(from, places.Of(turn, layer), nullptr, rows, 1, kTokens, 0, 0, to, 0,
-                             kDim, kBlocks, watch.stream());
-      };
-      const double again = InTurn(watch, layers, count, [&](int, int layer) { fetch(0, layer); });
-      const double others = InTurn(watch, layers, count, fetch);
+        const int64_t launch = int64_t{turn} * count + layer;
+        kernels::FetchTokens(from, places.get() + launch * rows * kTokens, nullptr, rows, 1,
+                             kTokens, 0, 0, to, 0, kDim, kBlocks, watch.stream());
+      });
       const Picoseconds near = near_each_other
                                    .Cost(plan::ZeroCopyGather{.pieces = int64_t{2} * rows * kTokens,
                                                               .piece_bytes = kRowBytes,
                                                               .blocks = kGatherBlocks})
                                    .Alone();
-      const Places::Mean regions = places.Regions(kRowBytes);
-      of_region.push_back((again - profile.device_gap - Seconds(near)) / regions.read);
-      of_new_region.push_back((others - again) / regions.anew);
+      of_region.push_back((seconds - profile.device_gap - Seconds(near)) /
+                          NewRegions(numbers, count, rows, kTokens, kRowBytes));
     }
     pools.push_back(static_cast<double>(pool));
-    read.push_back(std::max(Median(std::move(of_region)), 1e-12));
-    anew.push_back(std::max(Median(std::move(of_new_region)), 1e-12));
+    times.push_back(std::max(Median(std::move(of_region)), 1e-12));
   }
-  profile.zero_copy_translation = hardware::Curve(pools, std::move(read));
-  profile.zero_copy_translation_anew = hardware::Curve(std::move(pools), std::move(anew));
+  profile.zero_copy_translation = hardware::Curve(std::move(pools), std::move(times));
   profile.zero_copy_scattered = {};  // of the profile that this one began as
-}
-
-void MeasurePages(Stopwatch& watch, const CopyEnds& ends, const Layers& layers,
-                  hardware::Profile& profile) {
-  constexpr int64_t kPage = 16384, kHeads = 8;
-  constexpr int kPagesAHead = 32, kCopies = kHeads * kPagesAHead;
-  const Buffer<std::byte> cache(kLayers * kCopies * kPage);
-  // The same pages over and over, as copies are calibrated.
-  int64_t again = 0;
-  const double known = watch.Period(
-      kCopies, [&](int) { ends.CopyPage(again++ % kCopies, kPage, true, watch.stream()); });
-  std::mt19937 random(3);
-  std::vector<double> pools, longer;
-  for (int64_t pool = kSmallestLayer; pool <= layers.largest(); pool *= 2) {
-    const int count = layers.Count(pool);
-    std::vector<double> seconds;
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const std::vector<uint32_t> pages =
-          Chosen(random, count * kHeads, kPagesAHead, pool / kPage / kHeads);
-      for (int layer = 0; layer < count; ++layer) {
-        layers.ReadWeights(layer, watch.stream());
-        watch.Finish();
-        seconds.push_back(watch.PeriodBeside(kCopies, [&](int i) {
-          const int64_t head = i / kPagesAHead, at = int64_t{layer} * kCopies + i;
-          const int64_t page = pages[static_cast<size_t>(at)];
-          Check(cudaMemcpyAsync(cache.get() + at * kPage,
-                                layers.Pool(layer, pool) + (page * kHeads + head) * kPage, kPage,
-                                cudaMemcpyHostToDevice, watch.stream()),
-                "cudaMemcpyAsync");
-        }));
-        watch.Finish();
-      }
-    }
-    pools.push_back(static_cast<double>(pool));
-    longer.push_back(std::max(Median(std::move(seconds)) - known, 1e-12));
-  }
-  profile.copy_h2d_translation = hardware::Curve(std::move(pools), std::move(longer));
-}
-
-}  // namespace
-
-void MeasureTranslation(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  const Layers layers(profile);
-  MeasureTokens(watch, layers, profile);
-  MeasurePages(watch, ends, layers, profile);
 }
 
 }  // namespace stallcast::capture

@@ -317,6 +317,7 @@ void RunCommand::Run() const {
     loaded.trace = traces::ReadTrace(path);
     loaded.path = path;
   };
+  size_t failures = 0;
   for (size_t i = 0; i < cases.size(); ++i) {
     Case& of = cases[i];
     progress.Update("running " + Describe(of),
@@ -352,7 +353,7 @@ void RunCommand::Run() const {
         of.check = gpu.CheckSelection(request);
       }
     } catch (const Error& error) {
-      if (cases.size() == 1) throw;
+      if (++failures == cases.size()) throw;  // none ran
       of.failed = fmt::format("{}; {}", error.problem(), error.remedy());
     }
   }
@@ -430,7 +431,7 @@ Examples:
   sub->add_flag("--no-check", command->no_check, "Do not compare the selections")
       ->group("Measurement");
   sub->add_flag("--host-now", command->host_now,
-                "Predict with host calls as slow as a launch is around the run (host.slower)")
+                "Predict with a host as slow as a launch is around the run (host.slower)")
       ->group("Measurement");
   sub->add_option("--timelines", command->timelines,
                   "Folder for measured and predicted timelines (.kvt), for `stallcast compare`")

@@ -44,7 +44,12 @@ run() {
     echo "   done: run $*"
     return
   fi
-  if rows=$("$bin/stallcast-gpu" run "$@" --machine "$profile" --format csv); then
+  if ! rows=$("$bin/stallcast-gpu" run "$@" --machine "$profile" --format csv); then
+    failed=1
+  elif grep ',,,' <<<"$rows" >&2; then  # a row without times, which says why
+    echo "measure.sh: left out: run $*" >&2
+    failed=1
+  else
     titles=${rows%%$'\n'*}
     [ -s "$csv" ] || echo "$titles" >"$csv"
     if [ "$(head -n 1 "$csv")" = "$titles" ]; then
@@ -54,8 +59,6 @@ run() {
       echo "measure.sh: $csv has other columns than: run $*; move it away" >&2
       failed=1
     fi
-  else
-    failed=1
   fi
   printf '%4d s: run %s\n' $((SECONDS - start)) "$*"
 }

@@ -98,10 +98,6 @@ class Coster {
     const hardware::Curve& curve = h2d ? profile_.copy_h2d_piece : profile_.copy_d2h_piece;
     const double start = curve.empty() ? (h2d ? profile_.copy_h2d_start : profile_.copy_d2h_start)
                                        : curve.At(std::max(piece, 1.0));
-    const double translated =
-        copy.scattered_over > 0 && !profile_.copy_h2d_translation.empty()
-            ? profile_.copy_h2d_translation.At(static_cast<double>(copy.scattered_over))
-            : 0;
     OpCost cost;
     cost.spread = profile_.copy_spread;
     cost.amount = static_cast<double>(counts_.link_h2d + counts_.link_d2h);
@@ -120,10 +116,10 @@ class Coster {
       case plan::CopyPath::kPerPiece:
         cost.host = Time(pieces * one_call);
         cost.calls = static_cast<int32_t>(std::min<int64_t>(copy.pieces, INT32_MAX));
-        cost.engine_start = Time(pieces * (start + translated) +
-                                 std::max(pieces - 1, 0.0) * profile_.recorder_copy);
+        cost.engine_start =
+            Time(pieces * start + std::max(pieces - 1, 0.0) * profile_.recorder_copy);
         cost.crowded = Time(pieces * profile_.copy_crowded_piece);
-        cost.last_piece = Time(start + translated + piece / cost.rate);
+        cost.last_piece = Time(start + piece / cost.rate);
         if (copy.pieces == 0) return NoCall();
         break;
       case plan::CopyPath::kBatched: {
@@ -181,14 +177,10 @@ class Coster {
   void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
     const auto pool = static_cast<double>(gather.scattered_over);
     const auto pieces = static_cast<double>(gather.pieces);
-    const auto add = [&](const hardware::Curve& curve, int64_t regions) {
-      if (curve.empty()) return;
-      cost.fixed += Time(static_cast<double>(regions) * curve.At(pool));
-      cost.extrapolated = cost.extrapolated || pool > curve.x().back();
-    };
-    if (!profile_.zero_copy_translation.empty()) {
-      add(profile_.zero_copy_translation, gather.regions.read);
-      add(profile_.zero_copy_translation_anew, gather.regions.anew);
+    if (const hardware::Curve& region = profile_.zero_copy_translation; !region.empty()) {
+      const double anew = gather.new_regions < 0 ? pieces : static_cast<double>(gather.new_regions);
+      cost.fixed += Time(anew * region.At(pool));
+      cost.extrapolated = cost.extrapolated || pool > region.x().back();
     } else if (const hardware::Curve& scattered = profile_.zero_copy_scattered;
                !scattered.empty()) {
       const double piece_bytes = static_cast<double>(gather.piece_bytes);

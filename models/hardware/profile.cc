@@ -60,7 +60,7 @@ constexpr ProfileField kFields[] = {
     {"host.graph_launch", kTime, &Profile::host_graph_launch, "launch of a CUDA graph"},
     {"host.graph_node", kTime, &Profile::host_graph_node, "the same, more for each node"},
     {"host.slower", kNumber, &Profile::host_slower,
-     "all host calls and hand-overs take so many times as long", false},
+     "all host calls, hand-overs and gathers take so many times as long", false},
     {"host.recorded", kNumber, &Profile::host_recorded,
      "1: as stallcast-gpu records it, calls longer by recorder.*", false},
     {"recorder.copy", kTime, &Profile::recorder_copy,
@@ -196,7 +196,8 @@ void ScaleLaunches(Profile& profile, double factor) {
   for (auto& [kind, fit] : profile.kernels) fit.host_s *= factor;
 }
 
-// What a host spends on calls and hand-overs; not what moves bytes, nor the wait for the device.
+// What a host spends on calls, hand-overs and gathers, as where another's program has its cores'
+// other hyperthreads; not the wait for the device.
 void ScaleHost(Profile& profile, double factor) {
   for (double Profile::*time :
        {&Profile::host_launch, &Profile::host_copy_call, &Profile::host_copy_back_call,
@@ -211,6 +212,11 @@ void ScaleHost(Profile& profile, double factor) {
   Scale(profile.host_handoff_asleep, factor);
   Scale(profile.host_gather_start, factor);
   Scale(profile.host_gather_woken, factor);
+  profile.host_gather_piece *= factor;
+  Scale(profile.host_gather_row, factor);
+  profile.host_gather_thread /= factor;
+  Scale(profile.host_gather_rate, 1 / factor);
+  Scale(profile.host_gather_first_rate, 1 / factor);
   ScaleLaunches(profile, factor);
 }
 

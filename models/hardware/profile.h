@@ -177,10 +177,6 @@ struct Profile {
   /// at most the last x. Larger ones of a stream follow one another until it has no more, as those
   /// of all sizes do where this is empty.
   Curve copy_h2d_turns;
-  /// What a piece of a page's size takes longer, s, that lies anywhere in a layer's pool of so many
-  /// bytes than one that has been copied before: its addresses must be translated anew. Empty:
-  /// nothing.
-  Curve copy_h2d_translation;
   Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
   Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes
   /// Host call of a copy to the GPU whose bytes the call itself carries, s, by bytes: one of at
@@ -214,11 +210,10 @@ struct Profile {
   /// Most pieces a second that zero-copy reads bring whose places are scattered over a pool of so
   /// many bytes: each needs its own address translation. Empty: no limit.
   Curve zero_copy_scattered;
-  /// What a gather of scattered pieces takes longer, s, by bytes of its layer's pool: for each
-  /// region of the host's memory that it reads (plan::HostRegions), as between two of a layer's
-  /// gathers others' and the weights' addresses are translated, and beside that for each that the
-  /// step before did not read. Empty: reckoned from zero_copy_scattered.
-  Curve zero_copy_translation, zero_copy_translation_anew;
+  /// What a gather of scattered pieces takes longer, s, for each region of the host's memory that
+  /// it reads anew (plan::NewRegions), by bytes of its layer's pool: the layers' pools are read in
+  /// turn, and addresses must be translated anew. Empty: reckoned from zero_copy_scattered.
+  Curve zero_copy_translation;
   /// As KernelPoint::drag, s, by the bytes that a gather brings into device memory. Empty: none.
   Curve zero_copy_drag;
   /// Device bandwidth that others lose (bytes/s) while a gather of so many blocks runs, beyond the

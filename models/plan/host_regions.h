@@ -1,4 +1,4 @@
-// How much of the host's memory a zero-copy gather reads, and of that not lately.
+// How much of the host's memory a zero-copy gather reads that has not been read lately.
 #pragma once
 
 #include <algorithm>
@@ -13,16 +13,6 @@ namespace stallcast::plan {
 /// bytes holds those of eight pages of 4 KiB.
 inline constexpr Bytes kHostRegion = 32 * 1024;
 
-/// Regions of the host's memory in which the pieces of a gather lie, and how many of these the
-/// layer's gather of the step before did not read.
-struct HostRegions {
-  int64_t read = 0, anew = 0;
-  friend HostRegions operator*(HostRegions regions, int64_t times) {
-    return {regions.read * times, regions.anew * times};
-  }
-  bool operator==(const HostRegions&) const = default;
-};
-
 /// Regions in which some of `now` lie and none of `before`: ascending numbers of pieces that lie
 /// one behind the other, `a_region` >= 1 in each.
 inline int64_t NewRegions(std::span<const uint32_t> now, std::span<const uint32_t> before,
@@ -36,12 +26,6 @@ inline int64_t NewRegions(std::span<const uint32_t> now, std::span<const uint32_
     piece = std::find_if(piece, now.end(), [&](uint32_t n) { return n / a_region != region; });
   }
   return regions;
-}
-
-/// `now` and `before` as above.
-inline HostRegions RegionsOf(std::span<const uint32_t> now, std::span<const uint32_t> before,
-                             uint32_t a_region) {
-  return {NewRegions(now, {}, a_region), NewRegions(now, before, a_region)};
 }
 
 }  // namespace stallcast::plan

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <variant>
 
-#include "models/plan/host_regions.h"
 #include "traces/common/units.h"
 
 namespace stallcast::plan {
@@ -272,8 +271,6 @@ struct Copy {
   CopyPath path = CopyPath::kBulk;
   int64_t pieces = 0;
   Bytes piece_bytes = 0;
-  /// Pieces lie anywhere in a layer's pool of so many bytes, each by itself; 0: near each other.
-  Bytes scattered_over = 0;
   bool operator==(const Copy&) const = default;
 };
 
@@ -288,7 +285,9 @@ struct ZeroCopyGather {
   int32_t blocks = 0;
   /// Pieces lie anywhere in a pool of so many bytes, each by itself; 0: near each other.
   Bytes scattered_over = 0;
-  HostRegions regions = {};  ///< of scattered pieces
+  /// Regions of the host's memory (NewRegions) that scattered pieces lie in and that the layer's
+  /// gather of the step before did not read; negative: as many as pieces.
+  int64_t new_regions = -1;
   /// Blocks that have bytes to read, 1 to `blocks`.
   int64_t BusyBlocks() const {
     const int64_t needed = (pieces * piece_bytes + kBytesABlock - 1) / kBytesABlock;

@@ -15,6 +15,7 @@
 #include "kernels/probe.h"
 #include "kernels/selection.h"
 #include "kernels/upload.h"
+#include "models/plan/host_regions.h"
 #include "tests/kernels/measure.h"
 #include "traces/common/median.h"
 
@@ -192,16 +193,14 @@ void FetchInTurn(Stopwatch& watch) {
   }
 }
 
-/// By how near each token lies to the one that the layer's fetch before brought in its place.
-void FetchBesideTheLast(Stopwatch& watch) {
-  constexpr int kLayers = 32, kBlocks = 64, kTurns = 8, kWarm = 3, kRead = 100;
+/// The same tokens in each turn of the layers, and others in each: how many regions of the host's
+/// memory (plan::kHostRegion) may lie between two fetches of a layer before their addresses must be
+/// translated again.
+void FetchAgain(Stopwatch& watch) {
+  constexpr int kLayers = 32, kBlocks = 64, kTurns = 8, kWarm = 3;
   constexpr int32_t kLongest = 131'072;
   constexpr int64_t kElements = int64_t{kLongest} * kRows * 2 * kDim;
-  constexpr std::array<std::pair<int, const char*>, 5> kNear = {{{1, "the same"},
-                                                                 {16, "in its 4 KiB"},
-                                                                 {128, "in its 32 KiB"},
-                                                                 {8192, "in its 2 MiB"},
-                                                                 {kLongest, "anywhere"}}};
+  constexpr std::array kRead = {25, 50, 100, 200, 400};  // tokens of a head
   HostPool memory;
   auto* const pool = reinterpret_cast<__nv_bfloat16*>(
       memory.Get(kLayers * kElements * int64_t{sizeof(__nv_bfloat16)}));
@@ -209,54 +208,58 @@ void FetchBesideTheLast(Stopwatch& watch) {
   constexpr int64_t kWeights = int64_t{400} << 20, kOthers = 8;
   const Buffer<char> weights(kOthers * kWeights);
   const Buffer<int> sink(1);
-  const Buffer<__nv_bfloat16> out(int64_t{kRows} * kRead * 2 * kDim);
-  const TokenView to{out.get(), int64_t{kRead} * 2 * kDim, 2 * kDim, kDim};
+  const Buffer<__nv_bfloat16> out(int64_t{kRows} * kRead.back() * 2 * kDim);
   HeldTrain train;
   std::mt19937 random(4);
+  const auto read = [&](int layer) {
+    ReadOnce(weights.get() + layer % kOthers * kWeights, kWeights, sink.get(), watch.stream());
+  };
+  const auto turn_time = [&](const auto& work) {
+    return train.Seconds(watch.stream(), kLayers, work) / kLayers;
+  };
   std::printf(
-      "\nfetches of 8 x %d tokens by 32 layers in turn, us, each token beside the last\n%24s",
-      kRead, "");
-  for (const auto& [tokens, what] : kNear) std::printf(" %14s", what);
+      "\nfetches by 32 layers in turn, us: the same tokens in each turn, others in each (thousands "
+      "of regions of 32 KiB in a turn)\n%24s",
+      "");
+  for (const int count : kRead) std::printf("         8 x %3d       ", count);
   for (const int32_t tokens : {8'192, 32'768, kLongest}) {
     std::printf("\n%8d tokens a layer:  ", tokens);
     const int64_t layer_elements = int64_t{tokens} * kRows * 2 * kDim;
-    for (const auto& [near, what] : kNear) {
-      const auto below = static_cast<uint32_t>(std::min<int32_t>(near, tokens));
-      std::vector<int32_t> numbers(size_t{kTurns} * kLayers * kRows * kRead);
-      const size_t a_turn = numbers.size() / kTurns;
-      for (size_t i = 0; i < numbers.size(); ++i) {
-        const auto last = i < a_turn
-                              ? static_cast<int32_t>(random() % static_cast<uint32_t>(tokens))
-                              : numbers[i - a_turn];
-        numbers[i] = static_cast<int32_t>(last - last % below + random() % below);
-        const auto next = numbers.begin() + static_cast<std::ptrdiff_t>(i) + 1;
-        if ((i + 1) % kRead == 0) std::sort(next - kRead, next);  // as candidates are listed
+    for (const int count : kRead) {
+      const int64_t a_turn = int64_t{kLayers} * kRows * count;
+      std::vector<int32_t> numbers(static_cast<size_t>(kTurns * a_turn));
+      for (int32_t& of : numbers) of = static_cast<int32_t>(random() % uint32_t{kLongest}) % tokens;
+      int64_t regions = 0;
+      for (auto row = numbers.begin(); row != numbers.end(); row += count) {
+        std::sort(row, row + count);  // as candidates are listed
+        if (row - numbers.begin() >= a_turn) continue;
+        const std::vector<uint32_t> now(row, row + count);
+        regions += 2 * plan::NewRegions(now, {}, plan::kHostRegion / (2 * kDim));
       }
       const Buffer<int32_t> places = Uploaded(numbers);
-      const auto read = [&](int layer) {
-        ReadOnce(weights.get() + layer % kOthers * kWeights, kWeights, sink.get(), watch.stream());
-      };
-      const auto turn_time = [&](const auto& work) {
-        return train.Seconds(watch.stream(), kLayers, work) / kLayers;
-      };
+      const TokenView to{out.get(), int64_t{count} * 2 * kDim, 2 * kDim, kDim};
       const auto fetch = [&](int turn, int layer) {
         const TokenView from{pool + layer * layer_elements, int64_t{tokens} * kDim, kDim,
                              layer_elements / 2};
-        FetchTokens(from, places.get() + (int64_t{turn} * kLayers + layer) * kRows * kRead, nullptr,
-                    kRows, 1, kRead, 0, 0, to, 0, kDim, kBlocks, watch.stream());
+        FetchTokens(from, places.get() + turn * a_turn + int64_t{layer} * kRows * count, nullptr,
+                    kRows, 1, count, 0, 0, to, 0, kDim, kBlocks, watch.stream());
       };
       fetch(0, 0);  // loads it
-      std::vector<double> with, alone;
-      for (int turn = 0; turn < kTurns; ++turn) {
-        const double seconds = turn_time([&](int layer) {
-          read(layer);
-          fetch(turn, layer);
-        });
-        if (turn < kWarm) continue;
-        with.push_back(seconds);
-        alone.push_back(turn_time(read));
-      }
-      std::printf(" %14.1f", (Median(std::move(with)) - Median(std::move(alone))) * 1e6);
+      const auto longer = [&](bool same) {
+        std::vector<double> with, alone;
+        for (int turn = 0; turn < kTurns; ++turn) {
+          const double seconds = turn_time([&](int layer) {
+            read(layer);
+            fetch(same ? 0 : turn, layer);
+          });
+          if (turn < kWarm) continue;
+          with.push_back(seconds);
+          alone.push_back(turn_time(read));
+        }
+        return (Median(std::move(with)) - Median(std::move(alone))) * 1e6;
+      };
+      const double same = longer(true), others = longer(false);
+      std::printf("  %6.1f %6.1f (%3.0f)", same, others, static_cast<double>(regions) * 1e-3);
     }
   }
   std::printf("\n");
@@ -286,7 +289,7 @@ void Run() {
   Fetch(watch, rates, Memory::kPinned);
   Fetch(watch, rates, Memory::kManaged);
   FetchInTurn(watch);
-  FetchBesideTheLast(watch);
+  FetchAgain(watch);
 }
 
 }  // namespace

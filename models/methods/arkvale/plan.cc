@@ -98,7 +98,7 @@ class ArkValePlan : public PlanWriter {
         builder_.SetRole(Role::kRecall);
         builder_.Run(plan_.compute,
                      Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 1,
-                          PageHeadBytes() * plan_.input.model.kv_heads, offload_.LayerPool()},
+                          PageHeadBytes() * plan_.input.model.kv_heads},
                      {pooled});
       }
     }
@@ -117,8 +117,7 @@ class ArkValePlan : public PlanWriter {
     if (missed > 0) {
       builder_.SetRole(Role::kRecall);
       builder_.Run(plan_.compute,
-                   Copy{Direction::kHostToDevice, CopyPath::kPerPiece, missed, PageHeadBytes(),
-                        offload_.LayerPool()},
+                   Copy{Direction::kHostToDevice, CopyPath::kPerPiece, missed, PageHeadBytes()},
                    {pooled});
       builder_.SetRole(Role::kLayout);
       builder_.Run(plan_.compute, plan::Layout{missed, PageHeadBytes()});

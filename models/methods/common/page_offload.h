@@ -20,10 +20,6 @@ class PageOffload {
   /// Once every page_tokens steps: offloads and summarises the page that the step before filled, in
   /// every layer at once.
   void BeginStep(int step);
-  /// Bytes of a layer's pages in the pool that recalls choose from.
-  Bytes LayerPool() const {
-    return plan_.input.batch * plan_.input.prompt_tokens * plan_.input.model.KvBytesPerTokenLayer();
-  }
   /// The op that put the layer's latest page into the pool, or kNone: a recall of it comes after.
   plan::OpId Written(int layer) const { return written_[static_cast<size_t>(layer)]; }
   /// All pages of a layer, one copy a page. With `sync_each_page` the host waits for the device

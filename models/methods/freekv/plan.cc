@@ -224,9 +224,7 @@ class FreeKvPlan : public PlanWriter {
     const bool buffered = Hybrid() || path == CopyPath::kBulk;
     builder_.SetRole(Role::kRecall);
     const std::array waits{ready.listed, ready.pooled, buffered ? OpId::kNone : free};
-    // Rows lie beside those of their page.
-    const Copy pieces{Direction::kHostToDevice, path, Pieces(pages), PieceBytes(),
-                      Hybrid() ? offload_.LayerPool() : 0};
+    const Copy pieces{Direction::kHostToDevice, path, Pieces(pages), PieceBytes()};
     const Copy whole{Direction::kHostToDevice, path, 1, pages * PageBytes()};
     builder_.Run(stream, path == CopyPath::kBulk ? whole : pieces, waits, issuer);
     if (!buffered) return;

@@ -181,8 +181,7 @@ class PrkvPlan : public PlanWriter {
     }
     const Copy copy =
         batched ? Copy{Direction::kHostToDevice, CopyPath::kBulk, 1, missed * PageHeadBytes()}
-                : Copy{Direction::kHostToDevice, CopyPath::kPerPiece, missed, PageHeadBytes(),
-                       filled_.LayerPool()};
+                : Copy{Direction::kHostToDevice, CopyPath::kPerPiece, missed, PageHeadBytes()};
     const OpId copied = builder_.Run(recall_, copy, {written_[layer], filled_.Written(layer)});
     // A page copied by itself to an HND cache is where it belongs.
     if (!batched && hnd) return copied;

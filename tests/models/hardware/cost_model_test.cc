@@ -331,45 +331,30 @@ TEST_F(CostModelTest, ScatteredPiecesAreLimitedByTheirNumber) {
           .extrapolated);
 }
 
-TEST_F(CostModelTest, TranslatedAddressesTakeWhatWasTimed) {
+TEST_F(CostModelTest, AddressesThatAreNewTakeWhatWasTimed) {
   Profile profile = RoundProfile();
-  const auto costs = [](const Profile& of, plan::HostRegions regions, Bytes pool) {
+  const auto costs = [](const Profile& of, int64_t regions, Bytes pool) {
     return CostModel(of).Cost(plan::ZeroCopyGather{.pieces = 10'000,
                                                    .piece_bytes = 1'000,
                                                    .blocks = 8,
                                                    .scattered_over = pool,
-                                                   .regions = regions});
+                                                   .new_regions = regions});
   };
-  constexpr plan::HostRegions kMany{10'000, 2'000};
-  const OpCost before = costs(profile, kMany, 100'000'000);
+  const OpCost before = costs(profile, 10'000, 100'000'000);
   profile.zero_copy_scattered = Curve({1e6, 100e6}, {1e3, 1e3});  // no longer asked
   profile.zero_copy_translation = Curve({1e6, 100e6}, {4e-9, 16e-9});
-  const auto longer = [&](plan::HostRegions regions, Bytes pool) {
+  const auto longer = [&](int64_t regions, Bytes pool) {
     return costs(profile, regions, pool).fixed - before.fixed;
   };
-  EXPECT_EQ(longer(kMany, 0), Us(0)) << "near each other";
-  EXPECT_EQ(longer({}, 100'000'000), Us(0));
-  EXPECT_EQ(longer(kMany, 100'000'000), Us(160)) << "all that are read";
-  EXPECT_EQ(longer({100, 100}, 100'000'000), Us(1.6));
-  EXPECT_EQ(longer({1'000, 0}, 10'000'000), Us(8));
-  profile.zero_copy_translation_anew = Curve({1e6, 100e6}, {1e-9, 5e-9});
-  EXPECT_EQ(longer(kMany, 100'000'000), Us(160 + 10)) << "those that are new longer";
-  EXPECT_EQ(longer({10'000, 0}, 100'000'000), Us(160));
-  EXPECT_EQ(costs(profile, kMany, 100'000'000).rate, before.rate) << "bytes come as fast as ever";
-  EXPECT_FALSE(costs(profile, kMany, 100'000'000).extrapolated);
-  EXPECT_TRUE(costs(profile, kMany, 200'000'000).extrapolated);
-}
-
-TEST_F(CostModelTest, PagesScatteredOverALargerPoolAreCopiedLater) {
-  Profile profile = RoundProfile();
-  profile.copy_h2d_translation = Curve({1e6, 100e6}, {1e-6, 3e-6});
-  const CostModel model(profile);
-  const auto alone = [&](CopyPath path, Bytes pool) {
-    return model.Cost(Copy{Direction::kHostToDevice, path, 10, 1'000, pool}).Alone();
-  };
-  EXPECT_EQ(alone(CopyPath::kPerPiece, 100'000'000), alone(CopyPath::kPerPiece, 0) + Us(30));
-  EXPECT_EQ(alone(CopyPath::kPerPiece, 1'000'000), alone(CopyPath::kPerPiece, 0) + Us(10));
-  EXPECT_EQ(alone(CopyPath::kBulk, 100'000'000), alone(CopyPath::kBulk, 0)) << "one after another";
+  EXPECT_EQ(longer(10'000, 0), Us(0)) << "near each other";
+  EXPECT_EQ(longer(0, 100'000'000), Us(0)) << "read lately";
+  EXPECT_EQ(longer(10'000, 100'000'000), Us(160));
+  EXPECT_EQ(longer(-1, 100'000'000), Us(160)) << "nothing known: each piece";
+  EXPECT_EQ(longer(100, 100'000'000), Us(1.6));
+  EXPECT_EQ(longer(1'000, 10'000'000), Us(8));
+  EXPECT_EQ(costs(profile, 10'000, 100'000'000).rate, before.rate) << "bytes come as fast as ever";
+  EXPECT_FALSE(costs(profile, 10'000, 100'000'000).extrapolated);
+  EXPECT_TRUE(costs(profile, 10'000, 200'000'000).extrapolated);
 }
 
 TEST_F(CostModelTest, AGatherFindsEachHugePageAnew) {

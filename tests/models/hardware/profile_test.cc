@@ -106,10 +106,9 @@ TEST_F(ProfileTest, WhatOnlySomeCalibrationsHaveReadsBackToo) {
   Profile profile = FindProfile("h200");
   profile.zero_copy_scattered = {};
   const std::initializer_list<Curve Profile::*> curves = {
-      &Profile::zero_copy_translation,     &Profile::zero_copy_translation_anew,
-      &Profile::zero_copy_link_share,      &Profile::zero_copy_holds_kernel,
-      &Profile::zero_copy_holds_h2d_piece, &Profile::zero_copy_holds_d2h_piece,
-      &Profile::copy_h2d_translation};
+      &Profile::zero_copy_translation, &Profile::zero_copy_link_share,
+      &Profile::zero_copy_holds_kernel, &Profile::zero_copy_holds_h2d_piece,
+      &Profile::zero_copy_holds_d2h_piece};
   double least = 1.1e-9;  // unlike any other's
   for (Curve Profile::*curve : curves) {
     profile.*curve = Curve({1, 3e9}, {least, 40.7 * least});
@@ -376,7 +375,7 @@ TEST(ProfileSetTest, MemoryTakesTheKernelsAlong) {
   EXPECT_DOUBLE_EQ(after.zero_copy_memory_loss.At(16), 2 * before.zero_copy_memory_loss.At(16));
 }
 
-TEST(ProfileSetTest, ASlowerHostIsSlowerInAllItsCalls) {
+TEST(ProfileSetTest, ASlowerHostIsSlowerInAllItsCallsAndGathers) {
   const Profile before = FindProfile("h200");
   Profile after = before;
   Set(after, "host.op", "200ns");
@@ -390,9 +389,12 @@ TEST(ProfileSetTest, ASlowerHostIsSlowerInAllItsCalls) {
     EXPECT_EQ(after.kernels.at(kind).fixed_s, fit.fixed_s);
   }
   EXPECT_EQ(after.host_sync, before.host_sync);
-  EXPECT_EQ(after.host_gather_thread, before.host_gather_thread);
+  EXPECT_DOUBLE_EQ(after.host_gather_thread, before.host_gather_thread / 1.5);
+  EXPECT_DOUBLE_EQ(after.host_gather_rate.At(4), before.host_gather_rate.At(4) / 1.5);
+  EXPECT_EQ(after.host_memory, before.host_memory);
   Set(after, "host.slower", "1");
   EXPECT_DOUBLE_EQ(after.host_launch, before.host_launch);
+  EXPECT_DOUBLE_EQ(after.host_gather_rate.At(4), before.host_gather_rate.At(4));
 }
 
 TEST(ProfileSetTest, CallsBesideMoreThreadsGoWithThoseBesideOne) {
