@@ -11,9 +11,7 @@
 #include "kernels/pariskv.h"
 #include "kernels/probe.h"
 #include "kernels/upload.h"
-#include "models/hardware/cost_model.h"
 #include "models/plan/host_regions.h"
-#include "models/plan/work.h"
 #include "traces/common/median.h"
 #include "traces/common/units.h"
 
@@ -84,22 +82,14 @@ std::vector<uint32_t> Chosen(std::mt19937& random, int64_t rows, int a_row, int6
   return numbers;
 }
 
-// Regions that a layer's gather reads anew, the mean over all turns but the first: of each row's
-// keys and of its values as many.
-double NewRegions(std::span<const uint32_t> numbers, int count, int rows, int a_row,
-                  int64_t row_bytes) {
+// Regions that a layer's gather reads, on average: of each row's keys, and of its values as many.
+double Regions(std::span<const uint32_t> numbers, int64_t gathers, int a_row, int64_t row_bytes) {
   const auto a_region = static_cast<uint32_t>(plan::kHostRegion / row_bytes);
-  const auto of_row = [&](int64_t turn, int64_t row) {
-    return numbers.subspan(static_cast<size_t>((turn * count * rows + row) * a_row),
-                           static_cast<size_t>(a_row));
-  };
   int64_t regions = 0;
-  for (int turn = 1; turn < kTurns; ++turn) {
-    for (int64_t row = 0; row < int64_t{count} * rows; ++row) {
-      regions += 2 * plan::NewRegions(of_row(turn, row), of_row(turn - 1, row), a_region);
-    }
+  for (size_t at = 0; at < numbers.size(); at += static_cast<size_t>(a_row)) {
+    regions += 2 * plan::Regions(numbers.subspan(at, static_cast<size_t>(a_row)), a_region);
   }
-  return static_cast<double>(regions) / (int64_t{kTurns - 1} * count);
+  return static_cast<double>(regions) / static_cast<double>(gathers);
 }
 
 }  // namespace
@@ -107,13 +97,11 @@ double NewRegions(std::span<const uint32_t> numbers, int count, int rows, int a_
 void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
   const Layers layers(profile);
   constexpr int32_t kDim = 128, kTokens = 100;
-  constexpr int32_t kBlocks = 64;        // of 256 threads, as ParisKV has them
-  constexpr int32_t kGatherBlocks = 16;  // of 1,024 threads, as many
+  constexpr int32_t kBlocks = 64;  // of 256 threads, as ParisKV has them
   constexpr std::array kRows = {2, 8, 32};
   constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
   const Buffer<__nv_bfloat16> out(int64_t{kRows.back()} * kTokens * 2 * kDim);
   const kernels::TokenView to{out.get(), int64_t{kTokens} * 2 * kDim, 2 * kDim, kDim};
-  const hardware::CostModel near_each_other(profile);
   std::mt19937 random(2);
   std::vector<double> pools, times;
   for (int64_t pool = kSmallestLayer; pool <= layers.largest(); pool *= 2) {
@@ -133,13 +121,8 @@ void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
         kernels::FetchTokens(from, places.get() + launch * rows * kTokens, nullptr, rows, 1,
                              kTokens, 0, 0, to, 0, kDim, kBlocks, watch.stream());
       });
-      const Picoseconds near = near_each_other
-                                   .Cost(plan::ZeroCopyGather{.pieces = int64_t{2} * rows * kTokens,
-                                                              .piece_bytes = kRowBytes,
-                                                              .blocks = kGatherBlocks})
-                                   .Alone();
-      of_region.push_back((seconds - profile.device_gap - Seconds(near)) /
-                          NewRegions(numbers, count, rows, kTokens, kRowBytes));
+      of_region.push_back((seconds - profile.device_gap - profile.zero_copy_start) /
+                          Regions(numbers, int64_t{kTurns} * count, kTokens, kRowBytes));
     }
     pools.push_back(static_cast<double>(pool));
     times.push_back(std::max(Median(std::move(of_region)), 1e-12));

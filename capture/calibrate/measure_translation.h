@@ -1,4 +1,4 @@
-// What the translation of addresses adds where pieces lie scattered over the pools of many layers.
+// What the translation of addresses takes where pieces lie scattered over the pools of many layers.
 #pragma once
 
 #include "capture/calibrate/stopwatch.h"
@@ -9,8 +9,8 @@ namespace stallcast::capture {
 /// Fills in zero_copy.translation, by fetches of 100 scattered tokens of each of some rows (single
 /// keys and values) from the pools of layers in turn, of others in each turn. Before each, other
 /// bytes are read, as many as a layer's products read. The pools are 16 GiB together, or a quarter
-/// of host.bytes where that is less. Takes host.bytes, device.gap, link.h2d, zero_copy.start and
-/// zero_copy.rate from the profile.
+/// of host.bytes where that is less. Where their bytes take longer, these count. Takes host.bytes,
+/// device.gap and zero_copy.start from the profile.
 void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -173,13 +173,13 @@ class Coster {
     return cost;
   }
 
-  // What the translation of addresses adds.
+  // Addresses that must be translated may be the tighter limit.
   void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
     const auto pool = static_cast<double>(gather.scattered_over);
     const auto pieces = static_cast<double>(gather.pieces);
     if (const hardware::Curve& region = profile_.zero_copy_translation; !region.empty()) {
-      const double anew = gather.new_regions < 0 ? pieces : static_cast<double>(gather.new_regions);
-      cost.fixed += Time(anew * region.At(pool));
+      const double regions = gather.regions < 0 ? pieces : static_cast<double>(gather.regions);
+      if (regions > 0) cost.rate = std::min(cost.rate, cost.amount / (regions * region.At(pool)));
       cost.extrapolated = cost.extrapolated || pool > region.x().back();
     } else if (const hardware::Curve& scattered = profile_.zero_copy_scattered;
                !scattered.empty()) {

@@ -210,9 +210,10 @@ struct Profile {
   /// Most pieces a second that zero-copy reads bring whose places are scattered over a pool of so
   /// many bytes: each needs its own address translation. Empty: no limit.
   Curve zero_copy_scattered;
-  /// What a gather of scattered pieces takes longer, s, for each region of the host's memory that
-  /// it reads anew (plan::NewRegions), by bytes of its layer's pool: the layers' pools are read in
-  /// turn, and addresses must be translated anew. Empty: reckoned from zero_copy_scattered.
+  /// What translating addresses takes a gather of scattered pieces, s, for each region of the host's
+  /// memory that it reads (plan::Regions), by bytes of its layer's pool; the layers' pools are read
+  /// in turn. Bytes come meanwhile: the longer of both counts. Empty: reckoned from
+  /// zero_copy_scattered.
   Curve zero_copy_translation;
   /// As KernelPoint::drag, s, by the bytes that a gather brings into device memory. Empty: none.
   Curve zero_copy_drag;

@@ -51,14 +51,12 @@ DecoderPlan::LayerAccess DecoderPlan::Access(int step, int layer) const {
   return sum;
 }
 
-int64_t DecoderPlan::NewRegions(int step, int layer, Bytes piece) const {
+int64_t DecoderPlan::Regions(int step, int layer, Bytes piece) const {
   const auto a_region = static_cast<uint32_t>(std::max<Bytes>(1, plan::kHostRegion / piece));
-  step = std::max(step, 1);
   int64_t regions = 0;
   for (int sequence = 0; sequence < input.batch; ++sequence) {
     for (int head = 0; head < log.heads(); ++head) {
-      regions += plan::NewRegions(log.RecalledNow(step, layer, sequence, head),
-                                  log.RecalledNow(step - 1, layer, sequence, head), a_region);
+      regions += plan::Regions(log.RecalledNow(step, layer, sequence, head), a_region);
     }
   }
   return regions;

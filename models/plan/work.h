@@ -285,9 +285,9 @@ struct ZeroCopyGather {
   int32_t blocks = 0;
   /// Pieces lie anywhere in a pool of so many bytes, each by itself; 0: near each other.
   Bytes scattered_over = 0;
-  /// Regions of the host's memory (NewRegions) that scattered pieces lie in and that the layer's
-  /// gather of the step before did not read; negative: as many as pieces.
-  int64_t new_regions = -1;
+  /// Regions of the host's memory (plan::Regions) that scattered pieces lie in; negative: as many
+  /// as pieces.
+  int64_t regions = -1;
   /// Blocks that have bytes to read, 1 to `blocks`.
   int64_t BusyBlocks() const {
     const int64_t needed = (pieces * piece_bytes + kBytesABlock - 1) / kBytesABlock;

@@ -74,7 +74,7 @@ class ParisKvPlan : public PlanWriter {
                  plan::ZeroCopyGather{SelectionRows() * chosen * of_token, piece,
                                       static_cast<int32_t>((params_.fetch_blocks + 3) / 4),
                                       2 * Rows() * tokens * RowBytes(),
-                                      plan_.NewRegions(step, layer, piece) * of_token});
+                                      plan_.Regions(step, layer, piece) * of_token});
     const int64_t near = context - tokens;
     builder_.SetRole(Role::kAttention);
     builder_.Run(plan_.compute,

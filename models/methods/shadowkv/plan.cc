@@ -74,7 +74,7 @@ class ShadowKvPlan : public PlanWriter {
       fetched = builder_.Run(
           recall_,
           plan::ZeroCopyGather{missed, piece, Blocks(), Rows() * PoolTokens(step) * RowBytes(),
-                               plan_.NewRegions(step, layer, piece)},
+                               plan_.Regions(step, layer, piece)},
           {assigned});
       builder_.SetRole(Role::kLayout);
       builder_.Run(plan_.compute,

@@ -331,30 +331,28 @@ TEST_F(CostModelTest, ScatteredPiecesAreLimitedByTheirNumber) {
           .extrapolated);
 }
 
-TEST_F(CostModelTest, AddressesThatAreNewTakeWhatWasTimed) {
+TEST_F(CostModelTest, TheTranslationOfAddressesMayTakeLongerThanTheBytes) {
   Profile profile = RoundProfile();
-  const auto costs = [](const Profile& of, int64_t regions, Bytes pool) {
-    return CostModel(of).Cost(plan::ZeroCopyGather{.pieces = 10'000,
-                                                   .piece_bytes = 1'000,
-                                                   .blocks = 8,
-                                                   .scattered_over = pool,
-                                                   .new_regions = regions});
+  profile.zero_copy_scattered = Curve({1e6, 100e6}, {1e3, 1e3});  // not asked
+  profile.zero_copy_translation = Curve({1e6, 100e6}, {40e-9, 160e-9});
+  const CostModel model(profile);
+  const auto cost = [&](int64_t regions, Bytes pool) {
+    return model.Cost(plan::ZeroCopyGather{.pieces = 10'000,
+                                           .piece_bytes = 1'000,
+                                           .blocks = 8,
+                                           .scattered_over = pool,
+                                           .regions = regions});
   };
-  const OpCost before = costs(profile, 10'000, 100'000'000);
-  profile.zero_copy_scattered = Curve({1e6, 100e6}, {1e3, 1e3});  // no longer asked
-  profile.zero_copy_translation = Curve({1e6, 100e6}, {4e-9, 16e-9});
-  const auto longer = [&](int64_t regions, Bytes pool) {
-    return costs(profile, regions, pool).fixed - before.fixed;
-  };
-  EXPECT_EQ(longer(10'000, 0), Us(0)) << "near each other";
-  EXPECT_EQ(longer(0, 100'000'000), Us(0)) << "read lately";
-  EXPECT_EQ(longer(10'000, 100'000'000), Us(160));
-  EXPECT_EQ(longer(-1, 100'000'000), Us(160)) << "nothing known: each piece";
-  EXPECT_EQ(longer(100, 100'000'000), Us(1.6));
-  EXPECT_EQ(longer(1'000, 10'000'000), Us(8));
-  EXPECT_EQ(costs(profile, 10'000, 100'000'000).rate, before.rate) << "bytes come as fast as ever";
-  EXPECT_FALSE(costs(profile, 10'000, 100'000'000).extrapolated);
-  EXPECT_TRUE(costs(profile, 10'000, 200'000'000).extrapolated);
+  const OpCost near = cost(10'000, 0);  // 1.25 ms
+  EXPECT_DOUBLE_EQ(near.rate, 8e9);
+  EXPECT_DOUBLE_EQ(cost(1'000, 100'000'000).rate, near.rate) << "160 us";
+  EXPECT_DOUBLE_EQ(cost(10'000, 100'000'000).rate, 10e6 / 1.6e-3) << "1.6 ms";
+  EXPECT_DOUBLE_EQ(cost(-1, 100'000'000).rate, 10e6 / 1.6e-3) << "not known: a region a piece";
+  EXPECT_NEAR(cost(20'000, 10'000'000).rate, 10e6 / 1.6e-3, 1) << "80 ns each";
+  EXPECT_EQ(cost(10'000, 100'000'000).fixed, near.fixed);
+  EXPECT_DOUBLE_EQ(cost(0, 100'000'000).rate, near.rate);
+  EXPECT_FALSE(cost(10'000, 100'000'000).extrapolated);
+  EXPECT_TRUE(cost(10'000, 200'000'000).extrapolated);
 }
 
 TEST_F(CostModelTest, AGatherFindsEachHugePageAnew) {
