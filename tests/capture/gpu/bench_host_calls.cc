@@ -32,7 +32,7 @@ using kernels::Memory;
 using kernels::OnCore;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRounds = 300, kWarmUp = 20, kKernels = 9, kPages = 16;
+constexpr int kRounds = 300, kWarmUp = 20, kKernels = 9, kPages = 16, kBuffers = 600;
 constexpr int64_t kKernelNs = 3000, kFlag = 256, kPage = 16384, kLarge = int64_t{128} << 10,
                   kGathered = int64_t{2} << 20;
 
@@ -106,6 +106,17 @@ class Bench {
       Layer(kFlag, 0);
       Pages("page of 16 in a row");
     });
+    {
+      // A run has some hundred buffers, and looks each copy's two ends up.
+      std::vector<Buffer<char>> others;
+      for (int i = 0; i < kBuffers; ++i) {
+        others.emplace_back(int64_t{1} << 20, i % 8 == 0 ? Memory::kPinned : Memory::kDevice);
+      }
+      Order("the same among 600 more buffers", [&] {
+        Layer(kFlag, 0);
+        Pages("page of 16 in a row");
+      });
+    }
     const auto behind = [&](const char* order, const std::function<void()>& work) {
       Sleeper other(cores_, work);
       Order(order, [&] {
