@@ -293,6 +293,88 @@ void PagesByCopyEngine(Stopwatch& watch) {
   }
 }
 
+/// A layer's recall as FreeKV makes it, and what of it makes a page slower than in one train: each
+/// of eight heads' 13 pages go by a copy each to a buffer, and by a kernel behind them to the
+/// cache, on one stream or on two by turns, alone or while a third reads as products do.
+void HeadsByTurns(Stopwatch& watch) {
+  constexpr int kLayers = 32, kHeads = 8, kPages = 13, kCopies = kHeads * kPages;
+  constexpr int kTurns = 3;  // the first warms up
+  constexpr int64_t kPage = 16384, kLayer = 128 * kMebibyte, kFar = 7919;
+  constexpr int64_t kRead = 400 * kMebibyte;
+  constexpr int kReads = 8;  // outlast a recall
+  HostPool memory;
+  const std::byte* const pool = memory.Get(kLayers * kLayer);
+  const Buffer<std::byte> device(int64_t{1} << 30), weights(kRead);
+  const Buffer<__nv_bfloat16> cache(kLayer / 2);
+  const Buffer<int> sink(1);
+  std::vector<int32_t> numbers(kPages);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const auto slots = Uploaded(numbers);
+  std::vector<Buffer<int32_t>> heads;
+  for (int head = 0; head < kHeads; ++head) {
+    heads.push_back(Uploaded(std::vector<int32_t>(kPages, head)));
+  }
+  const Stream other, third;
+  const Event forked(cudaEventDisableTiming), joined(cudaEventDisableTiming);
+  const auto behind = [](cudaEvent_t event, cudaStream_t before, cudaStream_t after) {
+    Check(cudaEventRecord(event, before), "cudaEventRecord");
+    Check(cudaStreamWaitEvent(after, event, 0), "cudaStreamWaitEvent");
+  };
+  HeldTrain train;
+  std::mt19937_64 random(8);
+  enum class Source { kKnown, kNew, kApart };
+  int64_t far = 0;
+  const auto recall = [&](int layer, Source source, bool two, bool beside) {
+    behind(forked, watch.stream(), other);
+    if (beside) {
+      behind(joined, watch.stream(), third);
+      for (int i = 0; i < kReads; ++i) ReadOnce(weights.get(), kRead, sink.get(), third);
+    }
+    for (int head = 0; head < kHeads; ++head) {
+      const cudaStream_t stream = two && head % 2 == 1 ? cudaStream_t{other} : watch.stream();
+      const int64_t buffer = (layer * 2 + head % 2) * int64_t{kPages} * kPage;
+      for (int i = 0; i < kPages; ++i) {
+        const int64_t page = source == Source::kKnown
+                                 ? i * 60
+                                 : static_cast<int64_t>(random() % (kLayer / kPage / kHeads));
+        int64_t from = layer * kLayer + (page * kHeads + head) * kPage, to = buffer + i * kPage;
+        if (source == Source::kApart) {
+          const int64_t place = ++far * kFar;
+          from = place % (kLayers * kLayer / kPage) * kPage;
+          to = place % (device.bytes() / kPage) * kPage;
+        }
+        Check(
+            cudaMemcpyAsync(device.get() + to, pool + from, kPage, cudaMemcpyHostToDevice, stream),
+            "cudaMemcpyAsync");
+      }
+      ScatterPages(reinterpret_cast<const __nv_bfloat16*>(device.get() + buffer), slots.get(),
+                   heads[static_cast<size_t>(head)].get(), kPages, nullptr,
+                   NhdPages(cache.get(), 32, kHeads, 128), stream);
+    }
+    behind(forked, other, watch.stream());
+  };
+  fmt::print("\nA layer's recall of 8 x 13 pages of 16 KiB, one copy each, us a page\n{:<34}", "");
+  for (const char* source : {"the same", "new", "far apart"}) fmt::print(" {:>10}", source);
+  for (const bool two : {false, true}) {
+    for (const bool beside : {false, true}) {
+      fmt::print("\n{:<34}", fmt::format("{}{}", two ? "two streams by turns" : "one stream",
+                                         beside ? ", beside reads" : ""));
+      for (const Source source : {Source::kKnown, Source::kNew, Source::kApart}) {
+        recall(0, source, two, beside);  // loads it
+        std::vector<double> seconds;
+        for (int i = 0; i < kTurns * kLayers; ++i) {
+          const double took = train.Seconds(watch.stream(), 1,
+                                            [&](int) { recall(i % kLayers, source, two, beside); });
+          Check(cudaStreamSynchronize(third), "cudaStreamSynchronize");
+          if (i >= kLayers) seconds.push_back(took);
+        }
+        fmt::print(" {:>10.3f}", Median(std::move(seconds)) / kCopies * 1e6);
+      }
+    }
+  }
+  fmt::print("\n");
+}
+
 /// Zero-copy gathers as FreeKV and LouisKV launch them, by their blocks: 32 layers of 128 MiB in
 /// turn, each time what none has brought before.
 void RecallsInTurn(Stopwatch& watch) {
@@ -385,6 +467,7 @@ void Run() {
   OnHost(watch);
   OnHostInTurn();
   PagesByCopyEngine(watch);
+  HeadsByTurns(watch);
 }
 
 }  // namespace
