@@ -33,18 +33,6 @@ Picoseconds Time(double seconds) {
   return FromSeconds(seconds);
 }
 
-/// Pieces a second of a gather of so many over a pool. Other layers' pools are read between two
-/// gathers of one: each huge page that it touches must be translated anew, which takes what a piece
-/// of the largest pool takes longer than one of the smallest.
-double ScatteredPieces(const Curve& most, double pool, double pieces) {
-  constexpr double kHugePage = 2 << 20;
-  const double found = 1 / most.y().front(), translated = 1 / most.y().back() - found;
-  const double pages = std::max(pool / kHugePage, 1.0);
-  const double touched = pages * -std::expm1(-pieces / pages);
-  const double seconds = pieces * found + touched * std::max(translated, 0.0);
-  return std::min(most.At(pool), pieces / seconds);
-}
-
 // No default: a new op kind does not compile until it has a cost.
 class Coster {
  public:
@@ -175,18 +163,16 @@ class Coster {
 
   // Addresses that must be translated may be the tighter limit.
   void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
+    const hardware::Curve& by_pool = profile_.zero_copy_translation;
+    const hardware::Curve& scattered = profile_.zero_copy_scattered;
+    if (by_pool.empty() && scattered.empty()) return;
     const auto pool = static_cast<double>(gather.scattered_over);
-    const auto pieces = static_cast<double>(gather.pieces);
-    if (const hardware::Curve& region = profile_.zero_copy_translation; !region.empty()) {
-      const double regions = gather.regions < 0 ? pieces : static_cast<double>(gather.regions);
-      if (regions > 0) cost.rate = std::min(cost.rate, cost.amount / (regions * region.At(pool)));
-      cost.extrapolated = cost.extrapolated || pool > region.x().back();
-    } else if (const hardware::Curve& scattered = profile_.zero_copy_scattered;
-               !scattered.empty()) {
-      const double piece_bytes = static_cast<double>(gather.piece_bytes);
-      cost.rate = std::min(cost.rate, ScatteredPieces(scattered, pool, pieces) * piece_bytes);
-      cost.extrapolated = cost.extrapolated || pool > scattered.x().back();
-    }
+    const auto regions = static_cast<double>(gather.regions < 0 ? gather.pieces : gather.regions);
+    // Between two gathers of a layer those of all others pass: as if from one pool of them all.
+    const double one = by_pool.empty() ? 1 / scattered.y().back() : by_pool.At(pool);
+    if (regions > 0) cost.rate = std::min(cost.rate, cost.amount / (regions * one));
+    const double largest = (by_pool.empty() ? scattered : by_pool).x().back();
+    cost.extrapolated = cost.extrapolated || pool > largest;
   }
 
   OpCost operator()(const plan::HostGather& gather) const {

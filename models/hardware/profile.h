@@ -207,12 +207,13 @@ struct Profile {
   /// row's bytes at host_gather_rate. Empty: host_gather_piece over the threads.
   Curve host_gather_row;
   Surface zero_copy;  ///< zero-copy reads, bytes/s, by bytes of a piece and blocks
-  /// Most pieces a second that zero-copy reads bring whose places are scattered over a pool of so
-  /// many bytes: each needs its own address translation. Empty: no limit.
+  /// Most pieces a second that zero-copy reads bring whose places are scattered over one pool of so
+  /// many bytes: each needs its own address translation. Of the largest, it stands for
+  /// zero_copy_translation in profiles that do not have that. Empty: no limit.
   Curve zero_copy_scattered;
-  /// What translating addresses takes a gather of scattered pieces, s, for each region of the host's
-  /// memory that it reads (plan::Regions), by bytes of its layer's pool; the layers' pools are read
-  /// in turn. Bytes come meanwhile: the longer of both counts. Empty: reckoned from
+  /// What translating addresses takes a gather of scattered pieces, s, for each region of the
+  /// host's memory that it reads (plan::Regions), by bytes of its layer's pool; the layers' pools
+  /// are read in turn. Bytes come meanwhile: the longer of both counts. Empty: by
   /// zero_copy_scattered.
   Curve zero_copy_translation;
   /// As KernelPoint::drag, s, by the bytes that a gather brings into device memory. Empty: none.

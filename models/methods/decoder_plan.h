@@ -32,8 +32,8 @@ class DecoderPlan {
     int64_t attended_tokens = 0, attended_tokens_max = 0;
   };
   LayerAccess Access(int step, int layer) const;
-  /// Regions of the host's memory (plan::Regions) that recalls before a step's attention read, where
-  /// a unit is a piece of so many bytes, and a head's lie one behind the other.
+  /// Regions of the host's memory (plan::Regions) that recalls before a step's attention read,
+  /// where a unit is a piece of so many bytes, and a head's lie one behind the other.
   int64_t Regions(int step, int layer, Bytes piece) const;
 
   /// For a method whose host decides within a step: usage Error with this remedy if the run wants

@@ -308,27 +308,23 @@ TEST_F(CostModelTest, ZeroCopyIsProportionalToBlocksUntilTheLink) {
   EXPECT_FALSE(cost(1'000, 1'000, 100).extrapolated);  // 16 blocks have bytes to read
 }
 
-TEST_F(CostModelTest, ScatteredPiecesAreLimitedByTheirNumber) {
+TEST_F(CostModelTest, RegionsAreTranslatedAsFastAsScatteredPiecesOfTheLargestPool) {
   Profile profile = RoundProfile();
   profile.zero_copy_scattered = Curve({1e6, 100e6}, {40e6, 10e6});
   const CostModel model(profile);
-  const auto rate = [&](Bytes piece, Bytes pool) {
-    return model
-        .Cost(plan::ZeroCopyGather{
-            .pieces = 100'000, .piece_bytes = piece, .blocks = 8, .scattered_over = pool})
-        .rate;
+  const auto cost = [&](int64_t regions, Bytes pool) {
+    return model.Cost(plan::ZeroCopyGather{.pieces = 10'000,
+                                           .piece_bytes = 1'000,
+                                           .blocks = 8,
+                                           .scattered_over = pool,
+                                           .regions = regions});
   };
-  EXPECT_DOUBLE_EQ(rate(1'000, 0), 8e9);        // near each other: as without a limit
-  const double one_page = 1 / 10e6 - 1 / 40e6;  // as long as one more translation
-  EXPECT_DOUBLE_EQ(rate(100, 1'000'000), 100'000 / (100'000 / 40e6 + one_page) * 100);
-  EXPECT_NEAR(rate(100, 10'000'000), 20e6 * 100, 1);
-  EXPECT_DOUBLE_EQ(rate(1'000, 1'000'000), 8e9);  // the table is the tighter one
-  EXPECT_DOUBLE_EQ(rate(100, 1'000'000'000), 10e6 * 100);
-  EXPECT_TRUE(
-      model
-          .Cost(plan::ZeroCopyGather{
-              .pieces = 1, .piece_bytes = 1'000, .blocks = 8, .scattered_over = 1'000'000'000})
-          .extrapolated);
+  EXPECT_DOUBLE_EQ(cost(100'000, 0).rate, 8e9) << "near each other";
+  EXPECT_DOUBLE_EQ(cost(10'000, 1'000'000).rate, 8e9) << "1 ms for 1.25 of bytes";
+  EXPECT_DOUBLE_EQ(cost(20'000, 1'000'000).rate, 10e6 / 2e-3);
+  EXPECT_DOUBLE_EQ(cost(-1, 1'000'000).rate, 8e9) << "not known: a region a piece";
+  EXPECT_FALSE(cost(1, 100'000'000).extrapolated);
+  EXPECT_TRUE(cost(1, 1'000'000'000).extrapolated);
 }
 
 TEST_F(CostModelTest, TheTranslationOfAddressesMayTakeLongerThanTheBytes) {
@@ -353,24 +349,6 @@ TEST_F(CostModelTest, TheTranslationOfAddressesMayTakeLongerThanTheBytes) {
   EXPECT_DOUBLE_EQ(cost(0, 100'000'000).rate, near.rate);
   EXPECT_FALSE(cost(10'000, 100'000'000).extrapolated);
   EXPECT_TRUE(cost(10'000, 200'000'000).extrapolated);
-}
-
-TEST_F(CostModelTest, AGatherFindsEachHugePageAnew) {
-  // 25 ns a piece where translations are at hand, 75 ns more where each is missing.
-  Profile profile = RoundProfile();
-  profile.zero_copy_scattered = Curve({1e6, 1e9, 1e12}, {40e6, 40e6, 10e6});
-  const CostModel model(profile);
-  const auto seconds = [&](int64_t pieces, double pool) {
-    const OpCost cost =
-        model.Cost(plan::ZeroCopyGather{.pieces = pieces,
-                                        .piece_bytes = 100,
-                                        .blocks = 64,
-                                        .scattered_over = static_cast<Bytes>(pool)});
-    return cost.amount / cost.rate;
-  };
-  // So few over so many pages that each has its own; so many that all 50 are touched early.
-  EXPECT_NEAR(seconds(100, 1e9) / 100, 100e-9, 10e-9);
-  EXPECT_NEAR(seconds(10'000, 50 * 2097152.0), 10'000 * 25e-9 + 50 * 75e-9, 1e-9);
 }
 
 TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
