@@ -146,13 +146,11 @@ struct DragLimits {
 /// copy engine and the link as the plan's own copies do.
 ///
 /// Zero-copy reads. The rate is the profile's table at the piece size and at the blocks that have
-/// bytes to read (a block reads 64 KiB at a time), capped by the link. Pieces scattered over a pool
-/// take the profile's time longer for each region of the host's memory that is new, as copies of
-/// scattered pages do each; by a profile without that, so many of them a second can be found, each
-/// huge page that they touch for the first time since the layer's last gather. Beside copies their
-/// share of the link is the profile's by their blocks. They take blocks / 2 multiprocessors (1,024
-/// threads of 2,048) and of device memory, beside the write, what the profile says that readers
-/// lose.
+/// bytes to read (a block reads 64 KiB at a time), capped by the link. Pieces scattered over the
+/// layers' pools come no faster than the addresses of the regions of the host's memory are
+/// translated that they lie in. Beside copies their share of the link is the profile's by their
+/// blocks. They take blocks / 2 multiprocessors (1,024 threads of 2,048) and of device memory,
+/// beside the write, what the profile says that readers lose.
 class CostModel {
  public:
   /// Throws what Check() throws.
