@@ -3,9 +3,8 @@
 // a product and keys its columns: a thread then meets few centroids and many keys, so that a
 // centroid's bias stays in a register and a word has room for all places, and a key's best word is
 // all there is to keep. A multiprocessor has room for two blocks, so that some groups multiply
-// while others look for the best of theirs. Blocks are short and leave half of a multiprocessor's
-// registers to kernels beside them, so that a search can run while a prompt's layer only reads and
-// writes memory, and ends soon after.
+// while others look for the best of theirs. Blocks are short, so that what a prompt's layer launches
+// beside them does not wait for long.
 #ifdef STALLCAST_SM90A
 
 #include <algorithm>
