@@ -308,16 +308,21 @@ TEST_F(CostModelTest, ZeroCopyIsProportionalToBlocksUntilTheLink) {
   EXPECT_FALSE(cost(1'000, 1'000, 100).extrapolated);  // 16 blocks have bytes to read
 }
 
+// 10 MB.
+plan::ZeroCopyGather ScatteredPieces(int64_t regions, Bytes pool) {
+  return {.pieces = 10'000,
+          .piece_bytes = 1'000,
+          .blocks = 8,
+          .scattered_over = pool,
+          .regions = regions};
+}
+
 TEST_F(CostModelTest, RegionsAreTranslatedAsFastAsScatteredPiecesOfTheLargestPool) {
   Profile profile = RoundProfile();
   profile.zero_copy_scattered = Curve({1e6, 100e6}, {40e6, 10e6});
   const CostModel model(profile);
   const auto cost = [&](int64_t regions, Bytes pool) {
-    return model.Cost(plan::ZeroCopyGather{.pieces = 10'000,
-                                           .piece_bytes = 1'000,
-                                           .blocks = 8,
-                                           .scattered_over = pool,
-                                           .regions = regions});
+    return model.Cost(ScatteredPieces(regions, pool));
   };
   EXPECT_DOUBLE_EQ(cost(100'000, 0).rate, 8e9) << "near each other";
   EXPECT_DOUBLE_EQ(cost(10'000, 1'000'000).rate, 8e9) << "1 ms for 1.25 of bytes";
@@ -333,11 +338,7 @@ TEST_F(CostModelTest, TheTranslationOfAddressesMayTakeLongerThanTheBytes) {
   profile.zero_copy_translation = Curve({1e6, 100e6}, {40e-9, 160e-9});
   const CostModel model(profile);
   const auto cost = [&](int64_t regions, Bytes pool) {
-    return model.Cost(plan::ZeroCopyGather{.pieces = 10'000,
-                                           .piece_bytes = 1'000,
-                                           .blocks = 8,
-                                           .scattered_over = pool,
-                                           .regions = regions});
+    return model.Cost(ScatteredPieces(regions, pool));
   };
   const OpCost near = cost(10'000, 0);  // 1.25 ms
   EXPECT_DOUBLE_EQ(near.rate, 8e9);
