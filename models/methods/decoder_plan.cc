@@ -52,7 +52,11 @@ DecoderPlan::LayerAccess DecoderPlan::Access(int step, int layer) const {
 }
 
 int64_t DecoderPlan::Regions(int step, int layer, Bytes piece) const {
-  const auto a_region = static_cast<uint32_t>(std::max<Bytes>(1, plan::kHostRegion / piece));
+  // In another context than the log's, units lie that much further apart, or closer.
+  const double apart = static_cast<double>(piece) * static_cast<double>(input.prompt_tokens) /
+                       static_cast<double>(std::max<int64_t>(1, input.log->prompt_tokens));
+  const auto a_region =
+      static_cast<uint32_t>(std::clamp(static_cast<double>(plan::kHostRegion) / apart, 1.0, 1e9));
   int64_t regions = 0;
   for (int sequence = 0; sequence < input.batch; ++sequence) {
     for (int head = 0; head < log.heads(); ++head) {

@@ -998,7 +998,8 @@ TEST_F(PrkvPieces, EveryUpdateFetchesAndWritesBackTheLayer) {
 // ParisKV's region, between sink and window, by what the plan says of it.
 class ParisKvPieces : public testing::Test {
  protected:
-  static plan::Plan Decode(ParamValues params) {
+  // In a context `times` as long as the trace's.
+  static plan::Plan Decode(ParamValues params, int64_t times = 1) {
     params.merge(ParamValues{{"topk", "20"},
                              {"sink", "16"},
                              {"local", "32"},
@@ -1010,10 +1011,29 @@ class ParisKvPieces : public testing::Test {
     options.layers = 4;
     const traces::AccessLog log =
         methods::Replay(methods::RandomTrace(options), "", "pariskv", *method);
-    return methods::WriteDecode(*method,
-                                {SmallModel(), 1, options.prompt, options.steps, false, &log});
+    return methods::WriteDecode(
+        *method, {SmallModel(), 1, times * options.prompt, options.steps, false, &log});
   }
 };
+
+TEST_F(ParisKvPieces, InALongerContextTokensLieFurtherApart) {
+  int64_t before = 0;
+  for (const int64_t times : {1, 16, 1024}) {
+    int64_t regions = 0, pieces = 0;
+    for (const plan::Op& op : Decode({}, times).ops) {
+      const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work);
+      if (gather == nullptr) continue;
+      regions += gather->regions;
+      pieces += gather->pieces;
+    }
+    EXPECT_GT(regions, before) << times;
+    EXPECT_LE(regions, pieces);
+    if (times == 1024) {
+      EXPECT_EQ(regions, pieces) << "each in a region of its own";
+    }
+    before = regions;
+  }
+}
 
 TEST_F(ParisKvPieces, AGatherReadsFromAllThatTheHostHolds) {
   for (const char* query : {"group-mean", "query-head"}) {
