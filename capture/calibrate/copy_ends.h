@@ -17,10 +17,9 @@ struct CopyEnds {
   std::byte* const host = memory.Get(kPool);
   kernels::Buffer<std::byte> device{kPool};
 
-  /// The i-th of copies between places that lie far apart at both ends. In layers' recalls pages
-  /// lie closer, but those of two streams by turns with kernels behind them, beside products: runs
-  /// that copy page by page are predicted 2 to 4 % too long with this, 3 to 10 % too short with
-  /// pages as a layer has them in one train.
+  /// The i-th of copies between places that lie far apart at both ends. A layer's pages lie closer,
+  /// and in one train are a tenth faster; in runs they are not (capture/results/h200-validation.md,
+  /// "Page by page").
   void CopyPage(int64_t i, int64_t bytes, bool to_device, cudaStream_t stream) const {
     const int64_t places = std::max<int64_t>(1, kPool / bytes);
     Copy(i * 7919 % places * bytes, bytes, to_device, stream);

@@ -353,8 +353,9 @@ void RunCommand::Run() const {
         of.check = gpu.CheckSelection(request);
       }
     } catch (const Error& error) {
-      if (++failures == cases.size()) throw;  // none ran
-      of.failed = fmt::format("{}; {}", error.problem(), error.remedy());
+      if (cases.size() == 1) throw;
+      ++failures;
+      of.failed = error.what();
     }
   }
   // Tracing slows CUDA for the rest of the process: timelines come last.
@@ -378,6 +379,9 @@ void RunCommand::Run() const {
   Json rows = Json::array();
   for (const Case& of : cases) rows.push_back(Record(of, !timelines.empty()));
   PrintRecords(rows, format);
+  if (failures == cases.size()) {
+    throw Error(fmt::format("none of {} runs ran", failures), "run", "see the note of each");
+  }
 }
 
 }  // namespace

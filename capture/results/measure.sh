@@ -38,15 +38,15 @@ failed=0
 
 # run FILE ARGUMENTS...: appends to FOLDER/NAME-FILE.csv, unless an earlier call has.
 run() {
-  local csv=$folder/$name-$1.csv start=$SECONDS rows titles asked="$*"
+  local csv=$folder/$name-$1.csv start=$SECONDS rows titles asked="$*" status=0
   shift
   if [ -s "$finished" ] && grep -qxF -e "$asked" "$finished"; then
     echo "   done: run $*"
     return
   fi
-  if ! rows=$("$bin/stallcast-gpu" run "$@" --machine "$profile" --format csv); then
-    failed=1
-  elif grep ',,,' <<<"$rows" >&2; then  # a row without times, which says why
+  rows=$("$bin/stallcast-gpu" run "$@" --machine "$profile" --format csv) || status=$?
+  # A row without times says why.
+  if grep ',,,' <<<"$rows" >&2 || [ $status -ne 0 ]; then
     echo "measure.sh: left out: run $*" >&2
     failed=1
   else

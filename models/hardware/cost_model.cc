@@ -165,14 +165,14 @@ class Coster {
   void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
     const hardware::Curve& by_pool = profile_.zero_copy_translation;
     const hardware::Curve& scattered = profile_.zero_copy_scattered;
-    if (by_pool.empty() && scattered.empty()) return;
+    const hardware::Curve& known = by_pool.empty() ? scattered : by_pool;
+    if (known.empty()) return;
     const auto pool = static_cast<double>(gather.scattered_over);
     const auto regions = static_cast<double>(gather.regions < 0 ? gather.pieces : gather.regions);
-    // Between two gathers of a layer those of all others pass: as if from one pool of them all.
+    // Between two gathers of a layer those of all others pass: as from the largest pool.
     const double one = by_pool.empty() ? 1 / scattered.y().back() : by_pool.At(pool);
     if (regions > 0) cost.rate = std::min(cost.rate, cost.amount / (regions * one));
-    const double largest = (by_pool.empty() ? scattered : by_pool).x().back();
-    cost.extrapolated = cost.extrapolated || pool > largest;
+    cost.extrapolated = cost.extrapolated || pool > known.x().back();
   }
 
   OpCost operator()(const plan::HostGather& gather) const {

@@ -196,6 +196,12 @@ void ScaleLaunches(Profile& profile, double factor) {
   for (auto& [kind, fit] : profile.kernels) fit.host_s *= factor;
 }
 
+// The rates of several threads keep theirs to host.gather_thread.
+void ScaleGatherRates(Profile& profile, double factor) {
+  Scale(profile.host_gather_rate, factor);
+  Scale(profile.host_gather_first_rate, factor);
+}
+
 // What a host spends on calls, hand-overs and gathers, as where another's program has its cores'
 // other hyperthreads; not the wait for the device.
 void ScaleHost(Profile& profile, double factor) {
@@ -215,8 +221,7 @@ void ScaleHost(Profile& profile, double factor) {
   profile.host_gather_piece *= factor;
   Scale(profile.host_gather_row, factor);
   profile.host_gather_thread /= factor;
-  Scale(profile.host_gather_rate, 1 / factor);
-  Scale(profile.host_gather_first_rate, 1 / factor);
+  ScaleGatherRates(profile, 1 / factor);
   ScaleLaunches(profile, factor);
 }
 
@@ -237,8 +242,7 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
   } else if (field.member == &Profile::copy_d2h_start) {
     Scale(profile.copy_d2h_piece, factor);
   } else if (field.member == &Profile::host_gather_thread) {
-    Scale(profile.host_gather_rate, factor);
-    Scale(profile.host_gather_first_rate, factor);
+    ScaleGatherRates(profile, factor);
   } else if (field.member == &Profile::host_gather_piece) {
     Scale(profile.host_gather_row, factor);
   } else if (field.member == &Profile::host_contended) {

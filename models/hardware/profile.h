@@ -126,8 +126,8 @@ struct Profile {
   /// while another is in a call, and while two or more others are; the last 0: as beside one.
   double host_beside = 1, host_contended = 1, host_contended_more = 0;
   double host_graph_launch = 0, host_graph_node = 0;
-  /// Calls and hand-overs of the host take so many times as long as in its file, which Set() makes
-  /// them: a slower host, or one that others use. Not part of a machine's file.
+  /// Calls, hand-overs and gathers of the host take so many times as long as in its file, which
+  /// Set() makes them: a slower host, or one that others use. Not part of a machine's file.
   double host_slower = 1;
   /// 1: predicts a run that stallcast-gpu records, whose calls take longer by recorder_*. Not part
   /// of a machine's file.
