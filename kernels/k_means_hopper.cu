@@ -3,8 +3,8 @@
 // a product and keys its columns: a thread then meets few centroids and many keys, so that a
 // centroid's bias stays in a register and a word has room for all places, and a key's best word is
 // all there is to keep. A multiprocessor has room for two blocks, so that some groups multiply
-// while others look for the best of theirs. Blocks are short, so that what a prompt's layer launches
-// beside them does not wait for long.
+// while others look for the best of theirs. Blocks are short, so that what a prompt's layer
+// launches beside them does not wait for long.
 #ifdef STALLCAST_SM90A
 
 #include <algorithm>
