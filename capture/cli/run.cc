@@ -285,7 +285,7 @@ Json Record(const Case& of, bool timelines) {
   row["measured_ms"] = measured.value;
   row["error_percent"] = (predicted.value - measured.value) / measured.value * 100;
   row["predicted_p50_ms"] = Milliseconds(of.prediction->metrics.step_p50);
-  row["measured_p50_ms"] = Milliseconds(of.times.Median());
+  row["measured_p50_ms"] = Milliseconds(of.times.P50());
   row["launch_us"] = of.times.launch * 1e6;
   row["link_gb_per_s"] = of.times.link_h2d * 1e-9;
   row["units_compared"] = of.check.selected;

@@ -35,7 +35,7 @@ struct StepTimes {
   double link_h2d = 0;             ///< of large copies to the GPU before and behind them, bytes/s
   std::vector<std::string> notes;
   Picoseconds Mean() const;
-  Picoseconds Median() const;
+  Picoseconds P50() const;
 };
 
 /// A prompt's time, and what the steps behind it select.

@@ -82,9 +82,15 @@ TEST_F(Predictions, FillInTheTracesOwnRun) {
 }
 
 TEST_F(Predictions, WhatAGatherHoldsUpIsSaidToBeLeftOut) {
+  hardware::Profile machine = hardware::FindProfile("h200");
+  machine.zero_copy_holds_kernel = machine.zero_copy_holds_h2d_piece =
+      machine.zero_copy_holds_d2h_piece = {};
+  const fs::path file = folder_ / "does-not-know.toml";
+  hardware::SaveProfile(machine, file);
   Predictor predictor(path());
   const auto said = [&](methods::ParamValues params, bool graph = false) {
     PredictRequest request = LlamaSteps("freekv");
+    request.machine = file.string();
     request.graph = graph;
     request.params = FreeKv().params;
     request.params.merge(params);

@@ -7,13 +7,15 @@
 
 namespace stallcast {
 
-/// The middle value, of two the upper; T{} of none.
+/// The middle value, the mean of the two middle ones of an even number; T{} of none.
 template <class T>
 T Median(std::vector<T> values) {
   if (values.empty()) return T{};
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  const auto upper = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), upper, values.end());
+  if (values.size() % 2 == 1) return *upper;
+  const T lower = *std::max_element(values.begin(), upper);
+  return lower == *upper ? lower : lower + (*upper - lower) / 2;  // infinite ones too
 }
 
 }  // namespace stallcast
