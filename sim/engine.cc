@@ -238,7 +238,7 @@ class EventLoop {
     double fixed = 0;      // the stretchable fixed time unloaded, ps; 0: it is not under way
     bool queued_behind_background = false;
     OpId until_called = OpId::kNone;  // a thread waits until another has made the call of this
-    double woken = 0;  // what calls of a thread that has been woken still take longer, ps
+    double cold = 0;  // what calls of a thread that has slept or gathered still take longer, ps
   };
 
   // Copies of others. Two lanes: `timer` has the next one's time as its event, `timer` + 1 is the
@@ -376,11 +376,11 @@ class EventLoop {
         first = Rounded(static_cast<double>(first) * slowed);
         all = Rounded(static_cast<double>(all) * slowed);
       }
-      if (host.woken >= 1 && cost.calls > 0) {
-        const double left = std::ldexp(host.woken, -cost.calls);
-        first += Rounded(host.woken / 2);
-        all += Rounded(host.woken - left);
-        host.woken = left;
+      if (host.cold >= 1 && cost.calls > 0) {
+        const double left = std::ldexp(host.cold, -cost.calls);
+        first += Rounded(host.cold / 2);
+        all += Rounded(host.cold - left);
+        host.cold = left;
       }
     }
     out_.call_end[At(id)] = Picoseconds(host.free_at + all);
@@ -681,10 +681,11 @@ class EventLoop {
     if (IsHost(index)) {
       const plan::Op& op = plan_.ops[At(id)];
       if (op.waits_count > 0 && compiled_.NatureOf(id).handoff) {
-        lane.woken = static_cast<double>(
+        lane.cold = static_cast<double>(
             model_.Woken(Picoseconds(now_) - out_.start[At(id)] - cost.host).count());
       }
       if (cost.wakes) gathered_ = now_;
+      lane.cold = std::max(lane.cold, static_cast<double>(cost.cools.count()));
       out_.call_end[At(id)] = Picoseconds(now_);
       if (!compiled_.called_first.ids.empty()) ReportCalled(id);
       MakeCalls(index);

@@ -57,6 +57,7 @@ class Moments {
     const kernels::OnCore core(kernels::FastestCores(1, timer_), 0);
     calls_.push_back(MeasureCalls(watch_, ends_));
     gathers_.Measure();
+    gathers_.MeasureCallsBehind(watch_, ends_);
     batches_.Measure(watch_, ends_);
     ops_.push_back(op_timer_.Seconds());
   }

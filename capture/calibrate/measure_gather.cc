@@ -13,6 +13,7 @@
 #include "capture/calibrate/stopwatch.h"
 #include "kernels/executor/host_pool.h"
 #include "kernels/movement.h"
+#include "kernels/probe.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
@@ -36,6 +37,8 @@ constexpr int kTrials = 21;
 constexpr std::chrono::microseconds kApart[] = {50us,  100us,  200us,  400us,
                                                 800us, 1600us, 3200us, 6400us};
 constexpr int kSleepers = 4;
+// Before calls that are timed.
+constexpr int64_t kGathered[] = {kLeast, kFew, kMany};
 
 // One stretch; or a token's key and value row, the values behind all keys of the layer.
 constexpr PlaceShape kPages{kPage}, kTokens{kRow, 2, kLayer / 2};
@@ -55,10 +58,8 @@ class Gathers::Pool {
                  std::chrono::microseconds apart = kApart[0]) {
     const int64_t count = bytes / shape.bytes(), in_layer = kLayer / shape.bytes();
     return Stopwatch::Median(kTrials, [&] {
-      std::vector<int64_t> picked(static_cast<size_t>(count)), listed;
-      for (int64_t& place : picked) {
-        place = static_cast<int64_t>(random_() % static_cast<uint64_t>(in_layer));
-      }
+      const std::vector<int64_t> picked = Picked(count, in_layer);
+      std::vector<int64_t> listed;
       const auto begin = std::max(ended_ + apart, SteadyClock::now());
       SpinUntil(begin);
       const bool by_host = shape.rows == 1;
@@ -72,7 +73,36 @@ class Gathers::Pool {
     });
   }
 
+  /// Seconds that the host takes, behind a gather of so many bytes of pages or behind a wait, for
+  /// the calls that bring to the GPU what was gathered and scatter and attend it there.
+  double CallsBehind(bool gather, int64_t bytes, int threads, const Stopwatch& watch,
+                     const CopyEnds& ends) {
+    constexpr int kLaunches = 6;
+    return Stopwatch::Median(kTrials, [&] {
+      const std::vector<int64_t> places = Picked(bytes / kPage, kLayer / kPage);
+      kernels::Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+      if (gather) {
+        Gather(places, kPages, threads);
+      } else {
+        SpinUntil(SteadyClock::now() + kApart[0]);
+      }
+      const auto begin = SteadyClock::now();
+      kernels::Check(cudaMemcpyAsync(ends.device.get(), out_.get(), static_cast<size_t>(bytes),
+                                     cudaMemcpyHostToDevice, watch.stream()),
+                     "cudaMemcpyAsync");
+      for (int i = 0; i < kLaunches; ++i) kernels::Nothing(watch.stream());
+      return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+    });
+  }
+
  private:
+  std::vector<int64_t> Picked(int64_t count, int64_t below) {
+    std::vector<int64_t> picked(static_cast<size_t>(count));
+    for (int64_t& place : picked) {
+      place = static_cast<int64_t>(random_() % static_cast<uint64_t>(below));
+    }
+    return picked;
+  }
   // Of the next layer.
   void Gather(const std::vector<int64_t>& places, const PlaceShape& shape, int threads) {
     kernels::HostGather(pool_ + layer_++ % kLayers * kLayer, places.data(),
@@ -110,6 +140,17 @@ void Gathers::Measure() {
   }
 }
 
+void Gathers::MeasureCallsBehind(const Stopwatch& watch, const CopyEnds& ends) {
+  const int threads = std::min(kSleepers, times_.back().threads);
+  colder_.resize(std::size(kGathered));
+  for (size_t i = 0; i < colder_.size(); ++i) {
+    const auto behind = [&](bool gather) {
+      return pool_->CallsBehind(gather, kGathered[i], threads, watch, ends);
+    };
+    colder_[i].push_back(behind(true) - behind(false));
+  }
+}
+
 void Gathers::Set(hardware::Profile& profile) const {
   std::vector<double> counts, first_rates, rates, starts, rows;
   for (const Times& of : times_) {
@@ -139,6 +180,17 @@ void Gathers::Set(hardware::Profile& profile) const {
   profile.host_gather_start = hardware::Curve(counts, starts);
   profile.host_gather_row = hardware::Curve(counts, rows);
   profile.host_memory = 2 * *std::ranges::max_element(rates);
+
+  profile.host_gathered = {};
+  if (!colder_.empty()) {
+    std::vector<double> bytes, longer;
+    for (size_t i = 0; i < colder_.size(); ++i) {
+      bytes.push_back(static_cast<double>(kGathered[i]));
+      longer.push_back(Median(colder_[i]));
+    }
+    profile.host_gathered =
+        hardware::Curve(std::move(bytes), NeverFalling(std::move(longer), 1e-9));
+  }
 
   profile.host_gather_woken = {};
   if (apart_.empty()) return;

@@ -5,14 +5,16 @@
 #include <memory>
 #include <vector>
 
+#include "capture/calibrate/copy_ends.h"
+#include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
 namespace stallcast::capture {
 
 /// Gathers like those of a layer's recall, of pages that the host lists first and of tokens' rows
 /// that it has listed, each from another layer's pool, by threads that are still awake, and by
-/// such as have meanwhile gone to sleep. A host that others use gathers faster at one moment than
-/// at another, by a third within seconds: time them at several.
+/// such as have meanwhile gone to sleep; and the calls behind them. A host that others use gathers
+/// faster at one moment than at another, by a third within seconds: time them at several.
 class Gathers {
  public:
   /// Takes a pool as large as a run's. Error: the host cannot pin as much.
@@ -21,9 +23,11 @@ class Gathers {
 
   /// Times all of them once.
   void Measure();
+  /// Times the calls behind some of them once.
+  void MeasureCallsBehind(const Stopwatch& watch, const CopyEnds& ends);
   /// Fills in host.gather_thread, gather_piece, gather_first_rate, gather_rate, gather_start and
   /// gather_row by the number of threads, gather_woken, and host.memory, from the medians of what
-  /// has been timed: once at least.
+  /// has been timed: once at least; host.gathered where calls behind have been.
   void Set(hardware::Profile& profile) const;
 
  private:
@@ -36,7 +40,8 @@ class Gathers {
   };
   std::unique_ptr<Pool> pool_;
   std::vector<Times> times_;
-  std::vector<std::vector<double>> apart_;  ///< s by the time since the last, by moment
+  std::vector<std::vector<double>> apart_;   ///< s by the time since the last, by moment
+  std::vector<std::vector<double>> colder_;  ///< s by bytes, by moment
 };
 
 }  // namespace stallcast::capture

@@ -200,6 +200,9 @@ class Coster {
       cost.fixed = Time(profile_.host_handoff);
     }
     cost.wakes = threads > 1 && !profile_.host_gather_woken.empty();
+    if (const hardware::Curve& by_bytes = profile_.host_gathered; !by_bytes.empty()) {
+      cost.cools = Time(by_bytes.FromZero(cost.amount));
+    }
     cost.extrapolated = (!rate.empty() && !rate.Covers(all)) || (!row.empty() && !row.Covers(all));
     cost.weight = cost.rate;
     cost.spread = profile_.host_spread;

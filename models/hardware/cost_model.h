@@ -69,8 +69,9 @@ struct OpCost {
   double drag = 0;
   bool dragged = false;
   double holding_blocks = 0;  ///< of a zero-copy gather, whose bytes on their way hold up others
-  bool wakes = false;  ///< threads that sleep between two such ops: GatherWoken() comes on top
-  double spread = 0;   ///< relative standard deviation
+  bool wakes = false;    ///< threads that sleep between two such ops: GatherWoken() comes on top
+  Picoseconds cools{0};  ///< what the next calls of its thread take longer, all together
+  double spread = 0;     ///< relative standard deviation
   bool extrapolated = false;  ///< outside the range that the profile was calibrated for
 
   Picoseconds Alone() const {

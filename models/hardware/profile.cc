@@ -183,11 +183,14 @@ void RequireSane(std::string_view path, Dimension dimension, double value, std::
   Require(problem.empty(), problem, where, "give a value inside the range");
 }
 
-void Scale(Curve& curve, double factor) {
+// At all x, or those below `below`.
+void Scale(Curve& curve, double factor, double below = INFINITY) {
   // A curve holds positive values: the least of them stands for nothing.
   constexpr double kLeast = 1e-12;
   std::vector<double> y = curve.y();
-  for (double& value : y) value = std::max(value * factor, kLeast);
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (curve.x()[i] < below) y[i] = std::max(y[i] * factor, kLeast);
+  }
   if (!curve.empty()) curve = Curve(curve.x(), std::move(y));
 }
 
@@ -213,8 +216,11 @@ void ScaleHost(Profile& profile, double factor) {
     profile.*time *= factor;
   }
   Scale(profile.batch_host_piece, factor);
+  // The processor moves those pieces.
+  Scale(profile.batch_engine_piece, factor, profile.copy_inline_below);
   Scale(profile.copy_h2d_inline_call, factor);
   Scale(profile.host_woken, factor);
+  Scale(profile.host_gathered, factor);
   Scale(profile.host_handoff_asleep, factor);
   Scale(profile.host_gather_start, factor);
   Scale(profile.host_gather_woken, factor);

@@ -188,6 +188,9 @@ struct Profile {
   /// What the first calls of a woken thread take longer, all together, s, by the seconds that it
   /// has slept. Each takes half of what those before it have left.
   Curve host_woken;
+  /// The same of those behind a gather, which leaves its data in the caches of its thread's core,
+  /// by the bytes that it has moved. Empty: nothing.
+  Curve host_gathered;
   /// host_handoff to a thread that has slept so many seconds: the longer, the deeper its core is at
   /// rest. Empty: always host_handoff.
   Curve host_handoff_asleep;

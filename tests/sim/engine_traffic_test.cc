@@ -740,6 +740,29 @@ TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
   }
 }
 
+TEST(EngineTraffic, TheFirstCallsBehindAGatherTakeLongerByItsBytes) {
+  Profile machine = TestMachine();
+  machine.host_launch = 1e-6;
+  machine.host_gathered = hardware::Curve({4000, 64000}, {4e-6, 64e-6});
+  const std::pair<Bytes, Picoseconds> cases[] = {{1000, 1us}, {4000, 4us}, {64000, 64us}};
+  for (const auto& [bytes, longer] : cases) {
+    SCOPED_TRACE(bytes);
+    TwoThreads s;
+    const OpId before = s.builder.Run(s.compute, Kernel(1us));
+    // The second of two finds the caches as the first left them.
+    s.builder.Run(s.host, plan::HostGather{1, bytes, 1});
+    s.builder.Run(s.host, plan::HostGather{1, bytes, 1});
+    const OpId first = s.builder.Run(s.compute, Kernel(1us));
+    const OpId next = s.builder.Run(s.compute, Kernel(1us));
+    const OpId of_another = s.builder.Run(s.lane, Kernel(1us));
+    const Ran ran(s, machine);
+    ExpectTime(ran.CallTime(before), 1us);
+    ExpectTime(ran.CallTime(first), 1us + longer / 2);
+    ExpectTime(ran.CallTime(next), 1us + longer / 4);
+    ExpectTime(ran.CallTime(of_another), 1us);
+  }
+}
+
 TEST(EngineTraffic, AThreadGoesOnLaterTheLongerItHasSlept) {
   Profile machine = TestMachine();
   machine.host_handoff = 7e-6;
