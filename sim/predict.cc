@@ -115,7 +115,7 @@ std::pair<Quantiles, std::vector<Quantiles>> SampleSteps(
 }
 
 // By Little's law, what else reads the host's memory waits while a gather's bytes in flight arrive
-// (capture/results/h200-validation.md, what a zero-copy gather holds up). Where the profile does
+// (capture/results/h200-findings.md, what a zero-copy gather holds up). Where the profile does
 // not have it, kernels and copies start as if they did not.
 std::optional<std::string> BesideGathers(const plan::Plan& plan, const Metrics& metrics,
                                          const hardware::Profile& machine) {
