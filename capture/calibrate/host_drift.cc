@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "models/hardware/cost_model.h"
 #include "traces/common/median.h"
+#include "traces/common/units.h"
 
 namespace stallcast::capture {
 namespace {
@@ -16,6 +18,9 @@ constexpr std::string_view kDriftBegins = "A launch took ";
 
 // More than calls differ from one quiet moment to the next.
 constexpr double kNoticed = 1.15;
+
+// Times that a host gathers more slowly, or faster, than calibrated, at most.
+constexpr double kMost = 10;
 
 // Where a call stands in a profile.
 struct Call {
@@ -85,12 +90,48 @@ std::string DriftNote(std::span<const HostCalls> moments) {
 
 bool IsDriftNote(std::string_view note) { return note.starts_with(kDriftBegins); }
 
-std::string OtherHostNote(double launch_seconds, const hardware::Profile& profile) {
-  if (!Differ(launch_seconds, profile.host_launch)) return "";
-  return fmt::format(
-      "a launch takes {:.1f} us here, {:.1f} us in the profile {}: calibrate --host, or give "
-      "--host-now",
-      launch_seconds * 1e6, profile.host_launch * 1e6, profile.name);
+double GatherSeconds(const hardware::Profile& profile) {
+  return Seconds(hardware::CostModel(profile).Cost(kGatherNow).Alone());
+}
+
+std::string OtherHostNote(const HostNow& now, const hardware::Profile& profile) {
+  const double gather = GatherSeconds(profile);
+  const auto differs = [&](const char* what, double here, double there) {
+    return fmt::format("a {} takes {:.1f} us here, {:.1f} us in the profile {}", what, here * 1e6,
+                       there * 1e6, profile.name);
+  };
+  std::vector<std::string> differences;
+  if (Differ(now.launch, profile.host_launch)) {
+    differences.push_back(differs("launch", now.launch, profile.host_launch));
+  }
+  if (now.gather > 0 && Differ(now.gather, gather)) {
+    differences.push_back(differs("host gather of 2 MiB", now.gather, gather));
+  }
+  if (differences.empty()) return "";
+  return fmt::format("{}: calibrate --host, or give --host-now", fmt::join(differences, ", "));
+}
+
+std::vector<std::pair<std::string, std::string>> AsHostIsNow(const HostNow& now,
+                                                             hardware::Profile profile) {
+  std::vector<std::pair<std::string, std::string>> values;
+  const auto set = [&](const char* path, std::string value) {
+    hardware::Set(profile, path, value);
+    values.emplace_back(path, std::move(value));
+  };
+  const double slower = profile.host_slower * now.launch / profile.host_launch;
+  set("host.slower", fmt::format("{:.3f}", slower));
+  if (now.gather <= 0) return values;
+  // A part of a gather does not depend on the rate.
+  constexpr int kRounds = 20;
+  hardware::Profile as_gathered = profile;
+  for (int round = 0; round < kRounds; ++round) {
+    const double rate = as_gathered.host_gather_thread * GatherSeconds(as_gathered) / now.gather;
+    hardware::Set(as_gathered, "host.gather_thread",
+                  fmt::format("{:.6g}B/s", std::clamp(rate, profile.host_gather_thread / kMost,
+                                                      profile.host_gather_thread * kMost)));
+  }
+  set("host.gather_thread", fmt::format("{:.3f}GB/s", as_gathered.host_gather_thread * 1e-9));
+  return values;
 }
 
 }  // namespace stallcast::capture

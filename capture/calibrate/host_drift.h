@@ -5,8 +5,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "models/hardware/profile.h"
+#include "models/plan/work.h"
 
 namespace stallcast::capture {
 
@@ -50,7 +53,21 @@ std::string DriftNote(std::span<const HostCalls> moments);
 /// Whether a profile's note is one of those.
 bool IsDriftNote(std::string_view note);
 
-/// The same of a launch of so many seconds beside a measured run that is predicted with `profile`.
-std::string OtherHostNote(double launch_seconds, const hardware::Profile& profile);
+/// How fast a host is around a measured run.
+struct HostNow {
+  double launch = 0;  ///< s
+  double gather = 0;  ///< s of kGatherNow; 0: not timed
+};
+/// A layer's recall by four threads.
+inline constexpr plan::HostGather kGatherNow{128, 16384, 4};
+/// Seconds of kGatherNow by threads that are awake.
+double GatherSeconds(const hardware::Profile& profile);
+
+/// The same of a host beside a measured run that is predicted with `profile`.
+std::string OtherHostNote(const HostNow& now, const hardware::Profile& profile);
+/// Values of `profile` with which such a host is predicted: host.slower, and host.gather_thread
+/// where a gather was timed.
+std::vector<std::pair<std::string, std::string>> AsHostIsNow(const HostNow& now,
+                                                             hardware::Profile profile);
 
 }  // namespace stallcast::capture

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "capture/calibrate/fit.h"
+#include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/stopwatch.h"
 #include "kernels/executor/host_pool.h"
 #include "kernels/movement.h"
@@ -116,6 +117,22 @@ class Gathers::Pool {
   int64_t layer_ = 0;
   SteadyClock::time_point ended_;
 };
+
+double GatherHere(std::span<const std::byte> pool) {
+  const Buffer<char> out(kGatherNow.pieces * kGatherNow.piece_bytes, Memory::kPinned);
+  std::memset(out.get(), 1, static_cast<size_t>(out.bytes()));
+  const uint64_t places = pool.size() / static_cast<uint64_t>(kGatherNow.piece_bytes);
+  std::mt19937_64 random(4);
+  return Stopwatch::Median(kTrials, [&] {
+    std::vector<int64_t> picked(static_cast<size_t>(kGatherNow.pieces));
+    for (int64_t& place : picked) place = static_cast<int64_t>(random() % places);
+    SpinUntil(SteadyClock::now() + kApart[0]);
+    const auto begin = SteadyClock::now();
+    kernels::HostGather(pool.data(), picked.data(), kGatherNow.pieces, {kGatherNow.piece_bytes},
+                        out.get(), kGatherNow.threads);
+    return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+  });
+}
 
 Gathers::Gathers() : pool_(std::make_unique<Pool>()) {
   const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

@@ -1,8 +1,10 @@
 // How fast threads of the host gather pieces of a pool.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "capture/calibrate/copy_ends.h"
@@ -43,5 +45,9 @@ class Gathers {
   std::vector<std::vector<double>> apart_;   ///< s by the time since the last, by moment
   std::vector<std::vector<double>> colder_;  ///< s by bytes, by moment
 };
+
+/// Seconds that kGatherNow takes here, from places all over `pool`: pinned memory of a piece at
+/// least.
+double GatherHere(std::span<const std::byte> pool);
 
 }  // namespace stallcast::capture

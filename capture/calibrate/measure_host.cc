@@ -317,11 +317,6 @@ double LaunchHere(Stopwatch& watch, int trials) {
       kTrainCalls, [&](int) { kernels::Nothing(watch.stream()); }, trials);
 }
 
-double LaunchSeconds(Stopwatch& watch) {
-  const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
-  return LaunchHere(watch, kTrainTrials);
-}
-
 // As plans have them: each op's own event, recorded behind a kernel and awaited on another stream
 // before it has come (the same event over and over takes half as long); each copy of another page
 // (the same again are found faster), and flags to the host that a kernel has written. One after the
@@ -398,7 +393,7 @@ HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends) {
 
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
-  profile.host_launch = LaunchHere(watch, kTrainTrials);
+  profile.host_launch = LaunchHere(watch);
   const Event event(cudaEventDisableTiming);
   // What they take of the stream: a wait for what is done, and a record.
   const double alone = watch.Period(100, [&](int) { kernels::Nothing(watch.stream()); });

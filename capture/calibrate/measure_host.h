@@ -8,11 +8,9 @@
 
 namespace stallcast::capture {
 
-/// Of the call that launches an empty kernel on a stream with work, which is what host.launch is,
-/// on the core where launches are fastest.
-double LaunchSeconds(Stopwatch& watch);
-/// The same on the calling thread's core, the median of so many trials of 200.
-double LaunchHere(Stopwatch& watch, int trials);
+/// Seconds of the call that launches an empty kernel on a stream with work, which is what
+/// host.launch is, on the calling thread's core: the median of so many trials of 200.
+double LaunchHere(Stopwatch& watch, int trials = 15);
 /// That and others, now, on the calling thread's core.
 HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends);
 

@@ -150,14 +150,16 @@ traces::Timeline RecordedPrefill(const Case& of, const sim::PreparedRun& prepare
   return timeline;
 }
 
-// Predicts again with a host whose launch takes what it took around the run.
+// Predicts again with a host as fast as it was around the run.
 void PredictForHostNow(Case& of, sim::Predictor& predictor) {
-  const double slower = of.machine.host_slower * of.times.launch / of.machine.host_launch;
-  const std::pair<std::string, std::string> as_now{"host.slower", fmt::format("{:.3f}", slower)};
-  of.request.machine_overrides.push_back(as_now);
-  hardware::Set(of.machine, as_now.first, as_now.second);
+  std::string note = "predicted with";
+  for (const auto& [path, value] : capture::AsHostIsNow(of.times.host, of.machine)) {
+    of.request.machine_overrides.emplace_back(path, value);
+    hardware::Set(of.machine, path, value);
+    note += fmt::format(" {}={}", path, value);
+  }
   of.prediction = predictor.Predict(of.request);
-  of.times.notes.push_back(fmt::format("predicted with host.slower={}", as_now.second));
+  of.times.notes.push_back(std::move(note));
 }
 
 // Of the timelines' files of a run.
@@ -270,9 +272,10 @@ Json Record(const Case& of, bool timelines) {
   row["steps"] = of.request.steps;
   if (of.request.prefill) RecordPrefill(of, row);
   if (!of.failed.empty() || !of.prediction) {
-    for (const char* key : {"predicted_ms", "measured_ms", "error_percent", "predicted_p50_ms",
-                            "measured_p50_ms", "launch_us", "link_gb_per_s", "units_compared",
-                            "units_equal_percent", "decisions_equal_percent", "keys_wrong"}) {
+    for (const char* key :
+         {"predicted_ms", "measured_ms", "error_percent", "predicted_p50_ms", "measured_p50_ms",
+          "launch_us", "gather_us", "link_gb_per_s", "units_compared", "units_equal_percent",
+          "decisions_equal_percent", "keys_wrong"}) {
       row[key] = nullptr;
     }
     if (timelines) RecordTraced(of, row);
@@ -286,7 +289,8 @@ Json Record(const Case& of, bool timelines) {
   row["error_percent"] = (predicted.value - measured.value) / measured.value * 100;
   row["predicted_p50_ms"] = Milliseconds(of.prediction->metrics.step_p50);
   row["measured_p50_ms"] = Milliseconds(of.times.P50());
-  row["launch_us"] = of.times.launch * 1e6;
+  row["launch_us"] = of.times.host.launch * 1e6;
+  row["gather_us"] = of.times.host.gather * 1e6;  // 0: none
   row["link_gb_per_s"] = of.times.link_h2d * 1e-9;
   row["units_compared"] = of.check.selected;
   row["units_equal_percent"] = of.check.share_equal() * 100;
@@ -331,7 +335,7 @@ void RunCommand::Run() const {
       of.times = gpu.Time(request, repetitions);
       if (host_now) {
         PredictForHostNow(of, *loaded.predictor);
-      } else if (std::string note = capture::OtherHostNote(of.times.launch, of.machine);
+      } else if (std::string note = capture::OtherHostNote(of.times.host, of.machine);
                  !note.empty()) {
         of.times.notes.push_back(std::move(note));
       }
@@ -434,8 +438,10 @@ Examples:
       ->group("Measurement");
   sub->add_flag("--no-check", command->no_check, "Do not compare the selections")
       ->group("Measurement");
-  sub->add_flag("--host-now", command->host_now,
-                "Predict with a host as slow as a launch is around the run (host.slower)")
+  sub->add_flag(
+         "--host-now", command->host_now,
+         "Predict with a host as slow as a launch, and a gather where the method has some, are "
+         "around the run (host.slower, host.gather_thread)")
       ->group("Measurement");
   sub->add_option("--timelines", command->timelines,
                   "Folder for measured and predicted timelines (.kvt), for `stallcast compare`")

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <numeric>
 #include <optional>
 #include <utility>
+#include <variant>
 
+#include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/stopwatch.h"
 #include "capture/gpu/background_copies.h"
@@ -18,6 +21,7 @@
 #include "kernels/executor/decoder_binder.h"
 #include "kernels/executor/executor.h"
 #include "kernels/executor/prefill_binder.h"
+#include "kernels/host_cores.h"
 #include "models/methods/decoder_plan.h"
 #include "models/methods/projection.h"
 #include "sim/quantile.h"
@@ -257,6 +261,7 @@ struct GpuRunner::Impl {
     return BoundRun(request, *weights, pool);
   }
   StepTimes TimeSteps(const RunRequest& request, int repetitions);
+  HostNow LookAtHost(Stopwatch& watch, const plan::Plan& plan) const;
 };
 
 GpuRunner::GpuRunner() {
@@ -275,15 +280,26 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   return times;
 }
 
+HostNow GpuRunner::Impl::LookAtHost(Stopwatch& watch, const plan::Plan& plan) const {
+  const auto gathers = [](const plan::Op& op) {
+    return std::holds_alternative<plan::HostGather>(op.work);
+  };
+  const kernels::OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+  HostNow now{.launch = LaunchHere(watch)};
+  if (std::ranges::any_of(plan.ops, gathers)) now.gather = GatherHere(pool.memory());
+  return now;
+}
+
 StepTimes GpuRunner::Impl::TimeSteps(const RunRequest& request, int repetitions) {
   BoundRun run = Bind(request);
   run.RunAnew();
   Stopwatch watch;
   StepTimes times;
-  times.launch = LaunchSeconds(watch) / 2;
+  const HostNow before = LookAtHost(watch, run.plan());
   std::vector<std::vector<Picoseconds>> all;
   for (int i = 0; i < repetitions; ++i) all.push_back(run.RunAnew());
-  times.launch += LaunchSeconds(watch) / 2;
+  const HostNow after = LookAtHost(watch, run.plan());
+  times.host = {(before.launch + after.launch) / 2, (before.gather + after.gather) / 2};
   for (size_t step = 0; step < all.front().size(); ++step) {
     std::vector<Picoseconds> of_step;
     for (const auto& repetition : all) of_step.push_back(repetition[step]);

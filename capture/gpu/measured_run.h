@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/calibrate/host_drift.h"
 #include "capture/gpu_recorder.h"
 #include "kernels/executor/selection_check.h"
 #include "models/hardware/profile.h"
@@ -31,7 +32,7 @@ struct RunRequest {
 /// Step times from CUDA events, tracing off.
 struct StepTimes {
   std::vector<Picoseconds> steps;  ///< the median over the repetitions, by step
-  double launch = 0;               ///< host call of an empty launch around the runs, s
+  HostNow host;                    ///< around the runs; a gather where the plan has some
   double link_h2d = 0;             ///< of large copies to the GPU before and behind them, bytes/s
   std::vector<std::string> notes;
   Picoseconds Mean() const;

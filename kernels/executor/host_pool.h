@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace stallcast::kernels {
 
@@ -17,6 +18,8 @@ class HostPool {
   /// At least `bytes` pinned bytes, with what was there before or, if it had to grow, zeros. Ends
   /// what earlier calls gave. Error: the host cannot pin as much.
   std::byte* Get(int64_t bytes);
+  /// What it has.
+  std::span<const std::byte> memory() const { return {data_, static_cast<size_t>(bytes_)}; }
 
  private:
   void Release() noexcept;

@@ -69,14 +69,41 @@ TEST(HostDrift, IsSaidOfCallsThatDifferByMoreThanTheyVary) {
 }
 
 TEST(HostDrift, IsSaidOfAnotherHostThanTheProfiles) {
-  hardware::Profile profile;
+  hardware::Profile profile = hardware::FindProfile("h200");
   profile.name = "quiet";
   profile.host_launch = 3e-6;
-  for (const double close : {2.7e-6, 3e-6, 3.3e-6}) EXPECT_EQ(OtherHostNote(close, profile), "");
+  for (const double close : {2.7e-6, 3e-6, 3.3e-6}) {
+    EXPECT_EQ(OtherHostNote({.launch = close}, profile), "");
+  }
   // Slower or faster: either way the prediction is for another host.
-  EXPECT_NE(OtherHostNote(2.5e-6, profile), "");
-  EXPECT_THAT(OtherHostNote(4.4e-6, profile),
-              HasSubstr("4.4 us here, 3.0 us in the profile quiet"));
+  EXPECT_NE(OtherHostNote({.launch = 2.5e-6}, profile), "");
+  EXPECT_THAT(OtherHostNote({.launch = 4.4e-6}, profile),
+              HasSubstr("a launch takes 4.4 us here, 3.0 us in the profile quiet: calibrate"));
+  const double gather = GatherSeconds(profile);
+  EXPECT_EQ(OtherHostNote({3e-6, 1.1 * gather}, profile), "");
+  EXPECT_THAT(OtherHostNote({3e-6, 1.4 * gather}, profile),
+              HasSubstr("a host gather of 2 MiB takes"));
+}
+
+TEST(HostDrift, AHostAsItIsTakesForALaunchAndAGatherWhatTheyTook) {
+  const hardware::Profile profile = hardware::FindProfile("h200");
+  const auto as_now = [&](const HostNow& now) {
+    hardware::Profile host = profile;
+    for (const auto& [path, value] : AsHostIsNow(now, profile)) hardware::Set(host, path, value);
+    return host;
+  };
+  for (const double times : {0.7, 1.0, 1.6}) {
+    SCOPED_TRACE(times);
+    const HostNow now{1.2 * profile.host_launch, times * GatherSeconds(profile)};
+    const hardware::Profile host = as_now(now);
+    EXPECT_NEAR(host.host_launch, now.launch, 1e-3 * now.launch);
+    EXPECT_NEAR(GatherSeconds(host), now.gather, 0.01 * now.gather);
+  }
+  // Where no gather was timed, they are as slow as calls are.
+  const hardware::Profile host = as_now({.launch = 2 * profile.host_launch});
+  EXPECT_DOUBLE_EQ(host.host_gather_thread, profile.host_gather_thread / 2);
+  // A host on which a thread stood still is no reason to fail.
+  EXPECT_GT(as_now({profile.host_launch, 1.0}).host_gather_thread, 0);
 }
 
 }  // namespace
