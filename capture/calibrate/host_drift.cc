@@ -120,6 +120,9 @@ std::vector<std::pair<std::string, std::string>> AsHostIsNow(const HostNow& now,
   };
   const double slower = profile.host_slower * now.launch / profile.host_launch;
   set("host.slower", fmt::format("{:.3f}", slower));
+  const double copies = now.copy / profile.host_copy_call;
+  set("host.copy_call", fmt::format("{:.4g}us", now.copy * 1e6));
+  set("host.copy_back_call", fmt::format("{:.4g}us", profile.host_copy_back_call * copies * 1e6));
   if (now.gather <= 0) return values;
   // A part of a gather does not depend on the rate.
   constexpr int kRounds = 20;

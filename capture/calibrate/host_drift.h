@@ -56,6 +56,7 @@ bool IsDriftNote(std::string_view note);
 /// How fast a host is around a measured run.
 struct HostNow {
   double launch = 0;  ///< s
+  double copy = 0;    ///< s, as HostCalls::copy
   double gather = 0;  ///< s of kGatherNow; 0: not timed
 };
 /// A layer's recall by four threads.
@@ -65,8 +66,9 @@ double GatherSeconds(const hardware::Profile& profile);
 
 /// The same of a host beside a measured run that is predicted with `profile`.
 std::string OtherHostNote(const HostNow& now, const hardware::Profile& profile);
-/// Values of `profile` with which such a host is predicted: host.slower, and host.gather_thread
-/// where a gather was timed.
+/// Values of `profile` with which such a host is predicted: host.slower by the launch, as copies
+/// slow more than launches (as its 1.7th power from one machine to another) host.copy_call and
+/// copy_back_call, and host.gather_thread where a gather was timed.
 std::vector<std::pair<std::string, std::string>> AsHostIsNow(const HostNow& now,
                                                              hardware::Profile profile);
 

@@ -274,8 +274,8 @@ Json Record(const Case& of, bool timelines) {
   if (!of.failed.empty() || !of.prediction) {
     for (const char* key :
          {"predicted_ms", "measured_ms", "error_percent", "predicted_p50_ms", "measured_p50_ms",
-          "launch_us", "gather_us", "link_gb_per_s", "units_compared", "units_equal_percent",
-          "decisions_equal_percent", "keys_wrong"}) {
+          "launch_us", "copy_us", "gather_us", "link_gb_per_s", "units_compared",
+          "units_equal_percent", "decisions_equal_percent", "keys_wrong"}) {
       row[key] = nullptr;
     }
     if (timelines) RecordTraced(of, row);
@@ -290,6 +290,7 @@ Json Record(const Case& of, bool timelines) {
   row["predicted_p50_ms"] = Milliseconds(of.prediction->metrics.step_p50);
   row["measured_p50_ms"] = Milliseconds(of.times.P50());
   row["launch_us"] = of.times.host.launch * 1e6;
+  row["copy_us"] = of.times.host.copy * 1e6;
   row["gather_us"] = of.times.host.gather * 1e6;  // 0: none
   row["link_gb_per_s"] = of.times.link_h2d * 1e-9;
   row["units_compared"] = of.check.selected;
@@ -440,8 +441,8 @@ Examples:
       ->group("Measurement");
   sub->add_flag(
          "--host-now", command->host_now,
-         "Predict with a host as slow as a launch, and a gather where the method has some, are "
-         "around the run (host.slower, host.gather_thread)")
+         "Predict with a host as slow as a launch, a copy and, where there are some, a gather are "
+         "around the run (host.slower, copy_call, copy_back_call, gather_thread)")
       ->group("Measurement");
   sub->add_option("--timelines", command->timelines,
                   "Folder for measured and predicted timelines (.kvt), for `stallcast compare`")

@@ -210,9 +210,24 @@ GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
   return recorder.Stop();
 }
 
-// How fast large copies to the GPU are.
+// How fast large copies to the GPU are, and what calls of small ones take.
 class LinkProbe {
  public:
+  /// Seconds of a call among many that copy pages to the GPU, each another, on this core.
+  double PageCall(Stopwatch& watch) const {
+    constexpr int kCalls = 200, kTrials = 15;
+    constexpr int64_t kPage = 16384, kFar = 7919;
+    int64_t at = 0;
+    return watch.HostTime(
+        kCalls,
+        [&](int) {
+          const int64_t place = ++at * kFar % (kLarge / kPage) * kPage;
+          kernels::Check(cudaMemcpyAsync(device_.get() + place, host_.get() + place, kPage,
+                                         cudaMemcpyHostToDevice, watch.stream()),
+                         "cudaMemcpyAsync");
+        },
+        kTrials);
+  }
   /// Bytes a second, now.
   double Rate() const {
     Stopwatch watch;
@@ -285,7 +300,7 @@ HostNow GpuRunner::Impl::LookAtHost(Stopwatch& watch, const plan::Plan& plan) co
     return std::holds_alternative<plan::HostGather>(op.work);
   };
   const kernels::OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
-  HostNow now{.launch = LaunchHere(watch)};
+  HostNow now{.launch = LaunchHere(watch), .copy = link.PageCall(watch)};
   if (std::ranges::any_of(plan.ops, gathers)) now.gather = GatherHere(pool.memory());
   return now;
 }
@@ -299,7 +314,8 @@ StepTimes GpuRunner::Impl::TimeSteps(const RunRequest& request, int repetitions)
   std::vector<std::vector<Picoseconds>> all;
   for (int i = 0; i < repetitions; ++i) all.push_back(run.RunAnew());
   const HostNow after = LookAtHost(watch, run.plan());
-  times.host = {(before.launch + after.launch) / 2, (before.gather + after.gather) / 2};
+  times.host = {(before.launch + after.launch) / 2, (before.copy + after.copy) / 2,
+                (before.gather + after.gather) / 2};
   for (size_t step = 0; step < all.front().size(); ++step) {
     std::vector<Picoseconds> of_step;
     for (const auto& repetition : all) of_step.push_back(repetition[step]);

@@ -32,7 +32,7 @@ struct RunRequest {
 /// Step times from CUDA events, tracing off.
 struct StepTimes {
   std::vector<Picoseconds> steps;  ///< the median over the repetitions, by step
-  HostNow host;                    ///< around the runs; a gather where the plan has some
+  HostNow host;                    ///< around the runs; a gather where the plan has one
   double link_h2d = 0;             ///< of large copies to the GPU before and behind them, bytes/s
   std::vector<std::string> notes;
   Picoseconds Mean() const;

@@ -80,9 +80,11 @@ TEST(HostDrift, IsSaidOfAnotherHostThanTheProfiles) {
   EXPECT_THAT(OtherHostNote({.launch = 4.4e-6}, profile),
               HasSubstr("a launch takes 4.4 us here, 3.0 us in the profile quiet: calibrate"));
   const double gather = GatherSeconds(profile);
-  EXPECT_EQ(OtherHostNote({3e-6, 1.1 * gather}, profile), "");
-  EXPECT_THAT(OtherHostNote({3e-6, 1.4 * gather}, profile),
-              HasSubstr("a host gather of 2 MiB takes"));
+  const auto note = [&](double times) {
+    return OtherHostNote({.launch = 3e-6, .gather = times * gather}, profile);
+  };
+  EXPECT_EQ(note(1.1), "");
+  EXPECT_THAT(note(1.4), HasSubstr("a host gather of 2 MiB takes"));
 }
 
 TEST(HostDrift, AHostAsItIsTakesForALaunchAndAGatherWhatTheyTook) {
@@ -94,16 +96,21 @@ TEST(HostDrift, AHostAsItIsTakesForALaunchAndAGatherWhatTheyTook) {
   };
   for (const double times : {0.7, 1.0, 1.6}) {
     SCOPED_TRACE(times);
-    const HostNow now{1.2 * profile.host_launch, times * GatherSeconds(profile)};
+    const HostNow now{1.2 * profile.host_launch, times * profile.host_copy_call,
+                      times * GatherSeconds(profile)};
     const hardware::Profile host = as_now(now);
     EXPECT_NEAR(host.host_launch, now.launch, 1e-3 * now.launch);
+    EXPECT_NEAR(host.host_copy_call, now.copy, 1e-3 * now.copy);
+    EXPECT_NEAR(host.host_copy_back_call, times * profile.host_copy_back_call,
+                1e-3 * host.host_copy_back_call);
     EXPECT_NEAR(GatherSeconds(host), now.gather, 0.01 * now.gather);
   }
   // Where no gather was timed, they are as slow as calls are.
-  const hardware::Profile host = as_now({.launch = 2 * profile.host_launch});
+  const double copy = profile.host_copy_call;
+  const hardware::Profile host = as_now({2 * profile.host_launch, copy});
   EXPECT_DOUBLE_EQ(host.host_gather_thread, profile.host_gather_thread / 2);
   // A host on which a thread stood still is no reason to fail.
-  EXPECT_GT(as_now({profile.host_launch, 1.0}).host_gather_thread, 0);
+  EXPECT_GT(as_now({profile.host_launch, copy, 1.0}).host_gather_thread, 0);
 }
 
 }  // namespace
