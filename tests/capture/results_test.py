@@ -18,7 +18,11 @@ RESULTS = SOURCE / "capture" / "results"
 STAND_IN = '''#!/usr/bin/env python3
 import argparse, itertools, os, sys
 if os.path.basename(sys.argv[0]) == "stallcast":
-    open(sys.argv[2], "w").write("a trace")
+    if sys.argv[1] == "predict":
+        # As many ms a step as it has arguments.
+        print("step_mean_ms,step_p50_ms,prefill_s", f"{len(sys.argv)},7,0.002", sep="\\n")
+    else:
+        open(sys.argv[2], "w").write("a trace")
     sys.exit()
 parser = argparse.ArgumentParser()
 parser.add_argument("command")
@@ -161,6 +165,40 @@ class Measure(Folder):
         self.assertEqual(done.returncode, 1)
         self.assertIn("run the section calibrate first", done.stderr)
         self.assertEqual(list((self.folder / "out").glob("*.csv")), [])
+
+
+    def repredict(self, *arguments):
+        return subprocess.run(
+            [sys.executable, RESULTS / "repredict.py", *arguments],
+            env={**os.environ, "STALLCAST_BIN": str(self.bin)},
+            capture_output=True, text=True, check=False)
+
+    def test_predicts_what_was_measured_with_another_profile(self):
+        self.measure("calibrate", "synth", "background", "shadowkv")
+        out = self.folder / "out"
+        done = self.repredict(out, "mine", "another", "new")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for file in ("background-10", "shadowkv-validation"):
+            now, then = read(out / f"new-{file}.csv"), self.of(file)
+            self.assertEqual(runs(now), runs(then))
+            for row in now:
+                # predict, trace, machine, the run's four options, no prefill, format; its own.
+                words = 1 + 2 + 2 + 8 + 1 + 2 + 2 * len(row["params"].split())
+                words += 2 if file.startswith("background") else 0
+                self.assertEqual(float(row["predicted_ms"]), words)
+                self.assertEqual(row["measured_ms"], "5")
+                self.assertAlmostEqual(float(row["error_percent"]), 100 * (words / 5 - 1))
+        prompt = read(out / "new-shadowkv-prefill.csv")[0]
+        self.assertEqual(float(prompt["predicted_prefill_ms"]), 2)
+        self.assertAlmostEqual(float(prompt["prefill_error_percent"]), 100)
+
+    def test_does_not_predict_over_the_rows_that_it_reads_nor_what_is_not_there(self):
+        self.measure("calibrate", "background")
+        out = self.folder / "out"
+        self.assertEqual(self.repredict(out, "mine", "another", "mine").returncode, 2)
+        done = self.repredict(out, "absent", "another", "new")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("write some with measure.sh", done.stderr)
 
 
 class Report(Folder):

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Measured runs predicted anew: by another calibration of the same machine, or by today's code.
+
+    repredict.py FOLDER NAME PROFILE NEW
+        writes FOLDER/NEW-*.csv: the rows of FOLDER/NAME-*.csv, which measure.sh wrote, with what
+        `stallcast predict` gives with PROFILE (a name or a file); what was measured stays. Exposed
+        recall is predicted where the recording lies in FOLDER/timelines. STALLCAST_BIN names the
+        folder of stallcast (default: build/bin). Notes on the host and link of the profile that
+        the runs had are left out: launch_us and link_gb_per_s say the same.
+"""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+STALLCAST = Path(os.environ.get("STALLCAST_BIN", PROJECT / "build" / "bin")) / "stallcast"
+SAMPLES = PROJECT / "traces" / "samples"
+# The trace of each context, as measure.sh has them: shipped, or made in FOLDER/traces.
+SHIPPED = {"8192": "code-8k", "32000": "code-32k"}
+MADE = {
+    "32768": "segments-32k",
+    "65536": "synth-64k",
+    "131072": "rotated-128k",
+    "200000": "rotated-200k",
+    "262144": "rotated-256k",
+    "400000": "rotated-400k",
+}
+OF_THE_PROFILE = ("a launch takes", "a host gather", "the link carries", "predicted with")
+
+
+def stallcast(*arguments):
+    done = subprocess.run([STALLCAST, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"repredict.py: stallcast {' '.join(map(str, arguments))}: {done.stderr}")
+    return done.stdout
+
+
+def trace_of(folder, row):
+    context = row["context"]
+    if context in SHIPPED:
+        return SAMPLES / f"{SHIPPED[context]}.kvt"
+    if context in MADE:
+        return folder / "traces" / f"{MADE[context]}.kvt"
+    raise SystemExit(f"repredict.py: a context of {context}: measure.sh has no trace of it")
+
+
+def prediction(folder, row, profile, rate):
+    arguments = ["predict", trace_of(folder, row), "--machine", profile]
+    for option in ("method", "model", "batch", "steps"):
+        arguments += [f"--{option}", row[option]]
+    for parameter in row["params"].split():
+        arguments += ["-p", parameter]
+    if row["graph"] == "true":
+        arguments.append("--graph")
+    if rate:
+        arguments += ["--set", f"background.h2d={rate}GB/s"]
+    return arguments
+
+
+def recording_of(folder, file, row):
+    """As `stallcast-gpu run --timelines` calls it."""
+    name = f"{row['method']}-{trace_of(folder, row).stem}-b{row['batch']}-{row['model']}"
+    name += "".join("-" + of.replace("=", "-") for of in sorted(row["params"].split()))
+    small = "small" if file.endswith("small") else ""
+    return folder / "timelines" / small / f"{name}.measured.kvt"
+
+
+def exposed_recall(arguments, recording):
+    with tempfile.TemporaryDirectory() as temporary:
+        predicted = Path(temporary) / "predicted.kvt"
+        stallcast(*arguments, "--no-prefill", "--set", "host.recorded=1", "--timeline", predicted)
+        compared = json.loads(
+            stallcast("compare", predicted, recording, "--exposed", "--format", "json"))
+    return next((role["predicted_ms"] for role in compared if role["exposed"] == "recall"), 0.0)
+
+
+def error(row, predicted, measured):
+    return 100 * (float(row[predicted]) / float(row[measured]) - 1)
+
+
+def repredict(folder, file, row, profile):
+    rate = file.removeprefix("background-") if file.startswith("background-") else ""
+    arguments = prediction(folder, row, profile, rate)
+    prefill = bool(row.get("measured_prefill_ms"))
+    without = [] if prefill else ["--no-prefill"]
+    now = next(csv.DictReader(io.StringIO(stallcast(*arguments, *without, "--format", "csv"))))
+    row["predicted_ms"], row["predicted_p50_ms"] = now["step_mean_ms"], now["step_p50_ms"]
+    row["error_percent"] = error(row, "predicted_ms", "measured_ms")
+    if prefill:
+        row["predicted_prefill_ms"] = 1e3 * float(now["prefill_s"])
+        row["prefill_error_percent"] = error(row, "predicted_prefill_ms", "measured_prefill_ms")
+    if row.get("measured_exposed_recall_ms"):
+        recording = recording_of(folder, file, row)
+        if not recording.exists():
+            raise SystemExit(f"repredict.py: {recording} is missing: run measure.sh recordings")
+        row["predicted_exposed_recall_ms"] = exposed_recall(arguments, recording)
+    notes = [note for note in row["note"].split("; ") if not note.startswith(OF_THE_PROFILE)]
+    row["note"] = "; ".join(notes)
+
+
+def main(arguments):
+    if len(arguments) != 4 or arguments[0].startswith("-"):
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    folder, name, profile, new = Path(arguments[0]), *arguments[1:]
+    if new == name:
+        print("repredict.py: the new rows need a name of their own", file=sys.stderr)
+        return 2
+    paths = sorted(folder.glob(f"{name}-*.csv"))
+    if not paths:
+        print(f"repredict.py: no {folder}/{name}-*.csv: write some with measure.sh",
+              file=sys.stderr)
+        return 1
+    for path in paths:
+        file = path.stem.removeprefix(f"{name}-")
+        with open(path, newline="", encoding="utf-8") as lines:
+            rows = list(csv.DictReader(lines))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda row: repredict(folder, file, row, profile), rows))
+        with open(folder / f"{new}-{file}.csv", "w", newline="", encoding="utf-8") as lines:
+            writer = csv.DictWriter(lines, rows[0].keys(), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
