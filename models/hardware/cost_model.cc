@@ -161,6 +161,21 @@ class Coster {
     return cost;
   }
 
+  OpCost operator()(const plan::ZeroCopyStore& store) const {
+    OpCost cost = Launched(points_.At(shape_));
+    cost.fixed = Time(profile_.zero_copy_start);
+    cost.amount = static_cast<double>(counts_.link_d2h);
+    cost.rate = profile_.zero_copy_store > 0 ? std::min(profile_.zero_copy_store, profile_.link_d2h)
+                                             : profile_.link_d2h;
+    cost.spread = profile_.zero_copy_spread;
+    UseLink(cost, false);
+    UseMemory(cost, 1);
+    Add(cost, Resource::kSms,
+        std::min(static_cast<double>(store.blocks) / kGatherBlocksAnSm, profile_.device_sms) /
+            cost.rate);
+    return cost;
+  }
+
   // Addresses that must be translated may be the tighter limit.
   void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
     const hardware::Curve& by_pool = profile_.zero_copy_translation;
