@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/cuda_error.h"
+#include "kernels/host_memory.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -68,6 +69,8 @@ void* Allocate(int64_t bytes, Memory memory) {
                 "check the sizes that the caller multiplies");
   }
   if (bytes == 0) return nullptr;
+  // Moving to the host more than it has would end the process, not fail.
+  if (memory == Memory::kManaged && bytes > FreeHostBytes()) ThrowOutOfMemory(bytes, memory);
   void* data = nullptr;
   const cudaError_t status = Take(&data, static_cast<size_t>(bytes), memory);
   if (status == cudaErrorMemoryAllocation) {
