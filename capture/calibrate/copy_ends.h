@@ -12,16 +12,20 @@
 namespace stallcast::capture {
 
 struct CopyEnds {
-  static constexpr int64_t kPool = int64_t{1} << 30;  ///< at both ends
+  static constexpr int64_t kPool = int64_t{1} << 30;
+  /// Of so many bytes at both ends.
+  explicit CopyEnds(int64_t bytes = kPool) : pool(bytes), host(memory.Get(bytes)), device(bytes) {}
+
+  const int64_t pool;
   kernels::HostPool memory;  ///< as a run has it: in large pages, touched by all cores
-  std::byte* const host = memory.Get(kPool);
-  kernels::Buffer<std::byte> device{kPool};
+  std::byte* const host;
+  kernels::Buffer<std::byte> device;
 
   /// The i-th of copies between places that lie far apart at both ends. A layer's pages lie closer,
   /// and in one train are a tenth faster; in runs they are not (capture/results/h200-validation.md,
   /// "Page by page").
   void CopyPage(int64_t i, int64_t bytes, bool to_device, cudaStream_t stream) const {
-    const int64_t places = std::max<int64_t>(1, kPool / bytes);
+    const int64_t places = std::max<int64_t>(1, pool / bytes);
     Copy(i * 7919 % places * bytes, bytes, to_device, stream);
   }
   /// The i-th of the rows of a head in pages of 64 tokens which lie one behind the other with eight
@@ -29,7 +33,7 @@ struct CopyEnds {
   void CopyRow(int i, int64_t bytes, bool to_device, cudaStream_t stream) const {
     constexpr int kRows = 64, kHeads = 8;
     const int64_t row = kHeads * bytes, page = kRows * row;
-    const int64_t places = std::max<int64_t>(1, kPool / page);
+    const int64_t places = std::max<int64_t>(1, pool / page);
     Copy(int64_t{i / kRows} * 7919 % places * page + i % kRows * row, bytes, to_device, stream);
   }
   void Copy(int64_t at, int64_t bytes, bool to_device, cudaStream_t stream) const {

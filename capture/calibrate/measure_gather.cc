@@ -44,6 +44,14 @@ constexpr int64_t kGathered[] = {kLeast, kFew, kMany};
 // One stretch; or a token's key and value row, the values behind all keys of the layer.
 constexpr PlaceShape kPages{kPage}, kTokens{kRow, 2, kLayer / 2};
 
+std::vector<int64_t> Picked(std::mt19937_64& random, int64_t count, int64_t below) {
+  std::vector<int64_t> picked(static_cast<size_t>(count));
+  for (int64_t& place : picked) {
+    place = static_cast<int64_t>(random() % static_cast<uint64_t>(below));
+  }
+  return picked;
+}
+
 }  // namespace
 
 class Gathers::Pool {
@@ -59,7 +67,7 @@ class Gathers::Pool {
                  std::chrono::microseconds apart = kApart[0]) {
     const int64_t count = bytes / shape.bytes(), in_layer = kLayer / shape.bytes();
     return Stopwatch::Median(kTrials, [&] {
-      const std::vector<int64_t> picked = Picked(count, in_layer);
+      const std::vector<int64_t> picked = Picked(random_, count, in_layer);
       std::vector<int64_t> listed;
       const auto begin = std::max(ended_ + apart, SteadyClock::now());
       SpinUntil(begin);
@@ -80,7 +88,7 @@ class Gathers::Pool {
                      const CopyEnds& ends) {
     constexpr int kLaunches = 6;
     return Stopwatch::Median(kTrials, [&] {
-      const std::vector<int64_t> places = Picked(bytes / kPage, kLayer / kPage);
+      const std::vector<int64_t> places = Picked(random_, bytes / kPage, kLayer / kPage);
       kernels::Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
       if (gather) {
         Gather(places, kPages, threads);
@@ -97,13 +105,6 @@ class Gathers::Pool {
   }
 
  private:
-  std::vector<int64_t> Picked(int64_t count, int64_t below) {
-    std::vector<int64_t> picked(static_cast<size_t>(count));
-    for (int64_t& place : picked) {
-      place = static_cast<int64_t>(random_() % static_cast<uint64_t>(below));
-    }
-    return picked;
-  }
   // Of the next layer.
   void Gather(const std::vector<int64_t>& places, const PlaceShape& shape, int threads) {
     kernels::HostGather(pool_ + layer_++ % kLayers * kLayer, places.data(),
@@ -121,11 +122,10 @@ class Gathers::Pool {
 double GatherHere(std::span<const std::byte> pool) {
   const Buffer<char> out(kGatherNow.pieces * kGatherNow.piece_bytes, Memory::kPinned);
   std::memset(out.get(), 1, static_cast<size_t>(out.bytes()));
-  const uint64_t places = pool.size() / static_cast<uint64_t>(kGatherNow.piece_bytes);
+  const int64_t places = std::ssize(pool) / kGatherNow.piece_bytes;
   std::mt19937_64 random(4);
   return Stopwatch::Median(kTrials, [&] {
-    std::vector<int64_t> picked(static_cast<size_t>(kGatherNow.pieces));
-    for (int64_t& place : picked) place = static_cast<int64_t>(random() % places);
+    const std::vector<int64_t> picked = Picked(random, kGatherNow.pieces, places);
     SpinUntil(SteadyClock::now() + kApart[0]);
     const auto begin = SteadyClock::now();
     kernels::HostGather(pool.data(), picked.data(), kGatherNow.pieces, {kGatherNow.piece_bytes},
@@ -149,7 +149,7 @@ void Gathers::Measure() {
     of.few_rows.push_back(pool_->Seconds(kFew, kTokens, of.threads));
     of.many_rows.push_back(pool_->Seconds(kMany, kTokens, of.threads));
   }
-  const int sleepers = std::min(kSleepers, times_.back().threads);
+  const int sleepers = Sleepers();
   if (sleepers == 1) return;
   apart_.resize(std::size(kApart));
   for (size_t i = 0; i < apart_.size(); ++i) {
@@ -157,12 +157,13 @@ void Gathers::Measure() {
   }
 }
 
+int Gathers::Sleepers() const { return std::min(kSleepers, times_.back().threads); }
+
 void Gathers::MeasureCallsBehind(const Stopwatch& watch, const CopyEnds& ends) {
-  const int threads = std::min(kSleepers, times_.back().threads);
   colder_.resize(std::size(kGathered));
   for (size_t i = 0; i < colder_.size(); ++i) {
     const auto behind = [&](bool gather) {
-      return pool_->CallsBehind(gather, kGathered[i], threads, watch, ends);
+      return pool_->CallsBehind(gather, kGathered[i], Sleepers(), watch, ends);
     };
     colder_[i].push_back(behind(true) - behind(false));
   }

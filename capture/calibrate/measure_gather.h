@@ -40,6 +40,8 @@ class Gathers {
     int threads = 1;
     std::vector<double> least_pages{}, few_pages{}, many_pages{}, few_rows{}, many_rows{};
   };
+  /// Threads of the gathers that several make, as methods have them.
+  int Sleepers() const;
   std::unique_ptr<Pool> pool_;
   std::vector<Times> times_;
   std::vector<std::vector<double>> apart_;   ///< s by the time since the last, by moment

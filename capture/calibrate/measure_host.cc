@@ -38,6 +38,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 // Calls of one kind, one after the other.
 constexpr int kTrainCalls = 200, kTrainTrials = 15;
+constexpr int64_t kPage = 16384;
 
 double SecondsSince(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
@@ -317,12 +318,17 @@ double LaunchHere(Stopwatch& watch, int trials) {
       kTrainCalls, [&](int) { kernels::Nothing(watch.stream()); }, trials);
 }
 
+double CopyHere(Stopwatch& watch, const CopyEnds& ends, int& at, int trials) {
+  return watch.HostTime(
+      kTrainCalls, [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); }, trials);
+}
+
 // As plans have them: each op's own event, recorded behind a kernel and awaited on another stream
 // before it has come (the same event over and over takes half as long); each copy of another page
 // (the same again are found faster), and flags to the host that a kernel has written. One after the
 // other in each trial: a core that others slow for a while slows them all.
 HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
-  constexpr int64_t kPage = 16384, kFlag = 256;
+  constexpr int64_t kFlag = 256;
   std::vector<Event> events;
   events.reserve(kTrainCalls);
   for (int i = 0; i < kTrainCalls; ++i) events.emplace_back(cudaEventDisableTiming);
@@ -356,8 +362,7 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
       watch.Finish();
       return seconds / kTrainCalls;
     });
-    calls.copy = watch.HostTime(
-        kTrainCalls, [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); }, 1);
+    calls.copy = CopyHere(watch, ends, at, 1);
     calls.copy_switch = std::max(behind_a_launch([&](int) {
                                    ends.CopyPage(at++, kPage, true, watch.stream());
                                  }) - calls.copy,
@@ -372,13 +377,13 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
 }
 
 HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends) {
-  constexpr int64_t kFlag = sizeof(int), kPage = 131072;
+  constexpr int64_t kFlag = sizeof(int), kLargePage = 131072;
   watch.Finish();
   int at = 0;
   // Among copies of pages; alone, the same flag over and over, they take 1 us less.
   const auto behind_a_page = [&](int flags) {
     return WaitFor(watch, [&] {
-      ends.CopyPage(at++, kPage, true, watch.stream());
+      ends.CopyPage(at++, kLargePage, true, watch.stream());
       for (int i = 0; i < flags; ++i) {
         if (i > 0) Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
         ends.CopyPage(at++, kFlag, false, watch.stream());
@@ -529,7 +534,7 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   // Differences of some 1 us between two measurements, which cannot take turns: what has been
   // recorded once stays slower.
   constexpr int kRounds = 3, kOps = 2000, kCopies = 100, kWaits = 101;
-  constexpr int64_t kPage = 16384, kFlag = 256;
+  constexpr int64_t kFlag = 256;
   enum Step : int32_t { kOthers, kTrains };
   const auto copy = [&](int i) { ends.CopyPage(i, kPage, true, watch.stream()); };
   // As a method waits for a flag.

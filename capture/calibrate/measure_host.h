@@ -11,7 +11,9 @@ namespace stallcast::capture {
 /// Seconds of the call that launches an empty kernel on a stream with work, which is what
 /// host.launch is, on the calling thread's core: the median of so many trials of 200.
 double LaunchHere(Stopwatch& watch, int trials = 15);
-/// That and others, now, on the calling thread's core.
+/// The same of the call that copies a page to the GPU, each another: the at-th and so on.
+double CopyHere(Stopwatch& watch, const CopyEnds& ends, int& at, int trials = 15);
+/// These and others, now, on the calling thread's core.
 HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends);
 
 /// What a host waits for behind its calls, now, on the calling thread's core.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "capture/calibrate/fit.h"
+#include "capture/calibrate/kernel_probe.h"
 #include "capture/calibrate/scattered_gather.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/device_attribute.h"
@@ -130,20 +131,17 @@ double GatherStart(Stopwatch& watch, const CopyEnds& ends) {
 
 // Bytes a second that a kernel of eight blocks of 1,024 threads writes to the host's memory.
 double StoreRate(Stopwatch& watch, const CopyEnds& ends) {
-  constexpr int32_t kHeads = 8, kTokens = 16'384, kDim = 128, kBlocks = 4 * 8;
+  constexpr int32_t kTokens = 131'072, kDim = 128, kBlocks = 4 * 8;  // of 256
   constexpr int kLaunches = 4;
-  std::vector<int32_t> numbers;
-  for (int32_t i = 0; i < kHeads * kTokens; ++i) numbers.push_back(i % kTokens);
-  const Buffer<int32_t> places = kernels::Uploaded(numbers);
+  const Buffer<int32_t> places = kernels::Uploaded(Numbers(kTokens));
   const auto view = [](std::byte* data) {
-    return kernels::TokenView{reinterpret_cast<__nv_bfloat16*>(data), kTokens * 2 * kDim, 2 * kDim,
-                              kDim};
+    return kernels::TokenView{reinterpret_cast<__nv_bfloat16*>(data), 0, 2 * kDim, kDim};
   };
   const double seconds = watch.Period(kLaunches, [&](int) {
-    kernels::FetchTokens(view(ends.device.get()), places.get(), nullptr, kHeads, 1, kTokens, 0, 0,
+    kernels::FetchTokens(view(ends.device.get()), places.get(), nullptr, 1, 1, kTokens, 0, 0,
                          view(ends.host), 0, kDim, kBlocks, watch.stream());
   });
-  return kHeads * kTokens * 2.0 * kDim * sizeof(__nv_bfloat16) / seconds;
+  return kTokens * 2.0 * kDim * sizeof(__nv_bfloat16) / seconds;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/stopwatch.h"
@@ -213,37 +214,23 @@ GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
 // How fast large copies to the GPU are, and what calls of small ones take.
 class LinkProbe {
  public:
-  /// Seconds of a call among many that copy pages to the GPU, each another, on this core.
+  /// Seconds of a call that copies a page, on the calling thread's core.
   double PageCall(Stopwatch& watch) const {
-    constexpr int kCalls = 200, kTrials = 15;
-    constexpr int64_t kPage = 16384, kFar = 7919;
-    int64_t at = 0;
-    return watch.HostTime(
-        kCalls,
-        [&](int) {
-          const int64_t place = ++at * kFar % (kLarge / kPage) * kPage;
-          kernels::Check(cudaMemcpyAsync(device_.get() + place, host_.get() + place, kPage,
-                                         cudaMemcpyHostToDevice, watch.stream()),
-                         "cudaMemcpyAsync");
-        },
-        kTrials);
+    int at = 0;
+    return CopyHere(watch, ends_, at);
   }
   /// Bytes a second, now.
   double Rate() const {
     Stopwatch watch;
     const auto seconds = [&](int64_t bytes) {
-      return watch.Period(1, [&](int) {
-        kernels::Check(cudaMemcpyAsync(device_.get(), host_.get(), static_cast<size_t>(bytes),
-                                       cudaMemcpyHostToDevice, watch.stream()),
-                       "cudaMemcpyAsync");
-      });
+      return watch.Period(1, [&](int) { ends_.Copy(0, bytes, true, watch.stream()); });
     };
     return static_cast<double>(kLarge - kSmall) / (seconds(kLarge) - seconds(kSmall));
   }
 
  private:
   static constexpr int64_t kSmall = int64_t{8} << 20, kLarge = int64_t{40} << 20;
-  kernels::Buffer<std::byte> host_{kLarge, kernels::Memory::kPinned}, device_{kLarge};
+  const CopyEnds ends_{kLarge};
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ OF_THE_PROFILE = ("a launch takes", "a host gather", "the link carries", "predic
 def stallcast(*arguments):
     done = subprocess.run([STALLCAST, *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"repredict.py: stallcast {' '.join(map(str, arguments))}: {done.stderr}")
+        raise SystemExit(f"repredict.py: stallcast {' '.join(map(str, arguments))}: {done.stderr.strip()}")
     return done.stdout
 
 
@@ -47,7 +47,10 @@ def trace_of(folder, row):
     if context in SHIPPED:
         return SAMPLES / f"{SHIPPED[context]}.kvt"
     if context in MADE:
-        return folder / "traces" / f"{MADE[context]}.kvt"
+        made = folder / "traces" / f"{MADE[context]}.kvt"
+        if not made.exists():
+            raise SystemExit(f"repredict.py: {made} is missing: measure.sh's section synth makes it")
+        return made
     raise SystemExit(f"repredict.py: a context of {context}: measure.sh has no trace of it")
 
 
@@ -113,6 +116,9 @@ def main(arguments):
     if new == name:
         print("repredict.py: the new rows need a name of their own", file=sys.stderr)
         return 2
+    if not STALLCAST.exists():
+        print(f"repredict.py: {STALLCAST} is missing: ./dev build makes it", file=sys.stderr)
+        return 1
     paths = sorted(folder.glob(f"{name}-*.csv"))
     if not paths:
         print(f"repredict.py: no {folder}/{name}-*.csv: write some with measure.sh",
@@ -122,6 +128,8 @@ def main(arguments):
         file = path.stem.removeprefix(f"{name}-")
         with open(path, newline="", encoding="utf-8") as lines:
             rows = list(csv.DictReader(lines))
+        if not rows:
+            continue
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda row: repredict(folder, file, row, profile), rows))
         with open(folder / f"{new}-{file}.csv", "w", newline="", encoding="utf-8") as lines:

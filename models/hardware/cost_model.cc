@@ -156,8 +156,7 @@ class Coster {
       cost.weight *= share.At(blocks);
     }
     UseMemory(cost, 1 + profile_.zero_copy_memory_loss.At(blocks) / cost.rate);
-    Add(cost, Resource::kSms,
-        std::min(blocks / kGatherBlocksAnSm, profile_.device_sms) / cost.rate);
+    UseMultiprocessors(cost, blocks);
     return cost;
   }
 
@@ -170,9 +169,7 @@ class Coster {
     cost.spread = profile_.zero_copy_spread;
     UseLink(cost, false);
     UseMemory(cost, 1);
-    Add(cost, Resource::kSms,
-        std::min(static_cast<double>(store.blocks) / kGatherBlocksAnSm, profile_.device_sms) /
-            cost.rate);
+    UseMultiprocessors(cost, static_cast<double>(store.blocks));
     return cost;
   }
 
@@ -296,6 +293,12 @@ class Coster {
     cost.start = Start::kNone;
     cost.starts = 0;
     Add(cost, Resource::kCopyTurns, of_engine / cost.amount);
+  }
+
+  // Of a kernel of so many blocks of 1,024 threads.
+  void UseMultiprocessors(OpCost& cost, double blocks) const {
+    Add(cost, Resource::kSms,
+        std::min(blocks / kGatherBlocksAnSm, profile_.device_sms) / cost.rate);
   }
 
   // A flow alone must reach its rate whatever a what-if makes of the memory.
