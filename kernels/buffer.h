@@ -12,10 +12,6 @@ namespace stallcast::kernels {
 enum class Memory {
   kDevice,
   kPinned,  ///< on the host
-  /// Managed, but kept on the host and mapped by the GPU in large pages: its reads of single rows
-  /// need a quarter of pinned memory's address translations. Copies from and to it are slow, and
-  /// the caller waits for them.
-  kManaged,
 };
 
 /// `count` elements of T, uninitialised. Out of memory: Error saying how much was asked for and

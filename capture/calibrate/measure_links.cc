@@ -9,9 +9,7 @@
 #include "capture/calibrate/scattered_gather.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/device_attribute.h"
-#include "kernels/pariskv.h"
 #include "kernels/probe.h"
-#include "kernels/upload.h"
 #include "traces/common/median.h"
 #include "traces/common/units.h"
 
@@ -129,21 +127,6 @@ double GatherStart(Stopwatch& watch, const CopyEnds& ends) {
   return FitLine(sizes, times).a;
 }
 
-// Bytes a second that a kernel of eight blocks of 1,024 threads writes to the host's memory.
-double StoreRate(Stopwatch& watch, const CopyEnds& ends) {
-  constexpr int32_t kTokens = 131'072, kDim = 128, kBlocks = 4 * 8;  // of 256
-  constexpr int kLaunches = 4;
-  const Buffer<int32_t> places = kernels::Uploaded(Numbers(kTokens));
-  const auto view = [](std::byte* data) {
-    return kernels::TokenView{reinterpret_cast<__nv_bfloat16*>(data), 0, 2 * kDim, kDim};
-  };
-  const double seconds = watch.Period(kLaunches, [&](int) {
-    kernels::FetchTokens(view(ends.device.get()), places.get(), nullptr, 1, 1, kTokens, 0, 0,
-                         view(ends.host), 0, kDim, kBlocks, watch.stream());
-  });
-  return kTokens * 2.0 * kDim * sizeof(__nv_bfloat16) / seconds;
-}
-
 }  // namespace
 
 LinkRates MeasureLink(Stopwatch& watch, const CopyEnds& ends) {
@@ -229,7 +212,6 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   profile.zero_copy = hardware::Surface(pieces, blocks, rates);
   profile.zero_copy_start = std::max(GatherStart(watch, ends) - profile.device_gap, 1e-7);
   profile.zero_copy_spread = spread;
-  profile.zero_copy_store = StoreRate(watch, ends);
 
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);

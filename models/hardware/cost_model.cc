@@ -156,20 +156,8 @@ class Coster {
       cost.weight *= share.At(blocks);
     }
     UseMemory(cost, 1 + profile_.zero_copy_memory_loss.At(blocks) / cost.rate);
-    UseMultiprocessors(cost, blocks);
-    return cost;
-  }
-
-  OpCost operator()(const plan::ZeroCopyStore& store) const {
-    OpCost cost = Launched(points_.At(shape_));
-    cost.fixed = Time(profile_.zero_copy_start);
-    cost.amount = static_cast<double>(counts_.link_d2h);
-    cost.rate = profile_.zero_copy_store > 0 ? std::min(profile_.zero_copy_store, profile_.link_d2h)
-                                             : profile_.link_d2h;
-    cost.spread = profile_.zero_copy_spread;
-    UseLink(cost, false);
-    UseMemory(cost, 1);
-    UseMultiprocessors(cost, static_cast<double>(store.blocks));
+    Add(cost, Resource::kSms,
+        std::min(blocks / kGatherBlocksAnSm, profile_.device_sms) / cost.rate);
     return cost;
   }
 
@@ -293,12 +281,6 @@ class Coster {
     cost.start = Start::kNone;
     cost.starts = 0;
     Add(cost, Resource::kCopyTurns, of_engine / cost.amount);
-  }
-
-  // Of a kernel of so many blocks of 1,024 threads.
-  void UseMultiprocessors(OpCost& cost, double blocks) const {
-    Add(cost, Resource::kSms,
-        std::min(blocks / kGatherBlocksAnSm, profile_.device_sms) / cost.rate);
   }
 
   // A flow alone must reach its rate whatever a what-if makes of the memory.

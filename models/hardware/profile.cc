@@ -34,8 +34,6 @@ constexpr ProfileField kFields[] = {
     {"zero_copy.start", kTime, &Profile::zero_copy_start, "kernel start to first byte, and tail"},
     {"zero_copy.spread", kNumber, &Profile::zero_copy_spread,
      "relative standard deviation of zero-copy reads"},
-    {"zero_copy.store", kRate, &Profile::zero_copy_store,
-     "a kernel's writes to the host's memory; 0: as link.d2h", true, true},
     {"host.launch", kTime, &Profile::host_launch,
      "host call that launches a kernel; set, it scales kernel.*.host"},
     {"host.copy_call", kTime, &Profile::host_copy_call, "host call of one copy to the GPU"},
@@ -252,7 +250,6 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     Scale(profile.zero_copy_holds_d2h_piece, 1 / factor);
   } else if (field.member == &Profile::link_d2h) {
     profile.link_both_d2h *= factor;
-    profile.zero_copy_store *= factor;
   } else if (field.member == &Profile::copy_h2d_start) {
     Scale(profile.copy_h2d_piece, factor);
   } else if (field.member == &Profile::copy_d2h_start) {

@@ -110,7 +110,6 @@ struct Profile {
   double copy_spread = 0;       ///< relative standard deviation of copies about the model
   double zero_copy_start = 0;   ///< from kernel start to the first byte, and its tail
   double zero_copy_spread = 0;  ///< relative standard deviation
-  double zero_copy_store = 0;   ///< rate of a kernel's writes to the host's memory; 0: link_d2h
   double host_launch = 0, host_batch_call = 0;
   /// Of a copy to the GPU among others like it, of a copy to the host behind a kernel.
   double host_copy_call = 0, host_copy_back_call = 0;
@@ -288,11 +287,11 @@ void SaveProfile(const Profile& profile, const std::filesystem::path& path);
 
 /// Overrides one value: "link.h2d", "128GB/s", "kernel.gemm.fixed" likewise. Setting a link rate
 /// scales the both-ways rate of that direction by the same factor, link.h2d also the zero-copy
-/// rates (Surface::Relink), link.d2h zero_copy.store; setting copy.h2d_start or d2h_start scales
-/// that direction's curve; setting host.gather_thread scales host.gather_rate and
-/// gather_first_rate, host.handoff gather_start, host.gather_piece gather_row, host.contended
-/// contended_more; setting memory.bandwidth scales the kernels' bandwidths and the zero-copy loss.
-/// Errors are usage Errors and name the nearest valid path; `profile` is then as before.
+/// rates (Surface::Relink); setting copy.h2d_start or d2h_start scales that direction's curve;
+/// setting host.gather_thread scales host.gather_rate and gather_first_rate, host.handoff
+/// gather_start, host.gather_piece gather_row, host.contended contended_more; setting
+/// memory.bandwidth scales the kernels' bandwidths and the zero-copy loss. Errors are usage Errors
+/// and name the nearest valid path; `profile` is then as before.
 void Set(Profile& profile, std::string_view path, std::string_view value);
 
 }  // namespace stallcast::hardware

@@ -212,10 +212,6 @@ struct Counter {
             .link_h2d = bytes,
             .serial_items = static_cast<double>(CeilDivide(w.pieces, w.blocks))};
   }
-  WorkCounts operator()(const ZeroCopyStore& w) const {
-    const Bytes bytes = w.pieces * w.piece_bytes;
-    return {.device_read = bytes, .link_d2h = bytes};
-  }
   WorkCounts operator()(const HostGather& w) const {
     return {.host_memory = 2 * w.pieces * w.piece_bytes,
             .serial_items = static_cast<double>(CeilDivide(w.pieces, w.threads))};
@@ -302,7 +298,6 @@ struct Shaper {
   KernelShape operator()(const Layout& w) const { return Of(w.pieces, w.piece_bytes); }
   KernelShape operator()(const Copy&) const { return Of(); }
   KernelShape operator()(const ZeroCopyGather&) const { return Of(); }
-  KernelShape operator()(const ZeroCopyStore&) const { return Of(); }
   KernelShape operator()(const HostGather&) const { return Of(); }
   KernelShape operator()(const HostSync&) const { return Of(); }
   KernelShape operator()(const HostHandoff&) const { return Of(); }

@@ -296,16 +296,6 @@ struct ZeroCopyGather {
   bool operator==(const ZeroCopyGather&) const = default;
 };
 
-/// A kernel of `blocks` blocks of 1,024 threads that writes `pieces` pieces straight into the
-/// host's memory.
-struct ZeroCopyStore {
-  static constexpr std::string_view kName = "zero_copy_store";
-  int64_t pieces = 0;
-  Bytes piece_bytes = 0;
-  int32_t blocks = 0;
-  bool operator==(const ZeroCopyStore&) const = default;
-};
-
 /// A host thread gathers `pieces` scattered pieces into one pinned staging buffer.
 struct HostGather {
   static constexpr std::string_view kName = "host_gather";
@@ -334,12 +324,12 @@ struct GraphLaunch {
   bool operator==(const GraphLaunch&) const = default;
 };
 
-using Work = std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
-                          VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize,
-                          QuerySimilarity, Score, TopK, Sort, AssignSlots, SelectUnits, KMeans,
-                          ObservationScore, KeyEncode, CollisionTable, CollisionScore, BucketTopK,
-                          Rerank, FactorizeKeys, RebuildKeys, Layout, Copy, ZeroCopyGather,
-                          ZeroCopyStore, HostGather, HostSync, HostHandoff, GraphLaunch>;
+using Work =
+    std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
+                 VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize, QuerySimilarity,
+                 Score, TopK, Sort, AssignSlots, SelectUnits, KMeans, ObservationScore, KeyEncode,
+                 CollisionTable, CollisionScore, BucketTopK, Rerank, FactorizeKeys, RebuildKeys,
+                 Layout, Copy, ZeroCopyGather, HostGather, HostSync, HostHandoff, GraphLaunch>;
 
 inline constexpr int kOpKinds = static_cast<int>(std::variant_size_v<Work>);
 /// Index of the op kind, 0 .. kOpKinds-1.

@@ -108,9 +108,9 @@ void Select(Stopwatch& watch, const methods::CodeBook& book, int n, double rho, 
             all * 18 + some * 112, rates.memory);
 }
 
-void Fetch(Stopwatch& watch, const Rates& rates, Memory memory) {
+void Fetch(Stopwatch& watch, const Rates& rates) {
   constexpr int64_t kTokens = 1 << 20;  // 4 GiB of keys and values
-  const Buffer<__nv_bfloat16> pool(kTokens * kRows * 2 * kDim, memory);
+  const Buffer<__nv_bfloat16> pool(kTokens * kRows * 2 * kDim, Memory::kPinned);
   std::mt19937 random(2);
   // So many different tokens that the replays of a graph find none of their addresses cached.
   for (const int k : {100, 1'000}) {
@@ -134,9 +134,7 @@ void Fetch(Stopwatch& watch, const Rates& rates, Memory memory) {
             },
             launches, 7);
         MemoryRow("fetch " + std::to_string(kRows) + " x " + std::to_string(k) +
-                      (joined ? " joined, " : " split, ") +
-                      (memory == Memory::kManaged ? "managed, " : "") + std::to_string(blocks) +
-                      " blocks",
+                      (joined ? " joined, " : " split, ") + std::to_string(blocks) + " blocks",
                   seconds, kRows * k * 512.0, rates.link);
       }
     }
@@ -286,8 +284,7 @@ void Run() {
   Select(watch, book, 131'072, 0.2, 0.1, rates);
   Select(watch, book, 262'144, 0.2, 0.1, rates);
   Select(watch, book, 1'048'576, 0.2, 0.1, rates);
-  Fetch(watch, rates, Memory::kPinned);
-  Fetch(watch, rates, Memory::kManaged);
+  Fetch(watch, rates);
   FetchInTurn(watch);
   FetchAgain(watch);
 }

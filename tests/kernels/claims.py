@@ -35,7 +35,7 @@ CLAIMS = [
             "ParisKV D.2: 3-4 x") for tokens in (16384, 32768, 131072, 262144)),
     Claim("bucket top-k, 16K", r"8 x 16384: bucket top-k", "8 x 16384: bucket top-k", 9.4,
           "ParisKV D.2: up to 9.4 x"),
-    *(Claim(f"UVA fetch, {k} a head, {layout}", rf"fetch 8 x {k} {layout}, (managed, )?\d+ blocks",
+    *(Claim(f"UVA fetch, {k} a head, {layout}", rf"fetch 8 x {k} {layout}, \d+ blocks",
             f"fetch 8 x {k} {layout}, {peer}", 40, "ParisKV D.2: about 40 x")
       for k in (100, 1000)
       for layout, peer in (("split", "framework gather"), ("joined", "framework gather"))),

@@ -185,8 +185,7 @@ TEST_F(ParisKv, FetchBringsKeysAndValuesFromTheHost) {
   for (const int dim : {64, 128}) {
     for (const bool joined : {false, true}) {
       constexpr int kTokens = 3'000, kRows = 4, kShare = 2, kTopK = 101, kCandidates = 500;
-      const Memory memory = joined == (dim == 64) ? Memory::kPinned : Memory::kManaged;
-      Buffer<__nv_bfloat16> pool(int64_t{kRows} / kShare * kTokens * 2 * dim, memory);
+      Buffer<__nv_bfloat16> pool(int64_t{kRows} / kShare * kTokens * 2 * dim, Memory::kPinned);
       const auto values = RandomBf16(random_, pool.size());
       std::copy(values.begin(), values.end(), pool.get());
       const TokenView from =

@@ -120,7 +120,6 @@ std::vector<Variant> Variants() {
           {"louiskv", louiskv({{"pool", "paired"}})},
           {"pariskv", pariskv({})},
           {"pariskv", pariskv({{"pool", "joined"}, {"offload", "as-coded"}})},
-          {"pariskv", pariskv({{"memory", "managed"}})},
           {"pariskv", pariskv({{"query", "query-head"}})},
           {"pariskv", pariskv({{"dense_until", "210"}})},
           {"shadowkv", shadowkv({})},
@@ -1034,26 +1033,6 @@ TEST_F(ParisKvPieces, InALongerContextTokensLieFurtherApart) {
     }
     before = regions;
   }
-}
-
-// As many bytes either way, by the copy engine or by a kernel; what is read needs no translations.
-TEST_F(ParisKvPieces, ManagedMemoryIsWrittenByKernels) {
-  const auto offloaded = [&](const std::string& memory) {
-    Bytes sum = 0;
-    for (const plan::Op& op : Decode({{"memory", memory.c_str()}}).ops) {
-      if (op.role == traces::Role::kOffload) {
-        EXPECT_EQ(std::holds_alternative<plan::ZeroCopyStore>(op.work), memory == "managed");
-        sum += plan::MovedBytes(op.work);
-      }
-      if (const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work)) {
-        EXPECT_EQ(gather->scattered_over == 0, memory == "managed");
-      }
-    }
-    return sum;
-  };
-  const Bytes copied = offloaded("pinned");
-  EXPECT_GT(copied, 0);
-  EXPECT_EQ(offloaded("managed"), copied);
 }
 
 TEST_F(ParisKvPieces, AGatherReadsFromAllThatTheHostHolds) {

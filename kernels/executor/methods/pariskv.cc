@@ -1,5 +1,5 @@
-// ParisKV: sink, window and update buffer on the GPU above a pool in the host's memory; single
-// tokens chosen by their codes and read from it.
+// ParisKV: sink, window and update buffer on the GPU above a pool in pinned memory; single tokens
+// chosen by their codes and read from it.
 #include "kernels/pariskv.h"
 
 #include <algorithm>
@@ -117,9 +117,6 @@ class ParisKvBinder : public CacheBinder {
     if (std::holds_alternative<plan::Copy>(op.work)) {
       return Offload(op.layer, Oldest(op.layer), before, tokens - before);
     }
-    if (const auto* store = std::get_if<plan::ZeroCopyStore>(&op.work)) {
-      return Store(op.layer, Oldest(op.layer), before, tokens - before, store->blocks);
-    }
     if (std::holds_alternative<plan::KeyEncode>(op.work)) {
       moved_ = 0;
       return Encode(op.layer, Oldest(op.layer), before, tokens - before);
@@ -170,9 +167,6 @@ class ParisKvBinder : public CacheBinder {
     region.data += first_ * prompt.token_stride;
     if (std::holds_alternative<plan::Copy>(op.work)) {
       return Offload(op.layer, region, 0, Region(0));
-    }
-    if (const auto* store = std::get_if<plan::ZeroCopyStore>(&op.work)) {
-      return Store(op.layer, region, 0, Region(0), store->blocks);
     }
     if (std::holds_alternative<plan::KeyEncode>(op.work)) {
       moved_ = 0;
@@ -323,14 +317,8 @@ class ParisKvBinder : public CacheBinder {
   void FillPool() {
     const int64_t d = run_.head_dim();
     const Bytes token_bytes = d * static_cast<Bytes>(sizeof(__nv_bfloat16));
-    const int64_t elements = 2 * PoolElements() * run_.input.model.layers;
-    if (params_.memory == Params::Memory::kManaged) {
-      managed_ = Buffer<__nv_bfloat16>(elements, Memory::kManaged);
-      pool_ = managed_.get();
-    } else {
-      pool_ = reinterpret_cast<__nv_bfloat16*>(
-          run_.pool->Get(elements * static_cast<Bytes>(sizeof(__nv_bfloat16))));
-    }
+    pool_ = reinterpret_cast<__nv_bfloat16*>(run_.pool->Get(
+        2 * PoolElements() * static_cast<Bytes>(sizeof(__nv_bfloat16)) * run_.input.model.layers));
     for (int layer = 0; layer < run_.input.model.layers; ++layer) {
       const SequenceKv source = run_.Source(layer);
       const TokenView to = Pool(layer);
@@ -405,35 +393,21 @@ class ParisKvBinder : public CacheBinder {
     };
   }
 
-  // The same by a kernel of `blocks` blocks of 1,024 threads.
-  OpWork Store(int layer, const TokenView& from, int32_t before, int32_t tokens, int32_t blocks) {
-    constexpr int32_t kThreadsTimes = 4;  // FetchTokens() has 256
-    return [=, this, places = Numbers(tokens), to = Pool(layer)](cudaStream_t stream) {
-      FetchTokens(from, places, nullptr, run_.rows(), 1, tokens, 0, 0, to, before, run_.head_dim(),
-                  kThreadsTimes * blocks, stream);
-    };
-  }
-
   OpWork Slide(const plan::Op& op, const plan::Layout& layout) {
     const auto some = static_cast<int32_t>(layout.pieces / 2 / run_.rows());
     const int32_t to = lead_ + first_ + std::exchange(moved_, moved_ + some);
     return Move(op.layer, Tokens(op.layer), to + Region(op.step) - Region(op.step - 1), to, some);
   }
 
-  /// 0 to some - 1 for each row.
-  const int32_t* Numbers(int32_t some) {
+  // `some` tokens of each row to their places in the layer.
+  OpWork Move(int layer, const TokenView& source, int32_t from, int32_t to, int32_t some) {
     Buffer<int32_t>& numbers = numbers_[some];
     if (numbers.size() == 0) {
       std::vector<int32_t> all;
       for (int32_t i = 0; i < run_.rows() * some; ++i) all.push_back(i % some);
       numbers = Uploaded(all);
     }
-    return numbers.get();
-  }
-
-  // `some` tokens of each row to their places in the layer.
-  OpWork Move(int layer, const TokenView& source, int32_t from, int32_t to, int32_t some) {
-    return [this, source, some, from, to, places = Numbers(some),
+    return [this, source, some, from, to, places = numbers.get(),
             tokens = Tokens(layer)](cudaStream_t stream) {
       FetchTokens(source, places, nullptr, run_.rows(), 1, some, 0, from, tokens, to,
                   run_.head_dim(), kMoveBlocks, stream);
@@ -477,7 +451,6 @@ class ParisKvBinder : public CacheBinder {
   Buffer<int32_t> histograms_, table_, near_slots_;
   Buffer<char> top_k_workspace_;
   StepTable tokens_, slot_, place_;
-  Buffer<__nv_bfloat16> managed_;  // of memory=managed
   __nv_bfloat16* pool_ = nullptr;
   std::map<int32_t, Buffer<int32_t>> numbers_;  // 0, 1, ... for each row, by count
   int32_t moved_ = 0;  // tokens of the layer's window that have got their places, where binding is

@@ -46,10 +46,6 @@ const ParamTable<ParisKvParams>& Table() {
           .Choice("pool", &P::pool, {"split", "joined"}, kPlan,
                   "host pool: a token's key and value apart, or in one piece",
                   "code: split; joined is a what-if")
-          .Choice(
-              "memory", &P::memory, {"pinned", "managed"}, kPlan,
-              "of the host pool: the GPU reads managed memory by larger pages, kernels write it",
-              "code: pinned; managed is a what-if")
           .Integer("fetch_blocks", &P::fetch_blocks, "blocks", 1, 4096, kPlan,
                    "blocks of 256 threads that read the host pool", "code: 32 threads a token")
           .Choice("offload", &P::offload, {"async", "as-coded"}, kPlan,

@@ -18,10 +18,6 @@ struct ParisKvParams {
   /// prefill attention and at the end of each update (code).
   enum class Offload : uint8_t { kAsync, kAsCoded };
 
-  /// The pool's memory: pinned, which the GPU reads by small pages (code), or managed and kept on
-  /// the host, which it maps in large ones; then kernels write there, as copies would be slow.
-  enum class Memory : uint8_t { kPinned, kManaged };
-
   int64_t topk = 100;          ///< tokens retrieved, a selection head
   int64_t sink = 128;          ///< first tokens, on the GPU
   int64_t local = 512;         ///< last tokens, on the GPU; the update buffer not counted
@@ -35,7 +31,6 @@ struct ParisKvParams {
   bool rotation = true;
   int64_t seed = 1;  ///< of the rotation's random signs
   Pool pool = Pool::kSplit;
-  Memory memory = Memory::kPinned;
   int64_t fetch_blocks = 64;  ///< of 256 threads, that read the host pool
   Offload offload = Offload::kAsync;
 

@@ -12,9 +12,6 @@ using plan::LaneId;
 using plan::OpId;
 using plan::Role;
 
-// Few, as they run beside the layer's other kernels; enough for the link.
-constexpr int32_t kStoreBlocks = 8;
-
 // Sizes depend on the context alone, so the plan follows the run's context and not the log's, which
 // only tells how much is read anew.
 class ParisKvPlan : public PlanWriter {
@@ -76,7 +73,7 @@ class ParisKvPlan : public PlanWriter {
     builder_.Run(plan_.compute,
                  plan::ZeroCopyGather{SelectionRows() * chosen * of_token, piece,
                                       static_cast<int32_t>((params_.fetch_blocks + 3) / 4),
-                                      Managed() ? 0 : 2 * Rows() * tokens * RowBytes(),
+                                      2 * Rows() * tokens * RowBytes(),
                                       plan_.Regions(step, layer, piece) * of_token});
     const int64_t near = context - tokens;
     builder_.SetRole(Role::kAttention);
@@ -108,7 +105,6 @@ class ParisKvPlan : public PlanWriter {
   void EndPrefill() override { builder_.SyncStream(plan_.host, offload_); }
 
  private:
-  bool Managed() const { return params_.memory == ParisKvParams::Memory::kManaged; }
   bool AsCoded() const { return params_.offload == ParisKvParams::Offload::kAsCoded; }
   int64_t Rows() const { return plan_.kv_rows(); }
   int64_t SelectionRows() const { return int64_t{plan_.input.batch} * heads_; }
@@ -128,10 +124,6 @@ class ParisKvPlan : public PlanWriter {
     const OpId ready = builder_.Last(plan_.compute);
     builder_.At(layer, Role::kOffload);
     const int64_t pieces = params_.pool == ParisKvParams::Pool::kSplit ? 2 : 1;
-    if (Managed()) {
-      return builder_.Run(
-          offload_, plan::ZeroCopyStore{2 * Rows() * tokens, RowBytes(), kStoreBlocks}, {ready});
-    }
     return builder_.Run(offload_,
                         Copy{Direction::kDeviceToHost, CopyPath::kPerPiece, pieces,
                              2 / pieces * Rows() * tokens * RowBytes()},

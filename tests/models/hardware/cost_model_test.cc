@@ -288,21 +288,6 @@ TEST_F(CostModelTest, AOneSidedLinkKeepsItsFasterDirection) {
   EXPECT_EQ(model.capacity()[static_cast<size_t>(Resource::kLinkBoth)], 40e9);
 }
 
-TEST_F(CostModelTest, AKernelWritesToTheHostAtTheRateOfStores) {
-  Profile profile = RoundProfile();
-  const plan::ZeroCopyStore store{.pieces = 1'000, .piece_bytes = 4'000, .blocks = 8};
-  const auto cost = [&] { return CostModel(profile).Cost(store); };
-  EXPECT_DOUBLE_EQ(cost().rate, profile.link_d2h);  // where it was not measured
-  profile.zero_copy_store = 10e9;
-  EXPECT_EQ(cost().Alone(), Us(1 + 400));
-  EXPECT_EQ(cost().host, model_.Cost(plan::ZeroCopyGather{}).host);
-  EXPECT_EQ(cost().engine, Engine::kNone);
-  Set(profile, "link.d2h", "80GB/s");  // of 40
-  EXPECT_EQ(cost().Alone(), Us(1 + 200));
-  profile.zero_copy_store = 1e15;
-  EXPECT_DOUBLE_EQ(cost().rate, profile.link_d2h);
-}
-
 TEST_F(CostModelTest, ZeroCopyIsProportionalToBlocksUntilTheLink) {
   const auto cost = [&](int64_t pieces, Bytes bytes, int32_t blocks) {
     return model_.Cost(
