@@ -21,13 +21,16 @@ using kernels::Check;
 
 constexpr int64_t kPool = CopyEnds::kPool;
 constexpr int64_t kLarge = int64_t{1} << 28;  // a copy that runs at the link's rate
-constexpr int64_t kSmallestPage = 4096;       // smaller copies are rows of one
-constexpr int64_t kRead = int64_t{2} << 30;   // a read that runs at the memory's rate
+constexpr int64_t kLong = int64_t{1} << 24;  // 32 take a thousand times as long as their ends
+constexpr int64_t kSmallestPage = 4096;      // smaller copies are rows of one
+constexpr int64_t kRead = int64_t{2} << 30;  // a read that runs at the memory's rate
 
-// Time of one copy among many of its size.
+// Time of one copy among many of its size. The ends of a train of long copies count for nothing
+// and stay in: where others use the link during one train and not during the next, a difference of
+// the two is more than the link carries.
 double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {
-  const int many = static_cast<int>(std::clamp<int64_t>(kPool / bytes / 2, 2, 200));
-  return Stopwatch::WithoutEnds(std::max(many / 4, 1), many, [&](int copies) {
+  const int many = static_cast<int>(std::clamp<int64_t>(kPool / bytes / 2, 4, 200));
+  const auto train_time = [&](int copies) {
     return copies * watch.Period(copies, [&](int i) {
       if (bytes < kSmallestPage) {
         ends.CopyRow(i, bytes, down, watch.stream());
@@ -35,7 +38,9 @@ double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down
         ends.CopyPage(i, bytes, down, watch.stream());
       }
     });
-  });
+  };
+  if (bytes >= kLong) return train_time(many) / many;
+  return Stopwatch::WithoutEnds(many / 4, many, train_time);
 }
 
 struct Copies {
