@@ -21,9 +21,9 @@ using kernels::Check;
 
 constexpr int64_t kPool = CopyEnds::kPool;
 constexpr int64_t kLarge = int64_t{1} << 28;  // a copy that runs at the link's rate
-constexpr int64_t kLong = int64_t{1} << 24;  // 32 take a thousand times as long as their ends
-constexpr int64_t kSmallestPage = 4096;      // smaller copies are rows of one
-constexpr int64_t kRead = int64_t{2} << 30;  // a read that runs at the memory's rate
+constexpr int64_t kLong = int64_t{1} << 24;   // 32 take a thousand times as long as their ends
+constexpr int64_t kSmallestPage = 4096;       // smaller copies are rows of one
+constexpr int64_t kRead = int64_t{2} << 30;   // a read that runs at the memory's rate
 
 // Time of one copy among many of its size. The ends of a train of long copies count for nothing
 // and stay in: where others use the link during one train and not during the next, a difference of
