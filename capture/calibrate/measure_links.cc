@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "capture/calibrate/fit.h"
-#include "capture/calibrate/kernel_probe.h"
 #include "capture/calibrate/scattered_gather.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/device_attribute.h"

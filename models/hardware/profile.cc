@@ -183,13 +183,6 @@ void RequireSane(std::string_view path, Dimension dimension, double value, std::
   Require(problem.empty(), problem, where, "give a value inside the range");
 }
 
-// Whether a rate is 0 where there is none: of what is not a machine's, or not every one's.
-bool MayBeNone(std::string_view path) {
-  const auto field = std::ranges::find(kFields, path, &ProfileField::path);
-  if (field == std::end(kFields)) return path.ends_with(".cache");
-  return field->optional || !field->in_file;
-}
-
 // At all x, or those below `below`.
 void Scale(Curve& curve, double factor, double below = INFINITY) {
   // A curve holds positive values: the least of them stands for nothing.
@@ -303,7 +296,7 @@ std::string OutOfRange(std::string_view path, Dimension dimension, double value)
       most = kMostTime;
       break;
     case kRate:
-      least = MayBeNone(path) ? 0 : kLeastRate;
+      least = path.starts_with("background.") || path.ends_with(".cache") ? 0 : kLeastRate;
       break;
     case kBytes:
       least = path == "background.piece" ? kLeastBackgroundPiece : 0;
