@@ -6,6 +6,7 @@
 
 #include "capture/calibrate/scattered_gather.h"
 #include "kernels/fill.h"
+#include "kernels/probe.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
@@ -28,7 +29,8 @@ constexpr int64_t kLayerElements = [] {
 }();
 constexpr int64_t kMostLayers = 32, kFewestLayers = 6;  // which exceed any cache, and hold kLast
 static_assert(kFewestLayers * kLayerElements > kLast.n * kLast.k);
-constexpr int kTrain = 32;  // layers of a step, whether their weights are apart or not
+constexpr int kTrain = 32;             // layers of a step, whether their weights are apart or not
+constexpr int64_t kAhead = 3'000'000;  // ns: what most trains take to launch
 // What a layer's products take longer must exceed the noise of a train's mean.
 constexpr double kLeast = 0.4e-6;
 constexpr int32_t kPageTokens = 16, kBlocks = 16;  // of gathers
@@ -46,14 +48,18 @@ DragTrains::DragTrains(GpuRecorder& recorder, cudaStream_t stream, int32_t first
   weights_ = Buffer<Bf16>(layers_ * kLayerElements);
   input_ = Buffer<Bf16>(kProducts[3].k);
   output_ = Buffer<Bf16>(kLast.n);
+  stamps_ = Buffer<uint64_t>(2);
   kernels::FillRandom(weights_.get(), weights_.size(), 1, 2, stream_);
   kernels::FillRandom(input_.get(), input_.size(), 1, 3, stream_);
   kernels::Check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
-// Records two steps: what is launched, and behind it the products, whose step it returns.
+// Records two steps: what is launched, and behind it the products, whose step it returns. The host
+// is ahead by kAhead: one that others use leaves gaps between launches, as long as a layer. Not a
+// HeldTrain, which what CUPTI does amid a recording can wait for.
 int32_t DragTrains::Train(const Launch& before, const Launch& launch) {
   const int32_t launches = next_step_++, products = next_step_++;
+  kernels::Stamp(stamps_.get(), kAhead, stream_);
   // Over the weights of the last layers: those of the first ones are not left in the cache.
   gemm_.Run(input_.get(), weights_.get() + layers_ * kLayerElements - kLast.n * kLast.k,
             output_.get(), 1, kLast.n, kLast.k, stream_);
@@ -100,7 +106,7 @@ void DragTrains::RecordGathers(const CopyEnds& ends) {
   }
 }
 
-// Mean seconds of a layer's products in a train; one that others on the host held up does not
+// Mean seconds of a layer's products in a train; one that others on the machine held up does not
 // count.
 double DragTrains::Products(int32_t step, const std::map<int32_t, OpSpans>& spans) const {
   const auto train = spans.find(step);

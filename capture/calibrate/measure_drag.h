@@ -64,6 +64,7 @@ class DragTrains {
   int64_t layers_ = 0;
   kernels::Gemm gemm_;
   kernels::Buffer<__nv_bfloat16> weights_, input_, output_;
+  kernels::Buffer<uint64_t> stamps_;
   std::vector<int32_t> nothing_;
   std::vector<Gathered> gathers_;
   std::map<size_t, Recorded> probes_;
