@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capture/calibrate/host_drift.h"
+#include "capture/calibrate/layer_trains.h"
 #include "capture/calibrate/measure_batches.h"
 #include "capture/calibrate/measure_beside_gather.h"
 #include "capture/calibrate/measure_device.h"
@@ -129,19 +130,23 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     const kernels::OnCore core(kernels::FastestCores(1, timer), 0);
     measure();
   };
-  progress("device memory", 0);
+  const auto stage = [&](const std::string& what, double share) {
+    progress(what, share);
+    watch.Settle();
+  };
+  stage("device memory", 0);
   MeasureMemory(watch, profile);
-  progress("host calls", 0.02);
+  stage("host calls", 0.02);
   moments.MeasureNow();
   MeasureHost(watch, profile);
   MeasureThreads(watch, profile);
-  progress("copies", 0.05);
+  stage("copies", 0.05);
   on_fastest_core([&] { MeasureCopies(watch, ends, profile); });
-  progress("zero-copy reads", 0.1);
+  stage("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, ends, profile);
   MeasureTranslation(watch, profile);
   MeasureBesideGather(watch, ends, profile);
-  progress("between ops", 0.18);
+  stage("between ops", 0.18);
   on_fastest_core([&] {
     MeasureHandovers(watch, profile);
     MeasureCrowding(watch, ends, profile);
@@ -160,26 +165,24 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
           moments.MeasureNow();
           ++among_kernels;
         }
-        progress("kernels: " + kind, 0.2 + 0.6 * share);
+        progress("kernels: " + kind, 0.2 + 0.55 * share);
       });
   moments.MeasureNow();
   moments.SetHost(profile);
   moments.SetWaits(profile);
   moments.SetLink(profile);
-  progress("recorded calls", 0.8);
+  TimeAmongProducts(watch, timed, [&](const std::string& kind, double share) {
+    progress("kernels of a decode step: " + kind, 0.75 + 0.1 * share);
+  });
+  progress("recorded calls", 0.85);
   MeasureRecorder(watch, ends, profile);
-  progress("gaps between ops", 0.8);
-  std::optional<double> behind_large;
+  progress("gaps between ops", 0.85);
   if (MeasureGaps(watch, profile)) {
     RecordInlinedCopies(watch, ends, profile);
-    behind_large =
-        RecordKernels(watch, ends, timed, profile, [&](const std::string& kind, double share) {
-          progress("kernels of a decode step: " + kind, 0.8 + 0.19 * share);
-        });
-  }
-  if (behind_large) {
-    // A decode step has about as many kernels behind large ones as behind small ones.
-    profile.device_gap = (profile.device_gap + *behind_large) / 2;
+    MeasureKernelGap(watch, profile);
+    RecordKernels(watch, ends, timed, profile, [&](const std::string& kind, double share) {
+      progress("recorded kernels: " + kind, 0.85 + 0.14 * share);
+    });
   } else {
     profile.notes.emplace_back(
         "Gaps between ops are assumed, and part of the kernels' times: CUPTI was not found, or "

@@ -558,6 +558,7 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   const HostCalls unrecorded = Typical(alone);
   SetRecorded(unrecorded, unrecorded, profile);  // nothing more, where nothing is recorded
   profile.recorder_op = profile.recorder_copy = profile.recorder_sync = 0;
+  profile.recorder_kernel = 0;
   const std::unique_ptr<Recording> recording = Recording::Begin();
   if (!recording) return;
   GpuRecorder& recorder = recording->recorder();

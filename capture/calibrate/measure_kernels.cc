@@ -9,8 +9,9 @@
 
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
-#include "capture/calibrate/measure_drag.h"
+#include "capture/calibrate/layer_trains.h"
 #include "capture/calibrate/measure_host.h"
+#include "capture/calibrate/product_layers.h"
 #include "capture/calibrate/recording.h"
 #include "kernels/device_attribute.h"
 #include "kernels/probe.h"
@@ -26,6 +27,10 @@ constexpr double kSustainedTrainSeconds = 0.25;
 constexpr int kMostLaunches = 200;
 // A kernel of this length needs no train, and has settled the clock when it was run once.
 constexpr double kLongSeconds = 0.1;
+// What is timed among the products of a decode step.
+constexpr double kShortSeconds = 200e-6;
+// What products take longer behind a kernel must exceed the noise of their time.
+constexpr double kLeastDrag = 0.4e-6;
 
 // Streams through parts of memory in turn, like the weights of a layer's products: twice as much as
 // the cache holds, so that neither the next kernel's data nor its instructions are left there.
@@ -41,11 +46,17 @@ class Streaming {
   kernels::Buffer<int> sink_{1};
 };
 
-// What is filled on the default stream, which those of a stopwatch do not wait for, is there.
-Prepared Ready(const KernelProbe& probe) {
+// What is filled on the default stream, which those of a stopwatch do not wait for, is there, and
+// what the probe before freed is cleared.
+Prepared Ready(Stopwatch& watch, const KernelProbe& probe) {
   Prepared prepared = probe.prepare();
   kernels::Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  watch.Settle();
   return prepared;
+}
+
+bool AmongProducts(const TimedProbe& timed) {
+  return !timed.probe.sustained && !timed.probe.waits && timed.timing.seconds <= kShortSeconds;
 }
 
 double Launches(Stopwatch& watch, const std::function<void(int)>& launch, int count, int trials) {
@@ -54,7 +65,7 @@ double Launches(Stopwatch& watch, const std::function<void(int)>& launch, int co
 }
 
 Timing TimeAfterStream(Stopwatch& watch, const KernelProbe& probe, double gap) {
-  const Prepared prepared = Ready(probe);
+  const Prepared prepared = Ready(watch, probe);
   Streaming streaming;
   constexpr int kCount = 60;
   const auto lead = [&](int i) {
@@ -80,7 +91,7 @@ Timing TimeAfterStream(Stopwatch& watch, const KernelProbe& probe, double gap) {
 
 Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
   if (probe.after_stream) return TimeAfterStream(watch, probe, gap);
-  const Prepared prepared = Ready(probe);
+  const Prepared prepared = Ready(watch, probe);
   const auto work = [&](int i) { prepared.launch(i, watch.stream()); };
   Timing timing;
   if (probe.waits) {
@@ -116,40 +127,64 @@ std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress
   return timed;
 }
 
-std::optional<double> RecordKernels(Stopwatch& watch, const CopyEnds& ends,
-                                    std::vector<TimedProbe>& timed, hardware::Profile& profile,
-                                    const Progress& progress) {
+void TimeAmongProducts(Stopwatch& watch, std::vector<TimedProbe>& timed, const Progress& progress) {
+  constexpr int kLayers = 16, kTrials = 5;
+  ProductLayers layers(watch.stream());
+  if (!layers.fits()) return;
+  for (size_t i = 0; i < timed.size(); ++i) {
+    // Products are what is dragged.
+    if (!AmongProducts(timed[i]) || std::holds_alternative<plan::Gemm>(timed[i].probe.work)) {
+      continue;
+    }
+    progress(std::string(plan::KindName(timed[i].probe.work)),
+             static_cast<double>(i) / static_cast<double>(timed.size()));
+    const Prepared prepared = Ready(watch, timed[i].probe);
+    const auto period = [&](const Launch& launch) {
+      return watch.Period(
+          kLayers,
+          [&](int layer) {
+            if (prepared.before) prepared.before(layer, watch.stream());
+            if (launch) launch(layer, watch.stream());
+            layers.Run(layer, watch.stream());
+          },
+          kTrials);
+    };
+    const double without = period({});
+    timed[i].timing.among_products = period(prepared.launch) - without;
+  }
+}
+
+bool RecordKernels(Stopwatch& watch, const CopyEnds& ends, std::vector<TimedProbe>& timed,
+                   hardware::Profile& profile, const Progress& progress) {
   profile.zero_copy_drag = {};
   profile.memory_drag_most = profile.memory_drag_share = 0;
-  constexpr double kShort = 200e-6;
   const std::unique_ptr<Recording> recording = Recording::Begin();
-  if (!recording) return std::nullopt;
-  DragTrains trains(recording->recorder(), watch.stream(), 0);
+  if (!recording) return false;
+  ProductLayers layers(watch.stream());
+  LayerTrains trains(recording->recorder(), watch.stream(), layers);
+  watch.Settle();
   trains.RecordGathers(ends);
   constexpr size_t kBetweenNothings = 100;
   for (size_t i = 0; i < timed.size(); ++i) {
     if (i % kBetweenNothings == 0) trains.RecordNothing();
-    const KernelProbe& probe = timed[i].probe;
-    if (probe.sustained || probe.waits || timed[i].timing.seconds > kShort) continue;
-    progress(std::string(plan::KindName(probe.work)),
+    if (!AmongProducts(timed[i])) continue;
+    progress(std::string(plan::KindName(timed[i].probe.work)),
              static_cast<double>(i) / static_cast<double>(timed.size()));
-    trains.RecordProbe(i, Ready(probe));
+    trains.RecordProbe(i, Ready(watch, timed[i].probe));
     watch.Finish();
   }
   const auto spans = DeviceSpans(recording->End());
   trains.ReadGathers(spans, profile);
   for (size_t i = 0; i < timed.size(); ++i) {
     Timing& timing = timed[i].timing;
-    // Products are what is dragged.
-    if (!std::holds_alternative<plan::Gemm>(timed[i].probe.work)) {
-      timing.drag = trains.DragOf(i, spans);
-    }
     const std::optional<double> seconds = trains.SecondsOf(i, spans);
     if (!seconds) continue;
     timing.seconds = std::max(*seconds, 1e-7);
     timing.recorded = true;
+    const double drag = timing.among_products - timing.seconds - profile.device_gap;
+    timing.drag = drag < kLeastDrag ? 0 : drag;
   }
-  return trains.Gap(spans);
+  return true;
 }
 
 void FitKernels(const std::vector<TimedProbe>& timed, hardware::Profile& profile) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,8 @@ struct Timing {
   /// Of the calls that launch it, over that of an empty kernel at the moment: others may slow the
   /// host for a while.
   double launches = 0;
+  /// Seconds that a layer of products behind it takes more than without it; 0: that was not asked.
+  double among_products = 0;
   bool recorded = false;  ///< `seconds` is free of gaps
   double drag = 0;        ///< hardware::KernelPoint::drag
 };
@@ -33,14 +34,16 @@ using Progress = std::function<void(const std::string& kind, double share)>;
 /// Times all probes there are, by the host's and the device's clock; `gap` as TimeKernel() has it.
 std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress& progress);
 
+/// Fills in Timing::among_products of the short ones, untraced.
+void TimeAmongProducts(Stopwatch& watch, std::vector<TimedProbe>& timed, const Progress& progress);
+
 /// Times the short ones again from a recording, each among the products of a decode step: colder
-/// than behind one like itself, and free of what passes until it starts. Their drags, and those of
-/// gathers from the host, with them: zero_copy.drag, memory.drag_most and drag_share of the
-/// profile. Returns the mean of what passes until a kernel starts, in seconds; none where nothing
-/// can be recorded: then all stay as they are and nothing drags.
-std::optional<double> RecordKernels(Stopwatch& watch, const CopyEnds& ends,
-                                    std::vector<TimedProbe>& timed, hardware::Profile& profile,
-                                    const Progress& progress);
+/// than behind one like itself, and free of what passes until it starts. They drag what they take
+/// there beyond that and device.gap. Fills in zero_copy.drag, memory.drag_most and drag_share of
+/// the profile, from gathers among the same products. False where nothing can be recorded: then all
+/// stay as they are and nothing drags.
+bool RecordKernels(Stopwatch& watch, const CopyEnds& ends, std::vector<TimedProbe>& timed,
+                   hardware::Profile& profile, const Progress& progress);
 
 /// Fits all kinds of hardware::KernelKinds() that have a probe here, their calls by host.launch of
 /// the profile. A kind without a probe keeps what the profile says.

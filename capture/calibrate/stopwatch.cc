@@ -1,6 +1,7 @@
 #include "capture/calibrate/stopwatch.h"
 
 #include "kernels/cuda_error.h"
+#include "kernels/probe.h"
 #include "traces/common/error.h"
 
 namespace stallcast::capture {
@@ -12,6 +13,27 @@ void Stopwatch::Release() {
 void Stopwatch::Finish() {
   for (const cudaStream_t stream : {stream(), other()}) {
     kernels::Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  }
+}
+
+void Stopwatch::Settle() {
+  constexpr int64_t kBytes = int64_t{256} << 20;  // more than any cache holds
+  constexpr int kReads = 3, kFirst = 30;
+  constexpr double kSlower = 1.05;
+  constexpr auto kMost = std::chrono::seconds(1);
+  const auto read = [&] {
+    const double seconds = PeriodBeside(
+        kReads, [&](int) { kernels::ReadOnce(memory_.get(), kBytes, sink_.get(), stream()); });
+    fastest_read_ = std::min(fastest_read_, seconds);
+    return seconds;
+  };
+  if (memory_.size() == 0) {
+    memory_ = kernels::Buffer<char>(kBytes);
+    sink_ = kernels::Buffer<int>(1);
+    for (int i = 0; i < kFirst; ++i) read();
+  }
+  const auto end = Clock::now() + kMost;
+  while (read() > kSlower * fastest_read_ && Clock::now() < end) {
   }
 }
 

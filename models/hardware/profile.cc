@@ -65,6 +65,8 @@ constexpr ProfileField kFields[] = {
      "1: as stallcast-gpu records it, calls longer by recorder.*", false},
     {"recorder.copy", kTime, &Profile::recorder_copy,
      "between copies of a stream, more while they are recorded", true, true},
+    {"recorder.kernel", kTime, &Profile::recorder_kernel,
+     "between kernels of a stream, more while they are recorded", true, true},
     {"recorder.op", kTime, &Profile::recorder_op, "host time of an op, more while it is recorded",
      true, true},
     {"recorder.launch", kTime, &Profile::recorder_launch, "the same of host.launch", true, true},

@@ -480,7 +480,7 @@ TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
   profile.recorder_copy_call = 1e-6, profile.recorder_copy_back_call = 2e-6;
   profile.recorder_launch = 4e-6, profile.recorder_op = 8e-6, profile.recorder_copy = 16e-6;
   profile.recorder_event_record = 32e-6, profile.recorder_stream_wait = 64e-6;
-  profile.recorder_sync = 128e-6;
+  profile.recorder_sync = 128e-6, profile.recorder_kernel = 256e-6;
   const auto model = [&](double recorded) {
     profile.host_recorded = recorded;
     return CostModel(profile);
@@ -511,6 +511,7 @@ TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
   const Latencies& b = recorded.latencies();
   EXPECT_EQ(b.op - a.op, Us(8));
   EXPECT_EQ(b.between_copies - a.between_copies, Us(16));
+  EXPECT_EQ(b.gap - a.gap, Us(256));
   EXPECT_EQ(b.event_record - a.event_record, Us(32));
   EXPECT_EQ(b.stream_wait - a.stream_wait, Us(64));
 }

@@ -1,5 +1,5 @@
-// What kernels take among the products of a decode step, and what they drag behind them:
-// hardware::KernelPoint, zero_copy.drag and its limits.
+// Recordings of kernels among the products of a decode step: what they take there, what passes
+// between products, and what gathers from the host drag behind them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,47 +12,43 @@
 #include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/kernel_probe.h"
+#include "capture/calibrate/product_layers.h"
 #include "capture/gpu_recorder.h"
-#include "kernels/decoder.h"
+#include "kernels/buffer.h"
 #include "models/hardware/profile.h"
 
 namespace stallcast::capture {
 
 /// Records the products of a decode step's layers behind one launch a layer of what is to be timed,
-/// as steps of their own from `first_step` on. Each train starts behind a product as large as the
+/// as steps of their own. Each train starts behind a product as large as the
 /// last one of a step, which leaves nothing of the train before in the cache.
-class DragTrains {
+class LayerTrains {
  public:
-  /// Takes half of the free device memory at most, for the weights of as many layers.
-  DragTrains(GpuRecorder& recorder, cudaStream_t stream, int32_t first_step);
-  /// Whether that was enough for weights that no cache holds. Else nothing is recorded.
-  bool fits() const { return layers_ > 0; }
+  /// Where the layers do not fit nothing is recorded.
+  LayerTrains(GpuRecorder& recorder, cudaStream_t stream, ProductLayers& layers);
 
   /// What products take behind nothing: to be recorded now and then.
   void RecordNothing();
   /// Of pages from the host into device memory, 0.25 to 8 MB a layer.
   void RecordGathers(const CopyEnds& ends);
-  /// Of the i-th probe. What runs before it is recorded apart, and taken off.
+  /// Of the i-th probe.
   void RecordProbe(size_t i, const Prepared& prepared);
 
   /// Seconds of the i-th probe's kernel, the median of its launches; none that was recorded.
   std::optional<double> SecondsOf(size_t i, const std::map<int32_t, OpSpans>& spans) const;
-  /// From the end of a layer's last product to the start of a kernel right behind it: the mean over
-  /// all probes; none was recorded.
+  /// Of a layer behind nothing, from the start of its first product to the end of its last: the
+  /// median of trains; 0: none was recorded.
+  double Nothing(const std::map<int32_t, OpSpans>& spans) const;
+  /// From the end of a layer behind nothing to the start of the next: the median; none was
+  /// recorded.
   std::optional<double> Gap(const std::map<int32_t, OpSpans>& spans) const;
-  /// Seconds that the i-th probe's kernel drags; 0 where that cannot be told from nothing.
-  double DragOf(size_t i, const std::map<int32_t, OpSpans>& spans) const;
   /// Fills in zero_copy.drag, memory.drag_most and drag_share.
   void ReadGathers(const std::map<int32_t, OpSpans>& spans, hardware::Profile& profile) const;
 
  private:
   int32_t Train(const Launch& before, const Launch& launch);
   double Products(int32_t step, const std::map<int32_t, OpSpans>& spans) const;
-  double Nothing(const std::map<int32_t, OpSpans>& spans) const;
 
-  struct Recorded {
-    int32_t with = -1, without = -1;  ///< steps of products; none: without anything
-  };
   struct Gathered {
     double bytes = 0;
     int32_t step = -1;
@@ -60,14 +56,18 @@ class DragTrains {
 
   GpuRecorder& recorder_;
   cudaStream_t stream_;
-  int32_t next_step_;
-  int64_t layers_ = 0;
-  kernels::Gemm gemm_;
-  kernels::Buffer<__nv_bfloat16> weights_, input_, output_;
+  ProductLayers& layers_;
+  int32_t next_step_ = 0;
   kernels::Buffer<uint64_t> stamps_;
   std::vector<int32_t> nothing_;
   std::vector<Gathered> gathers_;
-  std::map<size_t, Recorded> probes_;
+  std::map<size_t, int32_t> probes_;  // steps of products
 };
+
+/// Fills in device.gap, between products behind nothing, and recorder.kernel: what a recorded layer
+/// takes beyond one that is not is divided among its gaps. Behind kernels whose reads push out of
+/// the cache what starts a kernel, gaps are a third longer: that is in what those drag. False where
+/// nothing can be recorded, or the layers do not fit.
+bool MeasureKernelGap(Stopwatch& watch, hardware::Profile& profile);
 
 }  // namespace stallcast::capture
