@@ -21,6 +21,7 @@
 #include "capture/calibrate/measure_links.h"
 #include "capture/calibrate/measure_translation.h"
 #include "capture/calibrate/op_timer.h"
+#include "capture/calibrate/product_layers.h"
 #include "capture/run_info.h"
 #include "kernels/host_cores.h"
 #include "traces/common/error.h"
@@ -171,7 +172,9 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   moments.SetHost(profile);
   moments.SetWaits(profile);
   moments.SetLink(profile);
-  TimeAmongProducts(watch, timed, [&](const std::string& kind, double share) {
+  // The same for all that is timed among them: a half percent of a layer is to be seen.
+  ProductLayers layers(watch.stream());
+  TimeAmongProducts(watch, layers, timed, [&](const std::string& kind, double share) {
     progress("kernels of a decode step: " + kind, 0.75 + 0.1 * share);
   });
   progress("recorded calls", 0.85);
@@ -179,8 +182,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   progress("gaps between ops", 0.85);
   if (MeasureGaps(watch, profile)) {
     RecordInlinedCopies(watch, ends, profile);
-    MeasureKernelGap(watch, profile);
-    RecordKernels(watch, ends, timed, profile, [&](const std::string& kind, double share) {
+    MeasureKernelGap(watch, layers, profile);
+    RecordKernels(watch, ends, layers, timed, profile, [&](const std::string& kind, double share) {
       progress("recorded kernels: " + kind, 0.85 + 0.14 * share);
     });
   } else {

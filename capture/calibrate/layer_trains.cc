@@ -13,11 +13,18 @@
 namespace stallcast::capture {
 namespace {
 
-constexpr int kTrain = 32;             // layers of a step
-constexpr int64_t kAhead = 3'000'000;  // ns: what most trains take to launch
-// What a layer's products take longer must exceed the noise of a train's mean.
-constexpr double kLeast = 0.4e-6;
+constexpr int kTrain = 32;                         // layers of a step
+constexpr int64_t kAhead = 3'000'000;              // ns: what most trains take to launch
 constexpr int32_t kPageTokens = 16, kBlocks = 16;  // of gathers
+
+// Seconds of a layer among others, untraced, from the start of one to that of the next.
+double TimeLayer(Stopwatch& watch, ProductLayers& layers) {
+  constexpr int kFew = 8, kMany = 24, kTrials = 9;
+  return Stopwatch::WithoutEnds(kFew, kMany, [&](int count) {
+    return count * watch.Period(
+                       count, [&](int i) { layers.Run(i, watch.stream()); }, kTrials);
+  });
+}
 
 }  // namespace
 
@@ -121,7 +128,7 @@ void LayerTrains::ReadGathers(const std::map<int32_t, OpSpans>& spans,
   std::vector<double> bytes, drags;
   for (const Gathered& gather : gathers_) {
     const double drag = Products(gather.step, spans) - alone;
-    if (drag < kLeast) continue;
+    if (drag < kLeastDrag) continue;
     bytes.push_back(gather.bytes);
     drags.push_back(drag);
   }
@@ -131,17 +138,16 @@ void LayerTrains::ReadGathers(const std::map<int32_t, OpSpans>& spans,
   profile.memory_drag_share = std::min(1.0, profile.memory_drag_most / alone);
 }
 
-bool MeasureKernelGap(Stopwatch& watch, hardware::Profile& profile) {
+void MeasureKernelGap(Stopwatch& watch, ProductLayers& layers, hardware::Profile& profile) {
   // In turn, over the same weights: a half percent of a layer is all there is to be seen.
   constexpr int kRounds = 5, kTrains = 5;
-  ProductLayers layers(watch.stream());
-  if (!layers.fits()) return false;
+  if (!layers.fits()) return;
   watch.Settle();
   std::vector<double> gaps, more;
   for (int round = 0; round < kRounds; ++round) {
     const double layer = TimeLayer(watch, layers);
     const std::unique_ptr<Recording> recording = Recording::Begin();
-    if (!recording) return false;
+    if (!recording) return;
     LayerTrains trains(recording->recorder(), watch.stream(), layers);
     for (int train = 0; train < kTrains; ++train) trains.RecordNothing();
     const auto spans = DeviceSpans(recording->End());
@@ -150,11 +156,10 @@ bool MeasureKernelGap(Stopwatch& watch, hardware::Profile& profile) {
     gaps.push_back(*gap);
     more.push_back((trains.Nothing(spans) + *gap - layer) / ProductLayers::kProducts);
   }
-  if (gaps.empty()) return false;
+  if (gaps.empty()) return;
   const double recorded = Median(std::move(gaps));
   profile.recorder_kernel = std::max(Median(std::move(more)), 0.0);
   profile.device_gap = std::max(recorded - profile.recorder_kernel, 1e-8);
-  return true;
 }
 
 }  // namespace stallcast::capture

@@ -13,15 +13,19 @@
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/kernel_probe.h"
 #include "capture/calibrate/product_layers.h"
+#include "capture/calibrate/stopwatch.h"
 #include "capture/gpu_recorder.h"
 #include "kernels/buffer.h"
 #include "models/hardware/profile.h"
 
 namespace stallcast::capture {
 
+/// What products take longer behind something, in seconds, must exceed the noise of their time.
+constexpr double kLeastDrag = 0.4e-6;
+
 /// Records the products of a decode step's layers behind one launch a layer of what is to be timed,
-/// as steps of their own. Each train starts behind a product as large as the
-/// last one of a step, which leaves nothing of the train before in the cache.
+/// as steps of their own. Each train starts behind a product as large as the last one of a step,
+/// which leaves nothing of the train before in the cache.
 class LayerTrains {
  public:
   /// Where the layers do not fit nothing is recorded.
@@ -66,8 +70,8 @@ class LayerTrains {
 
 /// Fills in device.gap, between products behind nothing, and recorder.kernel: what a recorded layer
 /// takes beyond one that is not is divided among its gaps. Behind kernels whose reads push out of
-/// the cache what starts a kernel, gaps are a third longer: that is in what those drag. False where
-/// nothing can be recorded, or the layers do not fit.
-bool MeasureKernelGap(Stopwatch& watch, hardware::Profile& profile);
+/// the cache what starts a kernel, gaps are a third longer: that is in what those drag. Where
+/// nothing can be recorded, or the layers do not fit, both stay as they are.
+void MeasureKernelGap(Stopwatch& watch, ProductLayers& layers, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

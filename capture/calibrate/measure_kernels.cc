@@ -11,7 +11,6 @@
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/layer_trains.h"
 #include "capture/calibrate/measure_host.h"
-#include "capture/calibrate/product_layers.h"
 #include "capture/calibrate/recording.h"
 #include "kernels/device_attribute.h"
 #include "kernels/probe.h"
@@ -29,8 +28,6 @@ constexpr int kMostLaunches = 200;
 constexpr double kLongSeconds = 0.1;
 // What is timed among the products of a decode step.
 constexpr double kShortSeconds = 200e-6;
-// What products take longer behind a kernel must exceed the noise of their time.
-constexpr double kLeastDrag = 0.4e-6;
 
 // Streams through parts of memory in turn, like the weights of a layer's products: twice as much as
 // the cache holds, so that neither the next kernel's data nor its instructions are left there.
@@ -127,9 +124,9 @@ std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress
   return timed;
 }
 
-void TimeAmongProducts(Stopwatch& watch, std::vector<TimedProbe>& timed, const Progress& progress) {
+void TimeAmongProducts(Stopwatch& watch, ProductLayers& layers, std::vector<TimedProbe>& timed,
+                       const Progress& progress) {
   constexpr int kLayers = 16, kTrials = 5;
-  ProductLayers layers(watch.stream());
   if (!layers.fits()) return;
   for (size_t i = 0; i < timed.size(); ++i) {
     // Products are what is dragged.
@@ -154,13 +151,13 @@ void TimeAmongProducts(Stopwatch& watch, std::vector<TimedProbe>& timed, const P
   }
 }
 
-bool RecordKernels(Stopwatch& watch, const CopyEnds& ends, std::vector<TimedProbe>& timed,
-                   hardware::Profile& profile, const Progress& progress) {
+void RecordKernels(Stopwatch& watch, const CopyEnds& ends, ProductLayers& layers,
+                   std::vector<TimedProbe>& timed, hardware::Profile& profile,
+                   const Progress& progress) {
   profile.zero_copy_drag = {};
   profile.memory_drag_most = profile.memory_drag_share = 0;
   const std::unique_ptr<Recording> recording = Recording::Begin();
-  if (!recording) return false;
-  ProductLayers layers(watch.stream());
+  if (!recording) return;
   LayerTrains trains(recording->recorder(), watch.stream(), layers);
   watch.Settle();
   trains.RecordGathers(ends);
@@ -184,7 +181,6 @@ bool RecordKernels(Stopwatch& watch, const CopyEnds& ends, std::vector<TimedProb
     const double drag = timing.among_products - timing.seconds - profile.device_gap;
     timing.drag = drag < kLeastDrag ? 0 : drag;
   }
-  return true;
 }
 
 void FitKernels(const std::vector<TimedProbe>& timed, hardware::Profile& profile) {

@@ -7,6 +7,7 @@
 
 #include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/kernel_probe.h"
+#include "capture/calibrate/product_layers.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
@@ -34,16 +35,19 @@ using Progress = std::function<void(const std::string& kind, double share)>;
 /// Times all probes there are, by the host's and the device's clock; `gap` as TimeKernel() has it.
 std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress& progress);
 
-/// Fills in Timing::among_products of the short ones, untraced.
-void TimeAmongProducts(Stopwatch& watch, std::vector<TimedProbe>& timed, const Progress& progress);
+/// Fills in Timing::among_products of the short ones, untraced; nothing where the layers do not
+/// fit.
+void TimeAmongProducts(Stopwatch& watch, ProductLayers& layers, std::vector<TimedProbe>& timed,
+                       const Progress& progress);
 
 /// Times the short ones again from a recording, each among the products of a decode step: colder
 /// than behind one like itself, and free of what passes until it starts. They drag what they take
 /// there beyond that and device.gap. Fills in zero_copy.drag, memory.drag_most and drag_share of
-/// the profile, from gathers among the same products. False where nothing can be recorded: then all
-/// stay as they are and nothing drags.
-bool RecordKernels(Stopwatch& watch, const CopyEnds& ends, std::vector<TimedProbe>& timed,
-                   hardware::Profile& profile, const Progress& progress);
+/// the profile, from gathers among the same products. Where nothing can be recorded all stay as
+/// they are and nothing drags.
+void RecordKernels(Stopwatch& watch, const CopyEnds& ends, ProductLayers& layers,
+                   std::vector<TimedProbe>& timed, hardware::Profile& profile,
+                   const Progress& progress);
 
 /// Fits all kinds of hardware::KernelKinds() that have a probe here, their calls by host.launch of
 /// the profile. A kind without a probe keeps what the profile says.

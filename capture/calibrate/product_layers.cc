@@ -56,12 +56,4 @@ void ProductLayers::RunLast(cudaStream_t stream) {
             output_.get(), 1, kLast.n, kLast.k, stream);
 }
 
-double TimeLayer(Stopwatch& watch, ProductLayers& layers) {
-  constexpr int kFew = 8, kMany = 24, kTrials = 9;
-  return Stopwatch::WithoutEnds(kFew, kMany, [&](int count) {
-    return count * watch.Period(
-                       count, [&](int i) { layers.Run(i, watch.stream()); }, kTrials);
-  });
-}
-
 }  // namespace stallcast::capture

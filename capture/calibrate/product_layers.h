@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "capture/calibrate/stopwatch.h"
 #include "kernels/buffer.h"
 #include "kernels/decoder.h"
 
@@ -30,8 +29,5 @@ class ProductLayers {
   kernels::Gemm gemm_;
   kernels::Buffer<__nv_bfloat16> weights_, input_, output_;
 };
-
-/// Seconds of a layer among others, untraced, from the start of one to that of the next.
-double TimeLayer(Stopwatch& watch, ProductLayers& layers);
 
 }  // namespace stallcast::capture

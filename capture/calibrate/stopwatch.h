@@ -104,7 +104,8 @@ class Stopwatch {
   }
 
   /// Waits until device memory is as fast as it has been: the driver clears what was freed while
-  /// other work goes on, which is an eighth slower meanwhile (17 GB on an H200: for 110 ms).
+  /// other work goes on, which is an eighth slower meanwhile (three times 17 GiB on an H200: for
+  /// 110 ms). Waits a second at most, unless the process itself stands still.
   void Settle();
 
   /// As of a HeldTrain on the stream.
