@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(kThreads)
     __nv_bfloat16* to = cache.data + slot * cache.slot_stride +
                         place % cache.page_tokens * cache.token_stride +
                         (value ? cache.kv_stride : 0);
-    reinterpret_cast<uint4*>(to)[lane % kLanes] =
-        reinterpret_cast<const uint4*>(from)[lane % kLanes];
+    __stcs(reinterpret_cast<uint4*>(to) + lane % kLanes,
+           __ldcs(reinterpret_cast<const uint4*>(from) + lane % kLanes));
   }
 }
 

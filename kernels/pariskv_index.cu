@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < kEach; i += 2) {
         const float2 pair =
-            __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(element + i));
+            __bfloat1622float2(__ldcs(reinterpret_cast<const __nv_bfloat162*>(element + i)));
         x[i] = pair.x;
         x[i + 1] = pair.y;
       }

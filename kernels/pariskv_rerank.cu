@@ -46,11 +46,11 @@ __global__ void __launch_bounds__(kThreads)
       const int at = min(first + i * kGroups, count - 1);
       const int64_t place = (index_row + candidates[at]) * kParts + part;
       if constexpr (kSub == 8) {
-        code[i] = reinterpret_cast<const uint32_t*>(codes)[place];
+        code[i] = __ldcs(reinterpret_cast<const uint32_t*>(codes) + place);
       } else {
-        code[i] = reinterpret_cast<const uint16_t*>(codes)[place];
+        code[i] = __ldcs(reinterpret_cast<const uint16_t*>(codes) + place);
       }
-      weight[i] = __bfloat162float(weights[place]);
+      weight[i] = __bfloat162float(__ldcs(weights + place));
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads)
       const __nv_bfloat16* from = pool.data + row / share * pool.row_stride +
                                   int64_t{token + first} * pool.token_stride +
                                   (lane >= kLanes ? pool.value_offset : 0);
-      data[i] = *reinterpret_cast<const uint4*>(from + offset);
+      data[i] = __ldcs(reinterpret_cast<const uint4*>(from + offset));
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
       __nv_bfloat16* out = to.data + row * to.row_stride +
                            int64_t{at + piece - row * k} * to.token_stride +
                            (lane >= kLanes ? to.value_offset : 0);
-      *reinterpret_cast<uint4*>(out + offset) = data[i];
+      __stcs(reinterpret_cast<uint4*>(out + offset), data[i]);
     }
   }
 }

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kWarps * 32, kDim > 128 || kTiles > 1 ? 2 : 4)
       for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
         for (int j = 0; j < kLoads; ++j) {
-          summary[v][j][i] = __ldg(from + v * (kDim / 8) + 4 * j + t);
+          summary[v][j][i] = __ldcs(from + v * (kDim / 8) + 4 * j + t);
         }
       }
     }

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kFetchThreads)
     if (here > step) look_up(tile + step);
 #pragma unroll
     for (int load = 0; load < kFetchLoads; ++load) {
-      if (load * 32 + lane < here) cache[target[load]] = data[load];
+      if (load * 32 + lane < here) __stcs(cache + target[load], data[load]);
     }
   }
 }
@@ -106,9 +106,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   const auto basis_at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const auto tile_at = static_cast<uint32_t>(__cvta_generic_to_shared(tile));
   const __nv_bfloat16* basis = factors.basis + int64_t{row} * kDim * rank;
+  const uint64_t read_once = EvictFirst();
   for (int channel = thread / 8; channel < kDim; channel += kThreads / 8) {
     for (int r = thread % 8 * 8; r < rank; r += 64) {
-      CopyAsync(basis_at + channel * pitch + 2 * r, basis + channel * rank + r);
+      CopyAsync(basis_at + channel * pitch + 2 * r, basis + channel * rank + r, 16, read_once);
     }
   }
 
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     // What is past the last token repeats it, and is not stored.
     const __nv_bfloat16* from = u + int64_t{number(min(first + thread / 4, tokens - 1))} * rank;
     for (int r = thread % 4 * 8; r < rank; r += 32) {
-      CopyAsync(tile_at + thread / 4 * pitch + 2 * r, from + r);
+      CopyAsync(tile_at + thread / 4 * pitch + 2 * r, from + r, 16, read_once);
     }
     CommitCopies();
 
@@ -197,8 +198,9 @@ __global__ void __launch_bounds__(kThreads, 2)
       const int64_t to =
           missed.at + int64_t{slot[place]} * missed.chunk + by_chunk.Remainder(token, place);
       const char* key = tile + i / kVectors * Pitch(kDim) + i % kVectors * 16;
-      Store8(cache.data + row * cache.row_stride + to * cache.token_stride + i % kVectors * 8,
-             *reinterpret_cast<const Bf16x8*>(key));
+      __stcs(reinterpret_cast<uint4*>(cache.data + row * cache.row_stride +
+                                      to * cache.token_stride + i % kVectors * 8),
+             *reinterpret_cast<const uint4*>(key));
     }
     __syncthreads();  // the next tokens' factors take the keys' place
   }

@@ -18,8 +18,7 @@ struct Channels {
 };
 
 __device__ Channels Load(const __nv_bfloat16* from) {
-  // As read-only: the deviations' second pass then finds the keys in L1.
-  const uint4 raw = __ldg(reinterpret_cast<const uint4*>(from));
+  const uint4 raw = __ldcs(reinterpret_cast<const uint4*>(from));
   Channels out;
   ToFloat(reinterpret_cast<const Bf16x8&>(raw), out.value);
   return out;
@@ -102,7 +101,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     ReduceOverTokens<kLanes>(high, [](float a, float b) { return fmaxf(a, b); });
 
     if constexpr (kKind == SummaryKind::kCuboidMean) {
-      // The keys are read once more, from L1.
+      // The keys are read once more, from a cache.
       Channels centre, radius = {};
 #pragma unroll
       for (int i = 0; i < kChannels; ++i) centre.value[i] = (high.value[i] + low.value[i]) / 2;

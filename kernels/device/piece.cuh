@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int load = 0; load < kLoads; ++load) {
-      if (target[load] != nullptr) *target[load] = data[load];
+      if (target[load] != nullptr) __stcs(target[load], data[load]);
     }
   }
 }
