@@ -1,6 +1,7 @@
 #include "capture/calibrate/measure_kernels.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -56,9 +57,15 @@ bool AmongProducts(const TimedProbe& timed) {
   return !timed.probe.sustained && !timed.probe.waits && timed.timing.seconds <= kShortSeconds;
 }
 
+// Of an empty kernel's, by the fastest of trains in turn: others on the host slow either for a
+// while, and a shape whose calls came out as half or twice a launch would keep that.
 double Launches(Stopwatch& watch, const std::function<void(int)>& launch, int count, int trials) {
-  const double empty = LaunchHere(watch, 1);
-  return watch.HostTime(count, launch, trials) / empty;
+  double empty = INFINITY, own = INFINITY;
+  for (int trial = 0; trial < trials; ++trial) {
+    empty = std::min(empty, LaunchHere(watch, 1));
+    own = std::min(own, watch.HostTime(count, launch, 1));
+  }
+  return own / empty;
 }
 
 Timing TimeAfterStream(Stopwatch& watch, const KernelProbe& probe, double gap) {
@@ -105,7 +112,9 @@ Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
   const double train = probe.sustained ? kSustainedTrainSeconds : kTrainSeconds;
   const int count = std::clamp(static_cast<int>(train / std::max(once, 1e-6)), 4, kMostLaunches);
   timing.seconds = std::max(watch.Period(count, work, probe.sustained ? 3 : 5) - gap, 1e-7);
-  timing.launches = Launches(watch, work, std::min(count, 40), 3);
+  // What their calls take hardly shows in longer ones.
+  constexpr double kCallsShow = 1e-3;
+  timing.launches = Launches(watch, work, std::min(count, 40), once > kCallsShow ? 1 : 3);
   return timing;
 }
 
