@@ -573,11 +573,7 @@ class EventLoop {
     if (lane.cost->front_end.count() > 0) {
       front_end_until_ = std::max(front_end_until_, now_ + lane.cost->front_end.count());
     }
-    if (lane.cost->drag > 0) {
-      // The more of the cache waits to be written back already, the less another kernel adds.
-      const double most = model_.drag_limits().most;
-      owed_ += std::min(lane.cost->drag, most) * (1 - owed_ / std::max(most, 1.0));
-    }
+    written_ += lane.cost->written;
     const Picoseconds stretched(Stretch(fixed, lane.current));
     if (!model_.has_load() || lane.cost->starts == 0) {
       event_[index] = now_ + stretched.count();
@@ -615,12 +611,14 @@ class EventLoop {
     UpdateRates();
   }
 
-  /// How many times as long a product streams behind what other kernels have written; pays for it.
+  /// How many times as long a product streams behind what other kernels have written; that much of
+  /// it is written back then.
   double Dragged(const OpCost& cost) {
-    if (owed_ == 0 || !cost.dragged) return 1;
-    const double alone = cost.amount / cost.rate * 1e12;
-    const double paid = std::min(owed_, model_.drag_limits().share * alone);
-    owed_ -= paid;
+    if (written_ == 0 || !cost.dragged) return 1;
+    const hardware::WriteBack& write_back = model_.write_back();
+    const double alone = cost.amount / cost.rate, owed = write_back.Seconds(written_);
+    const double paid = std::min(owed, model_.profile().memory_drag_share * alone);
+    written_ = write_back.Bytes(owed - paid);
     return 1 + paid / alone;
   }
 
@@ -812,7 +810,7 @@ class EventLoop {
   double memory_share_ = 0;          // of the device memory that flows take
   double gathering_blocks_ = 0;      // of zero-copy gathers whose bytes flow
   int64_t front_end_until_ = 0;      // no kernel starts before
-  double owed_ = 0;                  // ps that what kernels have written still costs products
+  double written_ = 0;               // bytes that wait to be written back, as WriteBack has them
   std::optional<int64_t> gathered_;  // end of the last gather by several threads
   std::vector<uint16_t> missing_;    // by op: waits and own call not yet done
   std::vector<bool> called_;         // by op: its call has been made

@@ -177,8 +177,8 @@ KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, in
               kernels::DecodeAttention(now, stream);
             };
             if (of == pages) return {std::move(attend)};
-            // The scores that picked the pages leave summaries in the cache, where what query heads
-            // read in common would stay: behind them it takes up to an eighth longer on an H200.
+            // As in a step, behind the scores that picked the pages: what these leave in the cache
+            // takes the place of what query heads read in common.
             constexpr int32_t kVectors = 2;
             const KernelProbe scores = ScoreProbe(static_cast<int32_t>(of), heads, share * group,
                                                   kVectors, dim, plan::Score::Pool::kNone);

@@ -37,10 +37,11 @@ Picoseconds Time(double seconds) {
 class Coster {
  public:
   Coster(const Profile& profile, const std::array<double, kResources>& capacity,
-         const KernelFit& fit, const TimedPoints& points, const plan::KernelShape& shape,
-         const plan::WorkCounts& counts)
+         const WriteBack& write_back, const KernelFit& fit, const TimedPoints& points,
+         const plan::KernelShape& shape, const plan::WorkCounts& counts)
       : profile_(profile),
         capacity_(capacity),
+        write_back_(write_back),
         fit_(fit),
         points_(points),
         shape_(shape),
@@ -77,7 +78,14 @@ class Coster {
   OpCost operator()(const plan::Rerank&) const { return Kernel(); }
   OpCost operator()(const plan::FactorizeKeys&) const { return Kernel(); }
   OpCost operator()(const plan::RebuildKeys&) const { return Kernel(); }
-  OpCost operator()(const plan::Layout&) const { return Kernel(); }
+  OpCost operator()(const plan::Layout& layout) const {
+    OpCost cost = Kernel();
+    // Many small ones owe as much as one, though each alone less than can be measured.
+    if (write_back_.by_bytes()) {
+      cost.written = static_cast<double>(layout.pieces) * static_cast<double>(layout.piece_bytes);
+    }
+    return cost;
+  }
 
   OpCost operator()(const plan::Copy& copy) const {
     const bool h2d = copy.direction == plan::Direction::kHostToDevice;
@@ -148,9 +156,7 @@ class Coster {
     cost.spread = profile_.zero_copy_spread;
     cost.extrapolated = !profile_.zero_copy.Covers(piece, blocks);
     if (gather.scattered_over > 0) Scatter(gather, cost);
-    if (const hardware::Curve& drag = profile_.zero_copy_drag; !drag.empty() && cost.amount > 0) {
-      cost.drag = drag.FromZero(cost.amount) * 1e12;
-    }
+    if (write_back_.by_bytes()) cost.written = cost.amount;
     UseLink(cost, true);
     if (const hardware::Curve& share = profile_.zero_copy_link_share; !share.empty()) {
       cost.weight *= share.At(blocks);
@@ -249,7 +255,7 @@ class Coster {
     OpCost cost = Launched(point);
     cost.fixed = Time(fit_.fixed_s * factor);
     cost.spread = fit_.spread;
-    cost.drag = point.drag * 1e12;
+    cost.written = write_back_.Bytes(point.drag);
     const auto bytes = static_cast<double>(counts_.device());
     cost.extrapolated = bytes < fit_.min_bytes || bytes > fit_.max_bytes;
     if (!(bytes > 0)) return cost;
@@ -291,6 +297,7 @@ class Coster {
 
   const Profile& profile_;
   const std::array<double, kResources>& capacity_;
+  const WriteBack& write_back_;
   const KernelFit& fit_;
   const TimedPoints& points_;
   const plan::KernelShape& shape_;
@@ -368,7 +375,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .beside = profile_.host_beside,
                 .contended = profile_.host_contended,
                 .contended_more = std::max(profile_.host_contended_more, profile_.host_contended)};
-  drag_limits_ = {profile_.memory_drag_most * 1e12, profile_.memory_drag_share};
+  write_back_ = WriteBack(profile_);
   capacity_[At(Resource::kDeviceMemory)] = profile_.memory_bandwidth;
   capacity_[At(Resource::kLinkH2D)] = profile_.link_h2d;
   capacity_[At(Resource::kLinkD2H)] = profile_.link_d2h;
@@ -424,8 +431,8 @@ OpCost CostModel::Cost(const plan::Work& work) const {
   const plan::WorkCounts counts = plan::Count(work);
   const auto kind = static_cast<size_t>(plan::KindOf(work));
   const plan::KernelShape shape = plan::ShapeOf(work);
-  const OpCost cost =
-      std::visit(Coster(profile_, capacity_, fits_[kind], points_[kind], shape, counts), work);
+  const OpCost cost = std::visit(
+      Coster(profile_, capacity_, write_back_, fits_[kind], points_[kind], shape, counts), work);
   if (cost.amount > 0) Time(cost.amount / cost.rate);
   return cost;
 }

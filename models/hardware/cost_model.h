@@ -9,6 +9,7 @@
 
 #include "models/hardware/profile.h"
 #include "models/hardware/timed_points.h"
+#include "models/hardware/write_back.h"
 #include "models/plan/plan.h"
 
 namespace stallcast::hardware {
@@ -65,9 +66,8 @@ struct OpCost {
   int32_t calls = 1;  ///< that the host makes
   uint8_t demands = 0;
   std::array<Demand, 5> demand{};
-  /// ps that products behind it take longer, all together, and whether it is such a product.
-  double drag = 0;
-  bool dragged = false;
+  double written = 0;    ///< bytes that wait to be written back behind it, as WriteBack has them
+  bool dragged = false;  ///< a product that takes longer meanwhile
   double holding_blocks = 0;  ///< of a zero-copy gather, whose bytes on their way hold up others
   bool wakes = false;    ///< threads that sleep between two such ops: GatherWoken() comes on top
   Picoseconds cools{0};  ///< what the next calls of its thread take longer, all together
@@ -106,12 +106,6 @@ struct Latencies {
   double beside = 1, contended = 1, contended_more = 1;
 };
 
-/// What products lose at most to what other kernels have written.
-struct DragLimits {
-  double most = 0;   ///< ps owed at a time
-  double share = 0;  ///< of a product's time
-};
-
 /// Costs of ops on one machine.
 ///
 /// Kernels. Time alone is the law of the kind's KernelFit times TimedPoints' factor. A unit is a
@@ -138,10 +132,9 @@ struct DragLimits {
 /// host's memory before a kernel or a piece of a copy begins comes behind them (the profile's
 /// zero_copy.holds_* curves, by blocks): with many blocks, little starts beside a gather.
 ///
-/// Drag. What a kernel writes to ever new places stays in the cache and is written back amid what
-/// the products of the next layers read, which then stream up to a tenth slower; copies do not have
-/// that effect. A kernel owes them TimedPoints' drag where nothing is owed, and the less the nearer
-/// that is to DragLimits::most; a product bound by memory pays of it at most a share of its time.
+/// Drag. Products that are bound by memory take longer by WriteBack for the bytes that wait, and
+/// pay of that at most memory.drag_share of their time, so that as many bytes fewer wait. A gather
+/// and a scatter add what they write, other kernels as many bytes as cost what TimedPoints says.
 ///
 /// Background traffic. Copies of others over the link, by the profile's background values, take the
 /// copy engine and the link as the plan's own copies do.
@@ -179,7 +172,7 @@ class CostModel {
   }
   /// Seconds that a start takes longer while zero-copy gathers of others have so many blocks.
   double HeldUpStart(Start start, double blocks) const;
-  const DragLimits& drag_limits() const { return drag_limits_; }
+  const WriteBack& write_back() const { return write_back_; }
   /// Whether any start depends on what others do.
   bool has_load() const { return has_load_; }
   /// A copy of background traffic and the mean time from one to the next (BackgroundTicks); 0:
@@ -198,7 +191,7 @@ class CostModel {
   std::array<KernelFit, plan::kOpKinds> fits_;  ///< but for their points
   std::array<TimedPoints, plan::kOpKinds> points_;
   Latencies latencies_;
-  DragLimits drag_limits_;
+  WriteBack write_back_;
   std::array<double, kResources> capacity_{};
   /// By Start; at evenly spaced shares from 0 to 1.
   std::array<std::array<double, 65>, 4> loaded_{};

@@ -157,9 +157,8 @@ struct Profile {
   double device_event_record = 0;     ///< a stream loses to each event recorded
   double device_graph_gap = 0;        ///< between kernels inside a CUDA graph
   double memory_bandwidth = 0;        ///< large reads
-  /// Products that stream through weights take longer behind kernels that drag (KernelPoint,
-  /// zero_copy_drag): what these owe nears this, the more of them there are, and a product pays of
-  /// it at most this share of its time.
+  /// Products that stream through weights take longer behind what others have written (WriteBack),
+  /// all together at most so many s, each at most this share of its time.
   double memory_drag_most = 0, memory_drag_share = 0;
   double memory_bytes = 0;  ///< capacity of the GPU
   double host_bytes = 0;    ///< host memory available for the pinned pool
@@ -219,7 +218,8 @@ struct Profile {
   /// are read in turn. Bytes come meanwhile: the longer of both counts. Empty: by
   /// zero_copy_scattered.
   Curve zero_copy_translation;
-  /// As KernelPoint::drag, s, by the bytes that a gather brings into device memory. Empty: none.
+  /// As KernelPoint::drag, s, by the bytes that a gather brings into device memory; for what
+  /// kernels write WriteBack goes by it too. Empty: none.
   Curve zero_copy_drag;
   /// Device bandwidth that others lose (bytes/s) while a gather of so many blocks runs, beyond the
   /// bytes that it writes.

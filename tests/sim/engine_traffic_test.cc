@@ -252,8 +252,10 @@ TEST(EngineTraffic, ProductsPayForWhatKernelsBeforeThemHaveWritten) {
   machine.memory_drag_most = 10e-6;
   machine.memory_drag_share = 0.1;
   machine.zero_copy_drag = hardware::Curve({1e6, 4e6}, {2e-6, 5e-6});
-  const plan::Work writes = Kernel(10us);
-  machine.kernels["layout"].points = {{.shape = plan::ShapeOf(writes), .drag = 3e-6}};
+  const plan::Work writes = Kernel(1us);  // 2 MB
+  const plan::Work selects = plan::TopK{8, 4096, 64}, others = plan::TopK{8, 1024, 64};
+  machine.kernels["top_k"].points = {{.shape = plan::ShapeOf(selects), .drag = 2e-6},
+                                     {.shape = plan::ShapeOf(others)}};
   // A product of so many us, and what it then takes.
   const auto times = [&](std::vector<plan::Work> before, std::initializer_list<int64_t> products) {
     Streams s;
@@ -274,19 +276,24 @@ TEST(EngineTraffic, ProductsPayForWhatKernelsBeforeThemHaveWritten) {
   const auto us = [](double time) { return DoubleNear(time, 0.01); };
   EXPECT_THAT(times({}, {100}), ElementsAre(us(101)));
   EXPECT_THAT(times({writes}, {100, 100}), ElementsAre(us(104), us(101)));
-  // A tenth of its time at most; the next pays on. The second finds 3 of 10 us owed and adds 2.1.
-  EXPECT_THAT(times({writes, writes}, {40, 100, 100}), ElementsAre(us(44.44), us(102.06), us(101)));
-  // So much is owed at most.
+  // However many have written it.
+  EXPECT_THAT(times(std::vector<plan::Work>(20, plan::Layout{1, 100'000}), {100, 100}),
+              ElementsAre(us(104), us(101)));
+  // A tenth of its time at most; the next pays on.
+  EXPECT_THAT(times({writes, writes}, {40, 100, 100}), ElementsAre(us(44.44), us(101.96), us(101)));
+  // More than was measured costs no more.
   EXPECT_THAT(times(std::vector<plan::Work>(50, writes), {50, 100, 100}),
-              ElementsAre(us(55.55), us(105.95), us(101)));
-  // Gathers by their bytes; less than was measured in proportion.
+              ElementsAre(us(55.5), us(101), us(101)));
+  // Gathers too; less than was measured in proportion.
   EXPECT_THAT(times({plan::ZeroCopyGather{4000, 1000, 16}}, {100, 100}),
               ElementsAre(us(106), us(101)));
   EXPECT_THAT(times({plan::ZeroCopyGather{500, 1000, 16}}, {100}), ElementsAre(us(102)));
-  // Copies do not drag, and other kernels are not dragged.
+  // Other kernels owe as much as they were seen to, and it adds up with that.
+  EXPECT_THAT(times({selects}, {100, 100}), ElementsAre(us(103), us(101)));
+  EXPECT_THAT(times({selects, writes, others}, {100}), ElementsAre(us(105)));
+  // Copies owe nothing.
   EXPECT_THAT(times({H2D(8 * kMB)}, {100}), ElementsAre(us(101)));
-  EXPECT_THAT(times({writes, Kernel(1ms)}, {100}), ElementsAre(us(106.1)));
-  // No kernel owes more than may be owed.
+  // Nor is more owed than may be.
   machine.memory_drag_most = 2e-6;
   EXPECT_THAT(times({writes}, {100, 100}), ElementsAre(us(103), us(101)));
 }
