@@ -81,9 +81,7 @@ class Coster {
   OpCost operator()(const plan::Layout& layout) const {
     OpCost cost = Kernel();
     // Many small ones owe as much as one, though each alone less than can be measured.
-    if (write_back_.by_bytes()) {
-      cost.written = static_cast<double>(layout.pieces) * static_cast<double>(layout.piece_bytes);
-    }
+    cost.written = static_cast<double>(layout.pieces) * static_cast<double>(layout.piece_bytes);
     return cost;
   }
 
@@ -156,7 +154,7 @@ class Coster {
     cost.spread = profile_.zero_copy_spread;
     cost.extrapolated = !profile_.zero_copy.Covers(piece, blocks);
     if (gather.scattered_over > 0) Scatter(gather, cost);
-    if (write_back_.by_bytes()) cost.written = cost.amount;
+    cost.written = cost.amount;
     UseLink(cost, true);
     if (const hardware::Curve& share = profile_.zero_copy_link_share; !share.empty()) {
       cost.weight *= share.At(blocks);
