@@ -120,7 +120,8 @@ __global__ void __launch_bounds__(kWarps * 32, kDim > 128 || kTiles > 1 ? 2 : 4)
     uint4 summary[kVectors][kLoads][2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      // Pages past the end repeat the last one; their scores are dropped.
+      // Pages past the end repeat the last one; their scores are dropped. Summaries are read once a
+      // layer: unmarked they would push out of the cache what starts the next kernels.
       const auto* from = reinterpret_cast<const uint4*>(summaries + int64_t{min(page[i], end - 1)} *
                                                                         (kVectors * kDim));
 #pragma unroll

@@ -6,7 +6,6 @@
 #include "kernels/device/divide.cuh"
 #include "kernels/device/row_sums.cuh"
 #include "kernels/device/tensor_core.cuh"
-#include "kernels/device/vector.cuh"
 #include "kernels/shadowkv.h"
 #include "traces/common/error.h"
 

@@ -111,6 +111,9 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   // What nothing here measures is the H200's: kernels that have no probe.
   hardware::Profile profile = hardware::FindProfile("h200");
   profile.overrides.clear();
+  // But what products lose to bytes that others have written: nothing that is not seen here.
+  profile.zero_copy_drag = {};
+  profile.memory_drag_most = profile.memory_drag_share = 0;
   const cudaDeviceProp properties = PropertiesOfDevice();
   const traces::proto::TraceInfo info = RunInfo();
   profile.name = options.name;

@@ -121,8 +121,6 @@ std::optional<double> LayerTrains::Gap(const std::map<int32_t, OpSpans>& spans) 
 
 void LayerTrains::ReadGathers(const std::map<int32_t, OpSpans>& spans,
                               hardware::Profile& profile) const {
-  profile.zero_copy_drag = {};
-  profile.memory_drag_most = profile.memory_drag_share = 0;
   const double alone = Nothing(spans);
   if (alone <= 0) return;
   std::vector<double> bytes, drags;

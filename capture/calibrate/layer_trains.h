@@ -46,7 +46,7 @@ class LayerTrains {
   /// From the end of a layer behind nothing to the start of the next: the median; none was
   /// recorded.
   std::optional<double> Gap(const std::map<int32_t, OpSpans>& spans) const;
-  /// Fills in zero_copy.drag, memory.drag_most and drag_share.
+  /// Fills in zero_copy.drag, memory.drag_most and drag_share where gathers were seen to drag.
   void ReadGathers(const std::map<int32_t, OpSpans>& spans, hardware::Profile& profile) const;
 
  private:

@@ -57,6 +57,11 @@ bool AmongProducts(const TimedProbe& timed) {
   return !timed.probe.sustained && !timed.probe.waits && timed.timing.seconds <= kShortSeconds;
 }
 
+// Products are what is dragged, and scatters owe by their bytes (hardware::WriteBack).
+bool OwesWhatIsSeen(const plan::Work& work) {
+  return !std::holds_alternative<plan::Gemm>(work) && !std::holds_alternative<plan::Layout>(work);
+}
+
 // Of an empty kernel's, by the fastest of trains in turn: others on the host slow either for a
 // while, and a shape whose calls came out as half or twice a launch would keep that.
 double Launches(Stopwatch& watch, const std::function<void(int)>& launch, int count, int trials) {
@@ -138,10 +143,7 @@ void TimeAmongProducts(Stopwatch& watch, ProductLayers& layers, std::vector<Time
   constexpr int kLayers = 16, kTrials = 5;
   if (!layers.fits()) return;
   for (size_t i = 0; i < timed.size(); ++i) {
-    // Products are what is dragged.
-    if (!AmongProducts(timed[i]) || std::holds_alternative<plan::Gemm>(timed[i].probe.work)) {
-      continue;
-    }
+    if (!AmongProducts(timed[i]) || !OwesWhatIsSeen(timed[i].probe.work)) continue;
     progress(std::string(plan::KindName(timed[i].probe.work)),
              static_cast<double>(i) / static_cast<double>(timed.size()));
     const Prepared prepared = Ready(watch, timed[i].probe);
@@ -163,8 +165,6 @@ void TimeAmongProducts(Stopwatch& watch, ProductLayers& layers, std::vector<Time
 void RecordKernels(Stopwatch& watch, const CopyEnds& ends, ProductLayers& layers,
                    std::vector<TimedProbe>& timed, hardware::Profile& profile,
                    const Progress& progress) {
-  profile.zero_copy_drag = {};
-  profile.memory_drag_most = profile.memory_drag_share = 0;
   const std::unique_ptr<Recording> recording = Recording::Begin();
   if (!recording) return;
   LayerTrains trains(recording->recorder(), watch.stream(), layers);

@@ -35,8 +35,8 @@ using Progress = std::function<void(const std::string& kind, double share)>;
 /// Times all probes there are, by the host's and the device's clock; `gap` as TimeKernel() has it.
 std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress& progress);
 
-/// Fills in Timing::among_products of the short ones, untraced; nothing where the layers do not
-/// fit.
+/// Fills in Timing::among_products, untraced, of the short ones but products and scatters; nothing
+/// where the layers do not fit.
 void TimeAmongProducts(Stopwatch& watch, ProductLayers& layers, std::vector<TimedProbe>& timed,
                        const Progress& progress);
 

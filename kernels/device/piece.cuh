@@ -42,7 +42,8 @@ inline __device__ uint4* ChunkAddress(const PagedKv& pages, const PieceShape& sh
 
 /// Copies pieces `from` one layout `to` another. `route.Begin(scratch)` is called once a block, by
 /// all its threads, and gives the number of pieces; `route(piece, scratch)` gives a pair of places,
-/// from and to. Each thread has kLoads independent loads in flight before its first store.
+/// from and to. Each thread has kLoads independent loads in flight before its first store. Pieces
+/// are marked as read and written once, so that what starts the next kernels stays in the cache.
 template <int kThreads, int kLoads, class Route>
 __global__ void __launch_bounds__(kThreads)
     CopyPieces(PagedKv from, PagedKv to, PieceShape shape, Route route) {

@@ -291,6 +291,8 @@ TEST(EngineTraffic, ProductsPayForWhatKernelsBeforeThemHaveWritten) {
   // Other kernels owe as much as they were seen to, and it adds up with that.
   EXPECT_THAT(times({selects}, {100, 100}), ElementsAre(us(103), us(101)));
   EXPECT_THAT(times({selects, writes, others}, {100}), ElementsAre(us(105)));
+  // Other kernels pay nothing, however much they read.
+  EXPECT_THAT(times({writes, plan::Norm{100'000, 4096}}, {100}), ElementsAre(us(104)));
   // Copies owe nothing.
   EXPECT_THAT(times({H2D(8 * kMB)}, {100}), ElementsAre(us(101)));
   // Nor is more owed than may be.
