@@ -81,6 +81,8 @@ measure_synth() {
   # Segments as long as LouisKV's paper has them.
   synthesize segments-32k --prompt 32K --steps 256 --layers 2 --segment-length 16 --similarity 0.9 \
     --head-correlation 0.9
+  # Keys of a rank that the shipped traces, of two KV heads, cannot have.
+  synthesize rotated-8k --prompt 8000 --steps 32 --layers 2 --model $model --rotate
   synthesize rotated-128k --prompt 128K --steps 32 --layers 2 --model $model --rotate
   synthesize rotated-200k --prompt 200000 --steps 32 --layers 1 --model $model --rotate
   synthesize rotated-256k --prompt 256K --steps 32 --layers 1 --model $model --rotate
@@ -171,7 +173,9 @@ measure_shadowkv() {
   done
   decode $file "$t32" --method shadowkv -p chunk=32 -p outliers=12 -p local=1 --repeat 3
   decode $file "$folder/traces/rotated-128k.kvt" --method shadowkv --repeat 2
-  run shadowkv-prefill "$t8" --model $model --steps 4 --repeat 2 --prefill --method shadowkv
+  for trace in "$t8" "$folder/traces/rotated-8k.kvt"; do
+    run shadowkv-prefill "$trace" --model $model --steps 4 --repeat 2 --prefill --method shadowkv
+  done
 }
 
 # To 400,000 tokens; prompts of minutes.

@@ -25,6 +25,7 @@ SAMPLES = PROJECT / "traces" / "samples"
 # The trace of each context, as measure.sh has them: shipped, or made in FOLDER/traces.
 SHIPPED = {"8192": "code-8k", "32000": "code-32k"}
 MADE = {
+    "8000": "rotated-8k",
     "32768": "segments-32k",
     "65536": "synth-64k",
     "131072": "rotated-128k",
