@@ -9,10 +9,13 @@
 #include <array>
 #include <chrono>
 #include <ctime>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
+#include "sim/cache_folder.h"
 #include "sim/prediction_fields.h"
 #include "traces/common/error.h"
 
@@ -28,7 +31,18 @@ constexpr std::array kColumns = {
     "params TEXT",         "model TEXT",     "tensor_parallel REAL", "machine TEXT",
     "machine_status TEXT", "overrides TEXT", "context REAL",         "batch REAL",
     "steps REAL",          "samples REAL",   "graph REAL",           "most_exposed_role TEXT",
-    "notes TEXT",          "trace_file TEXT"};
+    "notes TEXT",          "trace_file TEXT", "program TEXT"};
+
+// Of the file that runs: what any part of it predicts differently comes with another one. Empty where
+// it cannot be read.
+const std::string& ProgramHash() {
+  static const std::string hash = [] {
+    std::ifstream file("/proc/self/exe", std::ios::binary);
+    const std::string content{std::istreambuf_iterator<char>(file), {}};
+    return content.empty() ? "" : HashOf(content);
+  }();
+  return hash;
+}
 
 // Paths may hold bytes that are no UTF-8: these are replaced.
 std::string TextOf(const nlohmann::ordered_json& json) {
@@ -149,16 +163,19 @@ void ResultStore::Execute(const std::string& sql) {
   }
 }
 
-std::optional<std::string> ResultStore::Problem(const std::string& key,
-                                                const std::string& trace_hash) {
+std::optional<ResultStore::Held> ResultStore::Find(const std::string& key,
+                                                   const std::string& trace_hash) {
   const std::lock_guard lock(mutex_);
-  Statement find(*this, "SELECT message FROM points WHERE point = ? AND trace = ?");
+  Statement find(*this, "SELECT message, program FROM points WHERE point = ? AND trace = ?");
   find.Bind(key);
   find.Bind(trace_hash);
   if (!find.Step()) return std::nullopt;
-  const Value message = find.At(0);
-  const auto* text = std::get_if<std::string>(&message);
-  return text ? *text : "";
+  const auto text = [&](int column) {
+    const Value value = find.At(column);
+    const auto* known = std::get_if<std::string>(&value);
+    return known ? *known : "";
+  };
+  return Held{text(0), text(1) != ProgramHash()};
 }
 
 void ResultStore::Put(const GridPoint& point, const Trace& trace, const Prediction& prediction) {
@@ -215,6 +232,7 @@ void ResultStore::Write(const GridPoint& point, const Trace& trace, const Predic
   insert.Bind(prediction ? MostExposedRole(prediction->metrics) : "");
   insert.Bind(TextOf(notes));
   insert.Bind(trace.file);
+  insert.Bind(ProgramHash());
   for (const PredictionField& field : PredictionFields()) {
     if (prediction) {
       insert.Bind(field.Of(*prediction));

@@ -18,7 +18,7 @@ namespace stallcast::sim {
 
 /// The table `points`: point (its key) and trace (content hash) are the primary key; then status
 /// ("ok" or "failed"), message, what was asked for, and every PredictionField by name (NULL where
-/// not known). `params` and `overrides` are JSON objects of texts, `notes` is an array of them.
+/// not known). `program` is a hash of the build that predicted the point. `params` and `overrides` are JSON objects of texts, `notes` is an array of them.
 /// Each Put is a transaction in write-ahead mode: what returned is there after a crash, and any
 /// number of threads and processes may write one file. A file of an earlier version gets the
 /// columns that it lacks. Errors name the file.
@@ -35,8 +35,12 @@ class ResultStore {
     std::string file;
   };
 
-  /// Why a point has no result, empty where it has one; none where the file does not hold it.
-  std::optional<std::string> Problem(const std::string& key, const std::string& trace_hash);
+  struct Held {
+    std::string problem;     ///< why the point has no result; empty where it has one
+    bool by_others = false;  ///< another build of the program predicted it, perhaps differently
+  };
+  /// None where the file does not hold the point.
+  std::optional<Held> Find(const std::string& key, const std::string& trace_hash);
   void Put(const GridPoint& point, const Trace& trace, const Prediction& prediction);
   /// A point that has no result, and why.
   void PutFailure(const GridPoint& point, const Trace& trace, const std::string& message);

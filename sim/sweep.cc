@@ -64,9 +64,16 @@ void PredictAll(Predictor& predictor, std::span<const GridPoint> points,
 SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, ResultStore& store,
                   bool again, const std::function<void(int64_t)>& progress) {
   const ResultStore::Trace trace{predictor.report().content_hash, predictor.path().string()};
-  const auto missing = [&](size_t i) { return again || !store.Problem(points[i].key, trace.hash); };
+  const auto missing = [&](size_t i) {
+    const auto held = store.Find(points[i].key, trace.hash);
+    return again || !held || held->by_others;
+  };
   SweepCounts counts;
-  for (size_t i = 0; i < points.size(); ++i) counts.present += missing(i) ? 0 : 1;
+  for (size_t i = 0; i < points.size(); ++i) {
+    counts.present += missing(i) ? 0 : 1;
+    const auto held = store.Find(points[i].key, trace.hash);
+    counts.anew += held && held->by_others ? 1 : 0;
+  }
   PredictAll(
       predictor, points,
       [&](PointResult&& result) {
@@ -83,8 +90,8 @@ SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, Resul
   // Another process may have been faster with some.
   counts.present = std::ssize(points) - counts.done - counts.failed;
   for (const GridPoint& point : points) {
-    const std::optional<std::string> problem = store.Problem(point.key, trace.hash);
-    if (problem && !problem->empty()) ++counts.problems[*problem];
+    const auto held = store.Find(point.key, trace.hash);
+    if (held && !held->problem.empty()) ++counts.problems[held->problem];
   }
   return counts;
 }

@@ -83,10 +83,13 @@ void SweepCommand::Report(int64_t total, const sim::SweepCounts& counts) const {
                             counts.problems.begin()->first),
                 out, "`stallcast sweep --show` prints all reasons");
   }
+  const std::string anew =
+      counts.anew > 0 ? fmt::format(" ({} anew: another build of stallcast left them)", counts.anew)
+                      : "";
   const std::string summary = fmt::format(
-      "{} points: {} predicted, {} failed, {} there already; "
+      "{} points: {} predicted, {} failed{}, {} there already; "
       "`stallcast sweep --show {}` prints them\n",
-      total, counts.done, counts.failed, counts.present, out);
+      total, counts.done, counts.failed, anew, counts.present, out);
   if (format == Format::kTable) {
     Print(summary);
   } else {
@@ -125,7 +128,8 @@ Examples:
   stallcast sweep )" STALLCAST_SAMPLE R"( --out results.sqlite --method all -g context=8K,32K,128K
   stallcast sweep --show results.sqlite --pareto
 
-Stopped, it goes on where it was when called again. Points that fail are kept with the reason.)");
+Stopped, it goes on where it was when called again. Points that fail are kept with the reason; what
+another build of stallcast left is predicted anew.)");
   constexpr const char* kGrid = "Grid";
   sub->add_option("trace", command->trace, "Trace to replay (.kvt)")->type_name("TRACE");
   sub->add_option("-g,--grid", command->grid,

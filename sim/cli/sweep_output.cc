@@ -181,6 +181,17 @@ std::string Failures(const Points& points) {
   return text;
 }
 
+// Points of different builds may differ by more than what was asked for.
+std::string Builds(const Points& points) {
+  std::set<std::string> programs;
+  for (size_t i = 0; i < points.rows.size(); ++i) {
+    programs.insert(TextOf(points.At(i, "program")));
+  }
+  if (programs.size() < 2) return "";
+  return fmt::format("- predicted by {} builds of stallcast: sweep again for all by one\n",
+                     programs.size());
+}
+
 std::string ShowTable(const Points& points, const std::vector<bool>& front) {
   std::vector<Column> varying, constant;
   const std::vector<Column> asked = AskedColumns(points);
@@ -236,7 +247,7 @@ std::string ShowTable(const Points& points, const std::vector<bool>& front) {
     cells.push_back(Reason(points, i));
     table.Add(std::move(cells));
   }
-  const std::string notes = Notes(points) + Failures(points);
+  const std::string notes = Builds(points) + Notes(points) + Failures(points);
   return Heading(constant) + "\n" + table.Render() +
          (front.empty()
               ? ""
