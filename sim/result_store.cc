@@ -27,14 +27,14 @@ constexpr std::chrono::milliseconds kBusyTime{60'000};
 
 // What comes between the primary key and the prediction's fields.
 constexpr std::array kColumns = {
-    "status TEXT",         "message TEXT",   "finished TEXT",        "method TEXT",
-    "params TEXT",         "model TEXT",     "tensor_parallel REAL", "machine TEXT",
-    "machine_status TEXT", "overrides TEXT", "context REAL",         "batch REAL",
-    "steps REAL",          "samples REAL",   "graph REAL",           "most_exposed_role TEXT",
+    "status TEXT",         "message TEXT",    "finished TEXT",        "method TEXT",
+    "params TEXT",         "model TEXT",      "tensor_parallel REAL", "machine TEXT",
+    "machine_status TEXT", "overrides TEXT",  "context REAL",         "batch REAL",
+    "steps REAL",          "samples REAL",    "graph REAL",           "most_exposed_role TEXT",
     "notes TEXT",          "trace_file TEXT", "program TEXT"};
 
-// Of the file that runs: what any part of it predicts differently comes with another one. Empty where
-// it cannot be read.
+// Of the file that runs: what any part of it predicts differently comes with another one. Empty
+// where it cannot be read.
 const std::string& ProgramHash() {
   static const std::string hash = [] {
     std::ifstream file("/proc/self/exe", std::ios::binary);

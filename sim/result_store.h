@@ -18,10 +18,10 @@ namespace stallcast::sim {
 
 /// The table `points`: point (its key) and trace (content hash) are the primary key; then status
 /// ("ok" or "failed"), message, what was asked for, and every PredictionField by name (NULL where
-/// not known). `program` is a hash of the build that predicted the point. `params` and `overrides` are JSON objects of texts, `notes` is an array of them.
-/// Each Put is a transaction in write-ahead mode: what returned is there after a crash, and any
-/// number of threads and processes may write one file. A file of an earlier version gets the
-/// columns that it lacks. Errors name the file.
+/// not known). `program` is a hash of the build that predicted the point. `params` and `overrides`
+/// are JSON objects of texts, `notes` is an array of them. Each Put is a transaction in write-ahead
+/// mode: what returned is there after a crash, and any number of threads and processes may write
+/// one file. A file of an earlier version gets the columns that it lacks. Errors name the file.
 class ResultStore {
  public:
   /// Opens the file, or makes it where `create`.

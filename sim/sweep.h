@@ -40,11 +40,11 @@ struct SweepCounts {
   std::map<std::string, int64_t> problems;
 };
 
-/// Predicts every point that `store` does not hold yet, or as another build of the program predicted
-/// it (every point where `again`), and stores each as soon as it is finished, so that a sweep that
-/// was stopped goes on where it was. A point that
-/// cannot be predicted is stored as failed, with the message. `progress` is called from any
-/// thread, one call at a time, with the points finished so far (present ones included).
+/// Predicts every point that `store` does not hold yet, or as another build of the program
+/// predicted it (every point where `again`), and stores each as soon as it is finished, so that a
+/// sweep that was stopped goes on where it was. A point that cannot be predicted is stored as
+/// failed, with the message. `progress` is called from any thread, one call at a time, with the
+/// points finished so far (present ones included).
 SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, ResultStore& store,
                   bool again, const std::function<void(int64_t finished)>& progress = {});
 

@@ -134,7 +134,9 @@ class Coster {
     cost.start = h2d ? Start::kH2DPiece : Start::kD2HPiece;
     cost.starts = copy.path == plan::CopyPath::kPerPiece ? pieces : 1;
     UseLink(cost, h2d);
-    UseMemory(cost, profile_.copy_device_factor);
+    const double most = profile_.copy_device_loss;
+    const double beyond = profile_.copy_device_factor - 1;
+    UseMemory(cost, 1 + (most > 0 ? std::min(beyond, most / cost.rate) : beyond));
     const hardware::Curve& turns = profile_.copy_h2d_turns;
     const bool calls = copy.path == plan::CopyPath::kBulk || copy.path == plan::CopyPath::kPerPiece;
     if (h2d && calls && cost.amount > 0 && !turns.empty() && piece <= turns.x().back()) {

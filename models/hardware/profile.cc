@@ -234,6 +234,11 @@ void ScaleHost(Profile& profile, double factor) {
 }
 
 void SetField(Profile& profile, const ProfileField& field, double value) {
+  const bool link = field.member == &Profile::link_h2d || field.member == &Profile::link_d2h;
+  if (link && profile.copy_device_loss == 0) {
+    profile.copy_device_loss =
+        (profile.copy_device_factor - 1) * std::max(profile.link_h2d, profile.link_d2h);
+  }
   const double before = std::exchange(profile.*field.member, value);
   const double factor = before > 0 ? value / before : 1;
   if (field.member == &Profile::link_h2d && value > 0) {
@@ -245,6 +250,8 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     Scale(profile.zero_copy_holds_d2h_piece, 1 / factor);
   } else if (field.member == &Profile::link_d2h) {
     profile.link_both_d2h *= factor;
+  } else if (field.member == &Profile::copy_device_factor && before > 1) {
+    profile.copy_device_loss *= std::max(value - 1, 0.0) / (before - 1);
   } else if (field.member == &Profile::copy_h2d_start) {
     Scale(profile.copy_h2d_piece, factor);
   } else if (field.member == &Profile::copy_d2h_start) {

@@ -139,6 +139,20 @@ TEST_F(Predictions, LaunchesOfTwiceTheTimeMakeAHostBoundStepLonger) {
   EXPECT_GT(predictor.Predict(request).metrics.step_mean, 1.5 * before);
 }
 
+TEST_F(Predictions, AFasterLinkMakesNoStepLonger) {
+  Predictor predictor(path());
+  PredictRequest request = LlamaSteps("offload");
+  request.context = 32'000;
+  request.steps = 2;
+  Picoseconds slower = Picoseconds::max();
+  for (const char* rate : {"25GB/s", "50GB/s", "100GB/s", "400GB/s", "600GB/s", "1TB/s", "2TB/s"}) {
+    request.machine_overrides = {{"link.h2d", rate}};
+    const Picoseconds step = predictor.Predict(request).metrics.step_mean;
+    EXPECT_LE(step, slower) << rate;
+    slower = step;
+  }
+}
+
 TEST_F(Predictions, FullCacheKeepsAllAttention) {
   PredictRequest request;
   request.method = "full";

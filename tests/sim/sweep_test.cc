@@ -237,7 +237,8 @@ TEST_F(SweepTest, PredictsAnewWhatAnotherBuildLeft) {
   EXPECT_EQ(counts.done, 4);
   EXPECT_EQ(counts.present, 4);
   const ResultStore::Rows rows = store.Read();
-  for (const auto& row : rows.rows) EXPECT_GT(std::get<double>(row[rows.Column("step_mean_ms")]), 0);
+  for (const auto& row : rows.rows)
+    EXPECT_GT(std::get<double>(row[rows.Column("step_mean_ms")]), 0);
   EXPECT_EQ(Sweep(predictor, points, store, false).present, 8);
 }
 

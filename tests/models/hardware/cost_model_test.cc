@@ -563,6 +563,24 @@ TEST_F(CostModelTest, RefusesProfilesThatMakeNoSense) {
   EXPECT_THROW(CostModel{profile}, Error);
 }
 
+// Beyond their bytes, copies take of the memory what they took at the link's own rate.
+TEST(CostModelWhatIfTest, CopiesOverAFasterLinkHinderOthersNoMore) {
+  const auto demand = [](std::initializer_list<std::pair<const char*, const char*>> sets,
+                         Direction direction = Direction::kHostToDevice) {
+    Profile profile = RoundProfile();
+    for (const auto& [path, value] : sets) Set(profile, path, value);
+    const Copy copy{.direction = direction, .pieces = 1, .piece_bytes = 1'000'000};
+    return DemandOn(CostModel(profile).Cost(copy), Resource::kDeviceMemory);
+  };
+  EXPECT_DOUBLE_EQ(demand({}), 5);
+  EXPECT_DOUBLE_EQ(demand({{"link.h2d", "25GB/s"}}), 5);
+  EXPECT_DOUBLE_EQ(demand({{"link.h2d", "200GB/s"}}), 1 + 4.0 * 50 / 200);
+  EXPECT_DOUBLE_EQ(demand({{"link.h2d", "200GB/s"}, {"link.h2d", "400GB/s"}}), 1 + 4.0 * 50 / 400);
+  EXPECT_DOUBLE_EQ(demand({{"link.h2d", "200GB/s"}, {"copy.device_factor", "3"}}), 1 + 2.0 / 4);
+  EXPECT_DOUBLE_EQ(demand({{"copy.device_factor", "3"}, {"link.h2d", "200GB/s"}}), 1 + 2.0 / 4);
+  EXPECT_DOUBLE_EQ(demand({{"link.h2d", "200GB/s"}}, Direction::kDeviceToHost), 5);
+}
+
 // What-ifs never make an op alone slower.
 TEST(CostModelWhatIfTest, FasterPartsNeverCostMore) {
   const std::vector<plan::Work> works = {
