@@ -116,6 +116,7 @@ struct Label {
 struct Frame {
   std::vector<Fill> fills;
   std::vector<BarShape> bars;
+  std::vector<Fill> gaps;  ///< slack that an op goes on over: it takes no time there
   std::vector<Line> lines;
   std::vector<Arrow> arrows;
   std::vector<Outline> outlines;

@@ -148,10 +148,10 @@ void FramePainter::Labels(const Frame& frame, QPainter& painter) const {
 
 int FramePainter::Thickness() const { return std::max(1, static_cast<int>(std::lround(scale_))); }
 
-void FramePainter::Fills(const Frame& frame, QImage& image) const {
+void FramePainter::Fills(const std::vector<Fill>& fills, QImage& image) const {
   Canvas canvas(image);
   const int period = static_cast<int>(std::lround(2 * kHatchPeriod * scale_));
-  for (const Fill& fill : frame.fills) {
+  for (const Fill& fill : fills) {
     const QRgb color = theme_.Of(fill.ink).rgb();
     if (fill.hatched) {
       canvas.Hatch(fill.box, color, period, Thickness());
@@ -162,8 +162,9 @@ void FramePainter::Fills(const Frame& frame, QImage& image) const {
 }
 
 void FramePainter::Paint(const Frame& frame, QImage& image) const {
-  Fills(frame, image);
+  Fills(frame.fills, image);
   Bars(frame, image);
+  Fills(frame.gaps, image);
   Frame rest;
   rest.lines = frame.lines;
   rest.arrows = frame.arrows;

@@ -43,7 +43,7 @@ class FramePainter {
 
  private:
   int Thickness() const;
-  void Fills(const Frame& frame, QImage& image) const;
+  void Fills(const std::vector<Fill>& fills, QImage& image) const;
   void Bars(const Frame& frame, QImage& image) const;
   void Labels(const Frame& frame, QPainter& painter) const;
 

@@ -122,7 +122,9 @@ class Drawing {
     slack_to_ = to - stretches.begin();
   }
 
+  // Fills it in, and keeps where it is for the lane's ops.
   void Slack(Side side, const Box& lane) {
+    slack_.clear();
     const auto& stretches = in_.alignment->stretches;
     const AxisMap& map = in_.map(side);
     for (auto s = slack_from_; s < slack_to_; ++s) {
@@ -131,8 +133,19 @@ class Drawing {
       const Picoseconds end = map.EndToAxis(map.FromAxis(stretch.axis.end));
       const Box box{std::max(X(end), layout_.chart_x0), lane.y0,
                     std::min(X(stretch.axis.end), layout_.chart_x1), lane.y1};
-      if (box.width() >= 2) out().fills.push_back({box, {Kind::kSlack}, true});
+      if (box.width() < 2) continue;
+      out().fills.push_back({box, {Kind::kSlack}, true});
+      slack_.push_back(box);
     }
+  }
+
+  // Of the slack that a lane's op goes on over, the ones in its box.
+  std::vector<Box> GapsOf(const Box& op) const {
+    std::vector<Box> gaps;
+    auto gap = std::upper_bound(slack_.begin(), slack_.end(), op.x0,
+                                [](int x, const Box& slack) { return x < slack.x0; });
+    for (; gap != slack_.end() && gap->x1 <= op.x1; ++gap) gaps.push_back(Intersection(*gap, op));
+    return gaps;
   }
 
   struct Job {
@@ -279,16 +292,24 @@ class Drawing {
       shape.ink = ops ? InkOf(side, bar.role, shape.first, shape.last) : Ink::Role(bar.role);
       shape.dimmed = ops && Dimmed(side, shape.first, shape.last);
       out().bars.push_back(shape);
+      Box before_gaps = shape.box;
+      if (ops) {
+        const std::vector<Box> gaps = GapsOf(shape.box);
+        for (const Box& gap : gaps) {
+          out().gaps.push_back({gap, {Kind::kLane}});
+          out().gaps.push_back({gap, {Kind::kSlack}, true});
+        }
+        if (!gaps.empty()) before_gaps.x1 = gaps.front().x0;
+      }
       const bool room =
-          row.tracks == 1 && row.shown == row.box && shape.box.width() >= Px(kLeastLabel);
+          row.tracks == 1 && row.shown == row.box && before_gaps.width() >= Px(kLeastLabel);
       if (!shape.merged && !ghost && room) {
-        BarLabel(shape, model);
+        BarLabel(shape, before_gaps, model);
       }
     }
   }
 
-  void BarLabel(const BarShape& shape, const TimelineModel& model) {
-    Box box = shape.box;
+  void BarLabel(const BarShape& shape, Box box, const TimelineModel& model) {
     box.x0 += Px(kPadding);
     box.x1 -= Px(2);
     const bool op = shape.kind == BarShape::Kind::kOp;
@@ -466,6 +487,7 @@ class Drawing {
   const std::array<std::vector<Bar>, 2>& minimap_;
   Scene scene_;
   std::ptrdiff_t slack_from_ = 0, slack_to_ = 0;  // stretches whose slack is drawn
+  std::vector<Box> slack_;                        // of the lane whose rows are drawn, ascending
 };
 
 }  // namespace

@@ -296,6 +296,42 @@ TEST(Scene, TheRulerTellsEachStepsTimesTheLastOnesToo) {
   }
 }
 
+// A wait that outlasts its step, on the side whose step is shorter: no time passes in its slack.
+TEST(Scene, AnOpThatGoesOnOverSlackIsNotDrawnThere) {
+  Drawn d;
+  Timeline p = EmptyTimeline(), m = EmptyTimeline(Timeline::Origin::kMeasured);
+  for (int32_t step = 0; step < 3; ++step) {
+    Add(p, {.lane = 1, .op = 2 * step, .step = step, .start = step * 50'000, .duration = 50'000});
+    Add(m, {.lane = 1, .op = 2 * step, .step = step, .start = step * 100'000, .duration = 100'000});
+  }
+  Add(p, {.lane = 0, .op = 1, .step = 0, .start = 20'000, .duration = 35'000});
+  d.predicted = TimelineModel::Build(p);
+  d.measured = TimelineModel::Build(m);
+  d.pair = TimelinePair::Make({d.predicted}, {d.measured});
+  d.alignment = Align(d.predicted.get(), d.measured.get(), nullptr);
+  d.Draw(1600, 900, 1, d.alignment.whole);
+  ExpectTidy(d, 1600, 900);
+  const auto x = [&](int64_t axis) {
+    return ColumnOf(Picoseconds{axis}, d.alignment.whole, d.layout);
+  };
+  const auto op = std::find_if(
+      d.scene.frame.bars.begin(), d.scene.frame.bars.end(),
+      [&](const BarShape& bar) { return bar.side == Side::kPredicted && bar.box.x0 == x(20'000); });
+  ASSERT_NE(op, d.scene.frame.bars.end());
+  EXPECT_EQ(op->box.x1, x(105'000));
+  // Its lane's color over it, and the hatch of slack over that.
+  ASSERT_EQ(d.scene.frame.gaps.size(), 2u);
+  for (const Fill& gap : d.scene.frame.gaps) {
+    EXPECT_EQ(gap.box, (Box{x(50'000), op->box.y0, x(100'000), op->box.y1}));
+  }
+  EXPECT_FALSE(d.scene.frame.gaps[0].hatched);
+  EXPECT_TRUE(d.scene.frame.gaps[1].hatched);
+  for (const Label& label : d.scene.frame.labels) {
+    const Box over = Intersection(label.box, op->box);
+    EXPECT_TRUE(over.empty() || over.x1 <= x(50'000)) << label.text.toStdString();
+  }
+}
+
 TEST(Scene, TheRulerSaysWhichStepsOneSideHasAlone) {
   Drawn d;
   Timeline p = EmptyTimeline(), m = EmptyTimeline(Timeline::Origin::kMeasured);
