@@ -1,7 +1,7 @@
 #include "capture/calibrate/device_times.h"
 
 #include <algorithm>
-#include <utility>
+#include <numeric>
 #include <vector>
 
 #include "traces/common/median.h"
@@ -25,11 +25,14 @@ std::map<int32_t, OpSpans> DeviceSpans(const traces::Trace& trace) {
   return spans;
 }
 
-std::optional<double> MedianTime(const OpSpans& ops) {
+std::optional<double> MeanTime(const OpSpans& ops) {
+  constexpr double kHeldUp = 1.3;
   if (ops.empty()) return std::nullopt;
   std::vector<double> seconds;
   for (const auto& [op, span] : ops) seconds.push_back(span.end - span.start);
-  return Median(std::move(seconds));
+  const double most = kHeldUp * Median(seconds);
+  std::erase_if(seconds, [most](double each) { return each > most; });
+  return std::reduce(seconds.begin(), seconds.end()) / static_cast<double>(seconds.size());
 }
 
 }  // namespace stallcast::capture

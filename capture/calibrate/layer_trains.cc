@@ -75,20 +75,10 @@ void LayerTrains::RecordGathers(const CopyEnds& ends) {
   }
 }
 
-// Mean seconds of a layer's products in a train; one that others on the machine held up does not
-// count.
+// Mean seconds of a layer's products in a train.
 double LayerTrains::Products(int32_t step, const std::map<int32_t, OpSpans>& spans) const {
   const auto train = spans.find(step);
-  if (train == spans.end()) return 0;
-  const double most = 1.3 * MedianTime(train->second).value_or(0);
-  double sum = 0;
-  int64_t count = 0;
-  for (const auto& [layer, span] : train->second) {
-    if (span.end - span.start > most) continue;
-    sum += span.end - span.start;
-    ++count;
-  }
-  return count > 0 ? sum / static_cast<double>(count) : 0;
+  return train == spans.end() ? 0 : MeanTime(train->second).value_or(0);
 }
 
 double LayerTrains::Nothing(const std::map<int32_t, OpSpans>& spans) const {
@@ -102,7 +92,7 @@ std::optional<double> LayerTrains::SecondsOf(size_t i,
   const auto found = probes_.find(i);
   if (found == probes_.end()) return std::nullopt;
   const auto launches = spans.find(found->second - 1);
-  return launches == spans.end() ? std::nullopt : MedianTime(launches->second);
+  return launches == spans.end() ? std::nullopt : MeanTime(launches->second);
 }
 
 std::optional<double> LayerTrains::Gap(const std::map<int32_t, OpSpans>& spans) const {

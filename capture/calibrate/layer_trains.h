@@ -38,7 +38,7 @@ class LayerTrains {
   /// Of the i-th probe.
   void RecordProbe(size_t i, const Prepared& prepared);
 
-  /// Seconds of the i-th probe's kernel, the median of its launches; none that was recorded.
+  /// Seconds of the i-th probe's kernel, the mean of its launches; none that was recorded.
   std::optional<double> SecondsOf(size_t i, const std::map<int32_t, OpSpans>& spans) const;
   /// Of a layer behind nothing, from the start of its first product to the end of its last: the
   /// median of trains; 0: none was recorded.

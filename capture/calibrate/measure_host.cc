@@ -620,7 +620,7 @@ void RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profi
   auto spans = DeviceSpans(recording->End());
   std::vector<double> times;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    const std::optional<double> seconds = MedianTime(spans[static_cast<int32_t>(i)]);
+    const std::optional<double> seconds = MeanTime(spans[static_cast<int32_t>(i)]);
     if (!seconds) return;
     times.push_back(std::max(*seconds, 1e-8));
   }

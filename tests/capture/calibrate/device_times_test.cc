@@ -37,11 +37,15 @@ TEST(DeviceSpans, ReachFromAnOpsFirstRowOnTheDeviceToItsLast) {
   EXPECT_DOUBLE_EQ(spans.at(2).at(7).start, 50e-6);
 }
 
-TEST(MedianTime, IsOfAllOpsOfAStep) {
-  EXPECT_EQ(MedianTime({}), std::nullopt);
-  const OpSpans ops = {{1, {10e-6, 13e-6}}, {2, {20e-6, 21e-6}}, {5, {0, 90e-6}}};
-  ASSERT_TRUE(MedianTime(ops));
-  EXPECT_DOUBLE_EQ(*MedianTime(ops), 3e-6);
+TEST(MeanTime, IsOfAllOpsOfAStepButWhatWasHeldUp) {
+  EXPECT_EQ(MeanTime({}), std::nullopt);
+  OpSpans ops = {{1, {10e-6, 14e-6}}, {2, {20e-6, 23e-6}}, {5, {0, 5e-6}}};
+  ASSERT_TRUE(MeanTime(ops));
+  EXPECT_DOUBLE_EQ(*MeanTime(ops), 4e-6);
+  ops[6] = {30e-6, 120e-6};
+  ops[7] = {200e-6, 204e-6};
+  EXPECT_DOUBLE_EQ(*MeanTime(ops), 4e-6);
+  EXPECT_DOUBLE_EQ(*MeanTime({{1, {0, 2e-6}}}), 2e-6);
 }
 
 }  // namespace
