@@ -64,14 +64,14 @@ void PredictAll(Predictor& predictor, std::span<const GridPoint> points,
 SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, ResultStore& store,
                   bool again, const std::function<void(int64_t)>& progress) {
   const ResultStore::Trace trace{predictor.report().content_hash, predictor.path().string()};
-  const auto missing = [&](size_t i) {
-    const auto held = store.Find(points[i].key, trace.hash);
+  const auto find = [&](size_t i) { return store.Find(points[i].key, trace.hash); };
+  const auto is_missing = [again](const std::optional<ResultStore::Held>& held) {
     return again || !held || held->by_others;
   };
   SweepCounts counts;
   for (size_t i = 0; i < points.size(); ++i) {
-    counts.present += missing(i) ? 0 : 1;
-    const auto held = store.Find(points[i].key, trace.hash);
+    const auto held = find(i);
+    counts.present += is_missing(held) ? 0 : 1;
     counts.anew += held && held->by_others ? 1 : 0;
   }
   PredictAll(
@@ -86,11 +86,11 @@ SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, Resul
         ++(result.prediction ? counts.done : counts.failed);
         if (progress) progress(counts.present + counts.done + counts.failed);
       },
-      missing);
+      [&](size_t i) { return is_missing(find(i)); });
   // Another process may have been faster with some.
   counts.present = std::ssize(points) - counts.done - counts.failed;
-  for (const GridPoint& point : points) {
-    const auto held = store.Find(point.key, trace.hash);
+  for (size_t i = 0; i < points.size(); ++i) {
+    const auto held = find(i);
     if (held && !held->problem.empty()) ++counts.problems[held->problem];
   }
   return counts;

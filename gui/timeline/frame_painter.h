@@ -38,7 +38,7 @@ class FramePainter {
 
   /// All of a frame. `image` is of Format_RGB32.
   void Paint(const Frame& frame, QImage& image) const;
-  /// A frame without bars and hatched fills, over what is there.
+  /// A frame without bars, gaps and hatched fills, over what is there.
   void PaintOver(const Frame& frame, QPainter& painter) const;
 
  private:

@@ -28,6 +28,9 @@ constexpr ProfileField kFields[] = {
     {"copy.2d_row", kTime, &Profile::copy_2d_row, "least time of a row of a 2-D copy"},
     {"copy.device_factor", kNumber, &Profile::copy_device_factor,
      "device-memory bytes that a copied byte costs others"},
+    {"copy.device_loss", kRate, &Profile::copy_device_loss,
+     "device-memory rate that copies of one way cost others beyond their bytes at most; 0: any",
+     true, true},
     {"copy.inline_below", kBytes, &Profile::copy_inline_below,
      "batched pieces below this move inside the host call"},
     {"copy.spread", kNumber, &Profile::copy_spread, "relative standard deviation of copies"},
@@ -304,9 +307,12 @@ std::string OutOfRange(std::string_view path, Dimension dimension, double value)
     case kTime:
       most = kMostTime;
       break;
-    case kRate:
-      least = path.starts_with("background.") || path.ends_with(".cache") ? 0 : kLeastRate;
+    case kRate: {
+      const auto field = std::ranges::find(kFields, path, &ProfileField::path);
+      const bool may_lack = field != std::end(kFields) && (field->optional || !field->in_file);
+      least = may_lack || path.ends_with(".cache") ? 0 : kLeastRate;
       break;
+    }
     case kBytes:
       least = path == "background.piece" ? kLeastBackgroundPiece : 0;
       break;

@@ -104,9 +104,9 @@ struct Profile {
   double copy_crowded_piece = 0;
   double copy_2d_row = 0;         ///< least time of a row of a 2-D copy
   double copy_device_factor = 0;  ///< device-memory capacity that a copied byte takes, in bytes
-  /// Capacity that copies of one way take beyond their bytes at most: what-ifs of a faster link set
-  /// it to what they took at the link's own rate, as mixed reads and writes of any rate lose no
-  /// more than a share of the memory's. 0: no limit.
+  /// Capacity that copies of one way take beyond their bytes at most; 0: no limit. Setting a link
+  /// gives it what they took at the link's own rate, as mixed reads and writes of any rate lose no
+  /// more than a share of the memory's.
   double copy_device_loss = 0;
   /// Batched H2D pieces below this go through the call itself: the host is busy while they move.
   /// Larger ones start to move when the call has returned.

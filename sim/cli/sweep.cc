@@ -84,12 +84,13 @@ void SweepCommand::Report(int64_t total, const sim::SweepCounts& counts) const {
                 out, "`stallcast sweep --show` prints all reasons");
   }
   const std::string anew =
-      counts.anew > 0 ? fmt::format(" ({} anew: another build of stallcast left them)", counts.anew)
-                      : "";
+      counts.anew > 0
+          ? fmt::format(", {} of another build of stallcast predicted anew", counts.anew)
+          : "";
   const std::string summary = fmt::format(
-      "{} points: {} predicted, {} failed{}, {} there already; "
+      "{} points: {} predicted, {} failed, {} there already{}; "
       "`stallcast sweep --show {}` prints them\n",
-      total, counts.done, counts.failed, anew, counts.present, out);
+      total, counts.done, counts.failed, counts.present, anew, out);
   if (format == Format::kTable) {
     Print(summary);
   } else {

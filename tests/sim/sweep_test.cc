@@ -259,7 +259,12 @@ TEST_F(SweepTest, GoesOnInAFileOfAnEarlierVersion) {
   ASSERT_EQ(rows.rows.size(), 3u);
   for (const auto& row : rows.rows) {
     const bool old = std::get<std::string>(row[rows.Column("point")]) == points[0].key;
-    EXPECT_EQ(std::holds_alternative<std::monostate>(row[rows.Column("step_p50_ms")]), old);
+    const ResultStore::Value& step = row[rows.Column("step_p50_ms")];
+    EXPECT_EQ(std::holds_alternative<std::monostate>(step), old);
+    if (std::get<std::string>(row[rows.Column("point")]) == points[1].key) {
+      EXPECT_EQ(std::get<double>(step),
+                Seconds(predictor.Predict(points[1].request).metrics.step_p50) * 1e3);
+    }
     EXPECT_GT(std::get<double>(row[rows.Column("step_p95_ms")]), 0);
   }
 }
