@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -113,6 +114,25 @@ std::function<double()> LaunchTimer() {
     }
     return Median(std::move(seconds));
   };
+}
+
+double CoreTime() {
+  using Clock = std::chrono::steady_clock;
+  constexpr uint32_t kRounds = 400;
+  double least = INFINITY;
+  for (int trial = 0; trial < 2; ++trial) {
+    uint64_t a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, g = 7, h = 8;
+    const auto begin = Clock::now();
+    for (uint32_t i = 0; i < kRounds; ++i) {
+      a += i, b ^= i, c -= i, d += i, e ^= i, f -= i, g += i, h ^= i;
+      // Each for itself, as the compiler cannot know.
+      asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e), "+r"(f), "+r"(g), "+r"(h));
+      a ^= i, b -= i, c += i, d ^= i, e -= i, f += i, g ^= i, h -= i;
+      asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e), "+r"(f), "+r"(g), "+r"(h));
+    }
+    least = std::min(least, std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  return least;
 }
 
 std::vector<int> FastestCores(size_t count, const std::function<double()>& seconds) {

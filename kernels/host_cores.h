@@ -15,6 +15,11 @@ namespace stallcast::kernels {
 /// Seconds of a kernel launch on the calling thread's core, of the current device. Holds a stream.
 std::function<double()> LaunchTimer();
 
+/// Seconds of a fixed lot of independent integer instructions on the calling thread's core, half a
+/// microsecond: 1.5 to 1.9 times as long while another program has the core's other hyperthread,
+/// when a launch takes 1.35 times as long. The less of two, as an interrupt is no neighbour.
+double CoreTime();
+
 /// The `count` cores among those that this thread may use on which `seconds` is least in some
 /// looks, fastest first; of each but the first while threads spin on those before it, as waiting
 /// for a GPU does. Empty where they would not leave a core to others.

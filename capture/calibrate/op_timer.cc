@@ -57,10 +57,10 @@ OpTimer::OpTimer() : impl_(std::make_unique<Impl>()) { impl_->executor.Run(); }
 OpTimer::~OpTimer() = default;
 
 double OpTimer::Seconds() {
-  const std::vector<Picoseconds> steps = impl_->executor.Run();
+  const std::vector<kernels::RanStep> steps = impl_->executor.Run();
   std::vector<double> more;
   for (size_t pair = 0; pair < kPairs; ++pair) {
-    more.push_back(stallcast::Seconds(steps[2 * pair] - steps[2 * pair + 1]) / kOps);
+    more.push_back(stallcast::Seconds(steps[2 * pair].time - steps[2 * pair + 1].time) / kOps);
   }
   return std::max(Median(std::move(more)), 0.0);
 }

@@ -274,7 +274,7 @@ Json Record(const Case& of, bool timelines) {
   if (!of.failed.empty() || !of.prediction) {
     for (const char* key :
          {"predicted_ms", "measured_ms", "error_percent", "predicted_p50_ms", "measured_p50_ms",
-          "launch_us", "copy_us", "gather_us", "link_gb_per_s", "units_compared",
+          "steps_disturbed", "launch_us", "copy_us", "gather_us", "link_gb_per_s", "units_compared",
           "units_equal_percent", "decisions_equal_percent", "keys_wrong"}) {
       row[key] = nullptr;
     }
@@ -289,6 +289,7 @@ Json Record(const Case& of, bool timelines) {
   row["error_percent"] = (predicted.value - measured.value) / measured.value * 100;
   row["predicted_p50_ms"] = Milliseconds(of.prediction->metrics.step_p50);
   row["measured_p50_ms"] = Milliseconds(of.times.P50());
+  row["steps_disturbed"] = of.times.disturbed;
   row["launch_us"] = of.times.host.launch * 1e6;
   row["copy_us"] = of.times.host.copy * 1e6;
   row["gather_us"] = of.times.host.gather * 1e6;  // 0: none
@@ -397,6 +398,9 @@ void AddRun(CLI::App& app) {
   sub->description(
       R"(Runs the plans that `stallcast predict` times, with real kernels, copies and host threads: step
 times from CUDA events with tracing off, and the device's selections compared with the access log.
+A step's time is the median of its repetitions. Those in which another program had a core of its
+threads', which slows calls by a third, do not count, and are made up for where that can be done
+within 10 s; steps_disturbed says of how many steps there is no other.
 With --timelines each plan runs once more, traced, which makes its CUDA calls slower: from there are
 measured_traced_ms, the mean step of that run, and the exposed recall a step as `stallcast compare`
 tells it, beside what is predicted for such a run (host.recorded=1). In the folder are, to compare:

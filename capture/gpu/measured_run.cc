@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <numeric>
@@ -16,6 +17,7 @@
 #include "capture/calibrate/stopwatch.h"
 #include "capture/gpu/background_copies.h"
 #include "capture/gpu/call_timer.h"
+#include "capture/gpu/quiet_steps.h"
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/executor/cache_binder.h"
@@ -83,10 +85,10 @@ class BoundRun {
 
   /// To where prefill leaves everything: before each run.
   void Reset() { decoder_.Reset(); }
-  std::vector<Picoseconds> Run(const kernels::RunOptions& options) {
+  std::vector<kernels::RanStep> Run(const kernels::RunOptions& options) {
     return executor_.Run(options);
   }
-  std::vector<Picoseconds> RunAnew(const kernels::RunOptions& options = {}) {
+  std::vector<kernels::RanStep> RunAnew(const kernels::RunOptions& options = {}) {
     Reset();
     return Run(options);
   }
@@ -96,7 +98,7 @@ class BoundRun {
   /// The prefill plan, bound when it is first needed.
   const plan::Plan& PrefillPlan() { return BoundPrefill().plan; }
   Picoseconds Prefill(const kernels::RunOptions& options = {}) {
-    return BoundPrefill().executor.Run(options).front();
+    return BoundPrefill().executor.Run(options).front().time;
   }
   Picoseconds PrefillAnew() {
     cache_->Clear();
@@ -247,6 +249,11 @@ Picoseconds StepTimes::P50() const {
   return sim::Quantile(ranked, 0.5);
 }
 
+// Steps are run again while others disturb them, so many times as often as was asked for, or until
+// runs have taken so long.
+constexpr int kMoreRuns = 3;
+constexpr std::chrono::seconds kPatience{10};
+
 struct GpuRunner::Impl {
   kernels::HostPool pool;
   LinkProbe link;
@@ -297,17 +304,25 @@ StepTimes GpuRunner::Impl::TimeSteps(const RunRequest& request, int repetitions)
   Stopwatch watch;
   StepTimes times;
   const HostNow before = LookAtHost(watch, run.plan());
-  std::vector<std::vector<Picoseconds>> all;
-  for (int i = 0; i < repetitions; ++i) all.push_back(run.RunAnew());
+  QuietSteps steps;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto patient = [&] { return std::chrono::steady_clock::now() - begin < kPatience; };
+  do {
+    steps.Add(run.RunAnew());
+  } while (steps.runs() < repetitions ||
+           (steps.Fewest() < repetitions && steps.runs() < kMoreRuns * repetitions && patient()));
   const HostNow after = LookAtHost(watch, run.plan());
   times.host = {(before.launch + after.launch) / 2, (before.copy + after.copy) / 2,
                 (before.gather + after.gather) / 2};
-  for (size_t step = 0; step < all.front().size(); ++step) {
-    std::vector<Picoseconds> of_step;
-    for (const auto& repetition : all) of_step.push_back(repetition[step]);
-    times.steps.push_back(Median(std::move(of_step)));
-  }
+  times.steps = steps.Medians();
+  times.disturbed = steps.Disturbed();
   times.notes = run.Notes();
+  if (times.disturbed > 0) {
+    times.notes.push_back(
+        fmt::format("in {} of {} steps another program had a core of its threads' in each of {} "
+                    "runs, which slows their calls",
+                    times.disturbed, times.steps.size(), steps.runs()));
+  }
   return times;
 }
 

@@ -31,9 +31,12 @@ struct RunRequest {
 
 /// Step times from CUDA events, tracing off.
 struct StepTimes {
-  std::vector<Picoseconds> steps;  ///< the median over the repetitions, by step
-  HostNow host;                    ///< around the runs; a gather where the plan has one
-  double link_h2d = 0;             ///< of large copies to the GPU before and behind them, bytes/s
+  /// The median over the repetitions, by step: over those in which its threads had their cores to
+  /// themselves, where there are any.
+  std::vector<Picoseconds> steps;
+  int disturbed = 0;    ///< steps of which there are none
+  HostNow host;         ///< around the runs; a gather where the plan has one
+  double link_h2d = 0;  ///< of large copies to the GPU before and behind them, bytes/s
   std::vector<std::string> notes;
   Picoseconds Mean() const;
   Picoseconds P50() const;
@@ -53,7 +56,8 @@ class GpuRunner {
   GpuRunner();
   ~GpuRunner();
 
-  /// Times the plan, `repetitions` times after one that warms up.
+  /// Times the plan, `repetitions` times after one that warms up, and up to three times as often
+  /// while another program has a core of its threads' (kernels::CoreTime()).
   StepTimes Time(const RunRequest& request, int repetitions);
   /// Runs it once step by step and compares what the device selects with the access log.
   kernels::SelectionCheck CheckSelection(const RunRequest& request);

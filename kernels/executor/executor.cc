@@ -72,6 +72,7 @@ struct Executor::Impl {
   std::vector<Graph> graphs;          // by op; made for GraphLaunch
   LaneId compute = LaneId::kNone;
   std::vector<int> cores;  // for the host lanes with calls, in order, chosen at the last run
+  std::vector<std::vector<double>> core_times;  // by lane; at the start and each step's end
 
   // Which ops have been issued (stream work) or done (host work), and those who sleep until then.
   std::vector<std::atomic<bool>> passed;
@@ -91,6 +92,7 @@ struct Executor::Impl {
   void SleepUntilPassed(OpId id);
   void Sync(const Op& op);
   void Do(OpId id, const RunOptions& options);
+  void LookAtCore(size_t lane);
   void RunLane(size_t lane, const RunOptions& options);
   bool IsHost(LaneId lane) const { return plan.lanes[At(lane)].kind == traces::LaneKind::kHost; }
 };
@@ -273,11 +275,28 @@ void Executor::Impl::Do(OpId id, const RunOptions& options) {
   }
 }
 
+// At the start.
+void Executor::Impl::LookAtCore(size_t lane) {
+  constexpr int kWarm = 8;  // a core that has slept is slow at first
+  for (int i = 0; i < kWarm; ++i) CoreTime();
+  core_times[lane].front() = CoreTime();
+}
+
 void Executor::Impl::RunLane(size_t lane, const RunOptions& options) {
   try {
     if (options.observer != nullptr) options.observer->NameThread(plan.lanes[lane]);
+    std::vector<double>& core = core_times[lane];
+    size_t looked = 1;
+    const auto look_at_core = [&](size_t until) {
+      const double now = CoreTime();
+      while (looked <= until) core[looked++] = now;
+    };
     size_t step = 0;
     for (const OpId id : calls[lane]) {
+      if (const auto begun = static_cast<size_t>(std::max(plan[id].step, 0));
+          begun >= looked && begun < core.size()) {
+        look_at_core(begun);
+      }
       Do(id, options);
       if (const int ends = step_ending_at[At(id)]; ends >= 0 && !plan[id].graph_node) {
         Check(cudaEventRecord(step_events[static_cast<size_t>(ends) + 1], streams[At(compute)]),
@@ -298,6 +317,7 @@ void Executor::Impl::RunLane(size_t lane, const RunOptions& options) {
         ++step;
       }
     }
+    look_at_core(core.size() - 1);
   } catch (...) {
     const std::lock_guard lock(mutex);
     if (!failed) failure = std::current_exception();
@@ -313,7 +333,7 @@ Executor::~Executor() = default;
 
 void Executor::Recapture(OpObserver& observer) { impl_->CaptureGraphs(&observer); }
 
-std::vector<Picoseconds> Executor::Run(const RunOptions& options) {
+std::vector<RanStep> Executor::Run(const RunOptions& options) {
   Impl& run = *impl_;
   for (auto& passed : run.passed) passed = false;
   run.failed = false;
@@ -337,6 +357,12 @@ std::vector<Picoseconds> Executor::Run(const RunOptions& options) {
     // A recorder would see launches that are not the plan's: there the last run's choice holds.
     run.cores = FastestCores(callers.size(), LaunchTimer());
   }
+  run.core_times.assign(run.plan.lanes.size(), {});
+  for (const size_t lane : callers) run.core_times[lane].resize(run.step_events.size());
+  if (!callers.empty()) {
+    const OnCore core(run.cores, 0);
+    run.LookAtCore(callers.front());
+  }
   Check(cudaEventRecord(run.step_events[0], run.streams[At(run.compute)]), "cudaEventRecord");
 
   // The first host lane is this thread.
@@ -346,6 +372,7 @@ std::vector<Picoseconds> Executor::Run(const RunOptions& options) {
       threads.emplace_back([&, i, device] {
         cudaSetDevice(device);
         const OnCore core(run.cores, i);
+        run.LookAtCore(callers[i]);
         run.RunLane(callers[i], options);
       });
     }
@@ -365,9 +392,14 @@ std::vector<Picoseconds> Executor::Run(const RunOptions& options) {
   if (run.failure) std::rethrow_exception(run.failure);
   Check(finished, "cudaDeviceSynchronize");
 
-  std::vector<Picoseconds> steps;
+  std::vector<RanStep> steps;
   for (size_t step = 1; step < run.step_events.size(); ++step) {
-    steps.push_back(FromSeconds(ElapsedSeconds(run.step_events[step - 1], run.step_events[step])));
+    RanStep& ran = steps.emplace_back();
+    ran.time = FromSeconds(ElapsedSeconds(run.step_events[step - 1], run.step_events[step]));
+    for (const size_t lane : callers) {
+      const std::vector<double>& core = run.core_times[lane];
+      ran.core = std::max({ran.core, core[step - 1], core[step]});
+    }
   }
   return steps;
 }

@@ -43,6 +43,15 @@ struct RunOptions {
   std::function<void(int)> after_step;
 };
 
+/// A step as it ran.
+struct RanStep {
+  /// On the device: from the end of the step before (for the first: from the start) to the last end
+  /// on the compute lane.
+  Picoseconds time{0};
+  /// CoreTime() at its begin and its end, of the calling thread where it was longest, s.
+  double core = 0;
+};
+
 class Executor {
  public:
   /// `plan` must outlive the executor. Binds every op and, for ops in CUDA graphs, captures them.
@@ -54,11 +63,9 @@ class Executor {
   /// Captures the graphs anew and tells whose nodes are made, so that a recorder knows them.
   void Recapture(OpObserver& observer);
 
-  /// Runs the plan from its first op to its last. Returns each step's time on the device: from the
-  /// end of the step before (for the first: from the start) to the last end on the compute lane.
-  /// A plan without steps, a prefill, counts as one.
+  /// Runs the plan from its first op to its last. A plan without steps, a prefill, counts as one.
   /// What a thread throws is thrown here when all threads have stopped.
-  std::vector<Picoseconds> Run(const RunOptions& options = {});
+  std::vector<RanStep> Run(const RunOptions& options = {});
 
  private:
   struct Impl;

@@ -240,7 +240,7 @@ class Bench {
         direct();
         by_hand.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
         double sum = 0;
-        for (const Picoseconds step : executor.Run()) sum += Seconds(step) * 1e6;
+        for (const kernels::RanStep& step : executor.Run()) sum += Seconds(step.time) * 1e6;
         by_executor.push_back(sum);
       }
       std::ranges::sort(by_executor), std::ranges::sort(by_hand);

@@ -1,0 +1,35 @@
+// What steps take where no other program has the calling threads' cores, from several runs.
+#pragma once
+
+#include <vector>
+
+#include "kernels/executor/executor.h"
+#include "traces/common/units.h"
+
+namespace stallcast::capture {
+
+/// Steps as several runs of a plan had them. A step of a run was disturbed where kernels::CoreTime()
+/// at its begin or its end was 1.2 times the least of all runs or more: whether another program has
+/// a core's other hyperthread changes within a tenth of a second, and calls take 1.35 times as long
+/// meanwhile. Nothing that a step took decides whether it counts.
+class QuietSteps {
+ public:
+  /// A run's steps, as many as any run's.
+  void Add(std::vector<kernels::RanStep> run);
+  int runs() const { return static_cast<int>(runs_.size()); }
+  /// In how many runs the step was undisturbed that was so in fewest.
+  int Fewest() const;
+  /// How many steps no run had undisturbed.
+  int Disturbed() const;
+  /// By step, over the runs in which it was undisturbed, or over all where there are none.
+  std::vector<Picoseconds> Medians() const;
+
+ private:
+  size_t steps() const { return runs_.empty() ? 0 : runs_.front().size(); }
+  std::vector<Picoseconds> Undisturbed(size_t step) const;
+
+  std::vector<std::vector<kernels::RanStep>> runs_;
+  double least_ = 0;  ///< of all core times, s
+};
+
+}  // namespace stallcast::capture

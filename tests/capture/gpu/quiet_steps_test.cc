@@ -1,0 +1,65 @@
+// Which runs of a step count: those whose threads had their cores to themselves.
+#include "capture/gpu/quiet_steps.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace stallcast::capture {
+namespace {
+
+using kernels::RanStep;
+using std::chrono_literals::operator""us;
+using testing::ElementsAre;
+
+constexpr double kQuiet = 0.5e-6, kBusy = 0.8e-6;
+
+TEST(QuietSteps, DisturbedRunsOfAStepDoNotCount) {
+  QuietSteps steps;
+  steps.Add({{100us, kQuiet}, {200us, kBusy}});
+  steps.Add({{140us, kBusy}, {160us, kQuiet}});
+  steps.Add({{104us, kQuiet * 1.1}, {205us, kBusy}});
+  EXPECT_THAT(steps.Medians(), ElementsAre(102us, 160us));
+  EXPECT_EQ(steps.Fewest(), 1);
+  EXPECT_EQ(steps.Disturbed(), 0);
+}
+
+TEST(QuietSteps, AStepThatIsNeverQuietHasTheMedianOfAll) {
+  QuietSteps steps;
+  steps.Add({{100us, kQuiet}, {200us, kBusy}});
+  steps.Add({{101us, kQuiet}, {220us, kBusy}});
+  steps.Add({{102us, kQuiet}, {260us, kBusy}});
+  EXPECT_THAT(steps.Medians(), ElementsAre(101us, 220us));
+  EXPECT_EQ(steps.Fewest(), 0);
+  EXPECT_EQ(steps.Disturbed(), 1);
+}
+
+// What is quiet is known by the quietest look of all, whenever it comes.
+TEST(QuietSteps, ALaterRunCanShowThatEarlierOnesWereDisturbed) {
+  QuietSteps steps;
+  steps.Add({{140us, kBusy}});
+  EXPECT_EQ(steps.Disturbed(), 0);
+  EXPECT_THAT(steps.Medians(), ElementsAre(140us));
+  steps.Add({{100us, kQuiet}});
+  EXPECT_THAT(steps.Medians(), ElementsAre(100us));
+  EXPECT_EQ(steps.Fewest(), 1);
+}
+
+// A selection by what steps took would tell other times of steps that nobody disturbs.
+TEST(QuietSteps, TheMedianOfAllWhereNothingIsDisturbed) {
+  std::mt19937 random(7);
+  std::uniform_int_distribution<int> time(100, 999);
+  QuietSteps steps;
+  std::vector<int> times;
+  for (int run = 0; run < 9; ++run) {
+    times.push_back(time(random));
+    steps.Add({{times.back() * 1us, kQuiet}});
+  }
+  std::ranges::sort(times);
+  EXPECT_THAT(steps.Medians(), ElementsAre(times[4] * 1us));
+  EXPECT_EQ(steps.Fewest(), 9);
+}
+
+}  // namespace
+}  // namespace stallcast::capture
