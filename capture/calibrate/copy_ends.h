@@ -21,9 +21,7 @@ struct CopyEnds {
   std::byte* const host;
   kernels::Buffer<std::byte> device;
 
-  /// The i-th of copies between places that lie far apart at both ends. A layer's pages lie closer,
-  /// and in one train are a tenth faster; in runs they are not (capture/results/h200-validation.md,
-  /// "Page by page").
+  /// The i-th of copies between places that lie far apart at both ends.
   void CopyPage(int64_t i, int64_t bytes, bool to_device, cudaStream_t stream) const {
     const int64_t places = std::max<int64_t>(1, pool / bytes);
     Copy(i * 7919 % places * bytes, bytes, to_device, stream);

@@ -94,17 +94,18 @@ inline std::vector<int32_t> Numbers(int64_t count) {
 /// Device memory that is larger than any cache, in parts.
 class ColdMemory {
  public:
-  /// `part` elements each, at most `range` large, so many that they do not fit the cache together.
-  explicit ColdMemory(int64_t part, float range = 1)
+  static constexpr int64_t kBytes = int64_t{256} << 20;
+  /// `part` elements each, at most `range` large, as many as come to `bytes`, so that they do not
+  /// fit the cache together.
+  explicit ColdMemory(int64_t part, float range = 1, int64_t bytes = kBytes)
       : part_((part + 127) / 128 * 128),
-        parts_(std::max<int64_t>(1, kBytes / (2 * std::max<int64_t>(part_, 1)))),
+        parts_(std::max<int64_t>(1, bytes / (2 * std::max<int64_t>(part_, 1)))),
         data_(part_ * parts_) {
     kernels::FillRandom(data_.get(), data_.size(), range, 1, nullptr);
   }
   __nv_bfloat16* At(int i) const { return data_.get() + i % parts_ * part_; }
 
  private:
-  static constexpr int64_t kBytes = int64_t{256} << 20;
   int64_t part_, parts_;
   kernels::Buffer<__nv_bfloat16> data_;
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "capture/calibrate/fit.h"
+#include "capture/calibrate/layer_pages.h"
 #include "capture/calibrate/scattered_gather.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/device_attribute.h"
@@ -22,16 +23,21 @@ constexpr int64_t kPool = CopyEnds::kPool;
 constexpr int64_t kLarge = int64_t{1} << 28;  // a copy that runs at the link's rate
 constexpr int64_t kLong = int64_t{1} << 24;   // 32 take a thousand times as long as their ends
 constexpr int64_t kSmallestPage = 4096;       // smaller copies are rows of one
-constexpr int64_t kRead = int64_t{2} << 30;   // a read that runs at the memory's rate
+constexpr int64_t kLargestPage = 65536;
+constexpr int64_t kRead = int64_t{2} << 30;  // a read that runs at the memory's rate
 
 // Time of one copy among many of its size. The ends of a train of long copies count for nothing
 // and stay in: where others use the link during one train and not during the next, a difference of
-// the two is more than the link carries.
-double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {
+// the two is more than the link carries. `pages` has those that go to the GPU, or is null.
+double CopyTime(Stopwatch& watch, const CopyEnds& ends, LayerPages* pages, int64_t bytes,
+                bool down) {
   const int many = static_cast<int>(std::clamp<int64_t>(kPool / bytes / 2, 4, 200));
   const auto train_time = [&](int copies) {
     return copies * watch.Period(copies, [&](int i) {
-      if (bytes < kSmallestPage) {
+      if (pages != nullptr && bytes >= kSmallestPage && bytes <= kLargestPage) {
+        if (i == 0) pages->Choose(copies, bytes);
+        pages->Copy(i, watch.stream());
+      } else if (bytes < kSmallestPage) {
         ends.CopyRow(i, bytes, down, watch.stream());
       } else {
         ends.CopyPage(i, bytes, down, watch.stream());
@@ -47,11 +53,11 @@ struct Copies {
   hardware::Curve piece;  // beyond bytes over the line's rate
 };
 
-Copies FitCopies(Stopwatch& watch, const CopyEnds& ends, bool down) {
+Copies FitCopies(Stopwatch& watch, const CopyEnds& ends, LayerPages* pages, bool down) {
   std::vector<double> sizes, times;
   for (int64_t bytes = 256; bytes <= kLarge; bytes *= 4) {
     sizes.push_back(static_cast<double>(bytes));
-    times.push_back(CopyTime(watch, ends, bytes, down));
+    times.push_back(CopyTime(watch, ends, pages, bytes, down));
   }
   Copies copies;
   copies.line = FitLine(sizes, times);
@@ -135,7 +141,7 @@ double GatherStart(Stopwatch& watch, const CopyEnds& ends) {
 
 LinkRates MeasureLink(Stopwatch& watch, const CopyEnds& ends) {
   const auto rate = [&](bool down) {
-    return static_cast<double>(kLarge) / CopyTime(watch, ends, kLarge, down);
+    return static_cast<double>(kLarge) / CopyTime(watch, ends, nullptr, kLarge, down);
   };
   return {.h2d = rate(true),
           .d2h = rate(false),
@@ -159,7 +165,9 @@ void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
 }
 
 void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  const Copies h2d = FitCopies(watch, ends, true), d2h = FitCopies(watch, ends, false);
+  LayerPages pages(ends);
+  const Copies h2d = FitCopies(watch, ends, &pages, true);
+  const Copies d2h = FitCopies(watch, ends, nullptr, false);
   const Line& down = h2d.line;
   const Line& up = d2h.line;
   profile.copy_h2d_piece = h2d.piece, profile.copy_d2h_piece = d2h.piece;
