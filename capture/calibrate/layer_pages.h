@@ -51,8 +51,8 @@ class LayerPages {
  private:
   static constexpr int kLayers = 32, kHeads = 8;
   /// A layer's pool, or less where that is much of the host's memory.
-  const int64_t layer_ = std::min(int64_t{128} << 20, int64_t{sysconf(_SC_PHYS_PAGES)} *
-                                                          sysconf(_SC_PAGESIZE) / 8 / kLayers);
+  const int64_t layer_ = std::min(
+      int64_t{128} << 20, int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 / kLayers);
   const CopyEnds& ends_;
   kernels::HostPool memory_;
   std::byte* const host_;

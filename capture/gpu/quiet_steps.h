@@ -8,10 +8,10 @@
 
 namespace stallcast::capture {
 
-/// Steps as several runs of a plan had them. A step of a run was disturbed where kernels::CoreTime()
-/// at its begin or its end was 1.2 times the least of all runs or more: whether another program has
-/// a core's other hyperthread changes within a tenth of a second, and calls take 1.35 times as long
-/// meanwhile. Nothing that a step took decides whether it counts.
+/// Steps as several runs of a plan had them. A step of a run was disturbed where
+/// kernels::CoreTime() at its begin or its end was 1.2 times the least of all runs or more: whether
+/// another program has a core's other hyperthread changes within a tenth of a second, and calls
+/// take 1.35 times as long meanwhile. Nothing that a step took decides whether it counts.
 class QuietSteps {
  public:
   /// A run's steps, as many as any run's.
