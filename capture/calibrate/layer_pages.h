@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "capture/calibrate/copy_ends.h"
 #include "kernels/cuda_error.h"
 #include "kernels/executor/host_pool.h"
+#include "traces/common/error.h"
 
 namespace stallcast::capture {
 
@@ -19,8 +21,9 @@ namespace stallcast::capture {
 /// layers in turn recall others each time, of a pool that one of a context of 32K has.
 class LayerPages {
  public:
-  /// With the device memory of `ends`, which must outlive it. Error: the host cannot pin as much.
-  explicit LayerPages(const CopyEnds& ends) : ends_(ends), host_(memory_.Get(kLayers * layer_)) {}
+  /// With the device memory of `ends`, which must outlive it. A smaller pool where the host cannot
+  /// pin as much; Error: not even 1 GiB.
+  explicit LayerPages(const CopyEnds& ends) : ends_(ends), host_(Pin()) {}
 
   /// The next layer's recall, of so many pages: of each of eight heads as many, at random, in the
   /// order of the pool.
@@ -49,10 +52,21 @@ class LayerPages {
   }
 
  private:
+  std::byte* Pin() {
+    const int64_t host_memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+    while (layer_ > kLeast && kLayers * layer_ > host_memory / 8) layer_ /= 2;
+    for (;; layer_ /= 2) {
+      try {
+        return memory_.Get(kLayers * layer_);
+      } catch (const Error&) {
+        if (layer_ <= kLeast) throw;
+      }
+    }
+  }
+
   static constexpr int kLayers = 32, kHeads = 8;
-  /// A layer's pool, or less where that is much of the host's memory.
-  const int64_t layer_ = std::min(
-      int64_t{128} << 20, int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 / kLayers);
+  static constexpr int64_t kLeast = int64_t{32} << 20;
+  int64_t layer_ = 4 * kLeast;  ///< bytes of its pool
   const CopyEnds& ends_;
   kernels::HostPool memory_;
   std::byte* const host_;
