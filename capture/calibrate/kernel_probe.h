@@ -1,6 +1,9 @@
 // A kernel kind under test: its shapes, and how one of them is launched.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -95,15 +98,23 @@ inline std::vector<int32_t> Numbers(int64_t count) {
 class ColdMemory {
  public:
   static constexpr int64_t kBytes = int64_t{256} << 20;
-  /// `part` elements each, at most `range` large, as many as come to `bytes`, so that they do not
-  /// fit the cache together.
+  /// `part` elements each, at most `range` large, as many as come to half of `bytes` or more, so
+  /// that they do not fit the cache together.
   explicit ColdMemory(int64_t part, float range = 1, int64_t bytes = kBytes)
       : part_((part + 127) / 128 * 128),
-        parts_(std::max<int64_t>(1, bytes / (2 * std::max<int64_t>(part_, 1)))),
+        parts_(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(
+            std::max<int64_t>(1, bytes / (2 * std::max<int64_t>(part_, 1))))))),
         data_(part_ * parts_) {
     kernels::FillRandom(data_.get(), data_.size(), range, 1, nullptr);
   }
-  __nv_bfloat16* At(int i) const { return data_.get() + i % parts_ * part_; }
+  /// One after the other they lie apart, as what the layers of a step have does: its address has to
+  /// be translated each time.
+  __nv_bfloat16* At(int64_t i) const {
+    constexpr int64_t kApart = int64_t{4} << 20;  // bytes; two of the GPU's large pages
+    // Odd, and the parts are a power of two: all are met before any is met again.
+    const int64_t stride = kApart / std::max<int64_t>(2 * part_, 1) | 1;
+    return data_.get() + i * stride % parts_ * part_;
+  }
 
  private:
   int64_t part_, parts_;
