@@ -19,6 +19,8 @@ std::function<double()> LaunchTimer();
 /// microsecond: 1.5 to 1.9 times as long while another program has the core's other hyperthread,
 /// when a launch takes 1.35 times as long. The less of two, as an interrupt is no neighbour.
 double CoreTime();
+/// Whether it tells of such a neighbour, `least` being the least that was seen.
+inline bool IsShared(double core_time, double least) { return core_time >= 1.2 * least; }
 
 /// The `count` cores among those that this thread may use on which `seconds` is least in some
 /// looks, fastest first; of each but the first while threads spin on those before it, as waiting

@@ -13,6 +13,7 @@
 #include "kernels/buffer.h"
 #include "kernels/fast_streams.h"
 #include "kernels/held_train.h"
+#include "kernels/host_cores.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
@@ -63,11 +64,12 @@ class Stopwatch {
     return busy ? seconds : INFINITY;
   }
 
-  /// Seconds that the host takes for one work(i) among `count` while the stream is held back.
+  /// Seconds that the host takes for one work(i) among `count` while the stream is held back; the
+  /// median as Median() has it.
   template <class Work>
   double HostTime(int count, const Work& work, int trials = 5) {
     WarmUp(count, work);
-    return MedianOf(trials, [&] {
+    return QuietMedian(trials, [&] {
       Hold();
       const auto begin = Clock::now();
       for (int i = 0; i < count; ++i) work(i);
@@ -89,11 +91,12 @@ class Stopwatch {
     });
   }
 
-  /// The median of `trials` behind one that warms up.
+  /// The median of `trials` behind one that warms up. Of those in which no other program has a
+  /// share of the thread's core (kernels::CoreTime()), which are made up for by as many at most.
   template <class F>
   static double Median(int trials, const F& measure) {
     measure();
-    return MedianOf(trials, measure);
+    return QuietMedian(trials, measure);
   }
 
   /// Seconds of one of a train's items, by trains of two lengths: without what passes before the
@@ -125,6 +128,20 @@ class Stopwatch {
     return stallcast::Median(std::move(seconds));
   }
 
+  // Of all where none is quiet. By one thread at a time.
+  template <class F>
+  static double QuietMedian(int trials, const F& measure) {
+    std::vector<double> quiet, all;
+    while (std::ssize(quiet) < trials && std::ssize(all) < 2 * trials) {
+      const double before = kernels::CoreTime();
+      all.push_back(measure());
+      const double core = std::max(before, kernels::CoreTime());
+      least_core_ = std::min(least_core_, core);
+      if (!kernels::IsShared(core, least_core_)) quiet.push_back(all.back());
+    }
+    return stallcast::Median(std::move(quiet.empty() ? all : quiet));
+  }
+
   // With nothing held back, for Hold()'s sake.
   template <class Work>
   void WarmUp(int count, const Work& work) {
@@ -139,6 +156,7 @@ class Stopwatch {
   kernels::Buffer<char> memory_;  // what Settle() reads
   kernels::Buffer<int> sink_;
   double fastest_read_ = INFINITY;
+  static inline double least_core_ = INFINITY;
 };
 
 }  // namespace stallcast::capture

@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/host_cores.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
-namespace {
-
-constexpr double kDisturbed = 1.2;
-
-}  // namespace
 
 void QuietSteps::Add(std::vector<kernels::RanStep> run) {
   for (const kernels::RanStep& step : run) {
@@ -22,7 +18,7 @@ void QuietSteps::Add(std::vector<kernels::RanStep> run) {
 std::vector<Picoseconds> QuietSteps::Undisturbed(size_t step) const {
   std::vector<Picoseconds> times;
   for (const auto& run : runs_) {
-    if (run[step].core < least_ * kDisturbed) times.push_back(run[step].time);
+    if (!kernels::IsShared(run[step].core, least_)) times.push_back(run[step].time);
   }
   return times;
 }
