@@ -222,6 +222,24 @@ def published_table(results):
     return lines(titles, cells)
 
 
+def launches(rows):
+    took = [float(row["launch_us"]) for row in rows if row.get("launch_us")]
+    middle = statistics.median(took)
+    return f"a launch took {min(took):.1f} to {max(took):.1f} us, {middle:.1f} at the median"
+
+
+def print_host(rows):
+    """How fast the host was around the runs, and how often others disturbed it."""
+    if any(row.get("launch_us") for row in rows):
+        print(f"Host: around the runs {launches(rows)}.")
+    watched = [row for row in rows if row.get("steps_disturbed")]
+    if watched:
+        print(
+            f"Disturbed in each repetition: {sum(int(row['steps_disturbed']) for row in watched)} "
+            f"of {sum(int(row['steps']) for row in watched):,} steps."
+        )
+
+
 def show(results):
     sums = []
     for file, rows in results.runs.items():
@@ -254,6 +272,7 @@ def show(results):
     if results.recorded:
         recordings, within = exposed_recalls(results)
         print(f"Exposed recall: {within} of {recordings} recordings within 10 % or 50 us.")
+    print_host(rows)
     units = sum(int(row["units_compared"]) for row in rows)
     wrong = [row for row in rows if float(row["units_equal_percent"]) < 100]
     print(f"Selected units: {units / 1e6:,.0f} million compared; {len(wrong)} runs with others.")
@@ -339,6 +358,7 @@ def missing_claims(results):
             f"lie within {apart:.1f} % of one another",
             f"all of the {units / 1e6:.0f} million units compared",
             f"{recalls} of {recordings} recordings keep the goal",
+            launches(results.all()),
         ],
         HERE / "h200-louiskv-prkv-validation.md": [
             f"{of_page[1]['runs']} decode runs: {of_page[1]['median']} % at the median (goal 3), "
@@ -373,6 +393,13 @@ def titles_of(path):
         return next(csv.reader(file))
 
 
+def titles_with(path, rows):
+    """The file's, and what all rows have beside them."""
+    titles = titles_of(path)
+    return titles + [title for title in rows[0] if title not in titles
+                     and all(row.get(title) is not None for row in rows)]
+
+
 def adopt(folder, name, letter):
     new, old = Results(folder, name), Results(HERE, "h200")
     for rows, those in ((new.all(), old.all()), (new.prompts, old.prompts),
@@ -393,7 +420,7 @@ def adopt(folder, name, letter):
     files = new.runs | new.prompts_by_file | {"background-validation": new.beside}
     for file, rows in files.items():
         path = HERE / f"h200-{file}.csv"
-        write(path, titles_of(path), rows)
+        write(path, titles_with(path, rows), rows)
 
 
 def main(arguments):

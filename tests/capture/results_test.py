@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -284,6 +285,22 @@ class Report(Folder):
         done = self.report("--write")
         self.assertNotIn("should have", self.report("--check").stderr)
 
+    def test_says_and_keeps_how_many_steps_were_disturbed(self):
+        for path in self.results.glob("h200-*.csv"):
+            rows = read(path)
+            for row in rows:
+                row["steps_disturbed"] = "0"
+            if path.name == "h200-validation.csv":
+                rows[3]["steps_disturbed"] = "2"
+            write(path.with_name(path.name.replace("h200", "mine")), rows)
+        done = self.report(self.results, "mine")
+        steps = sum(int(row["steps"]) for path in self.results.glob("h200-*validation.csv")
+                    for row in read(path) if "prefill" not in path.name)
+        self.assertIn(f"Disturbed in each repetition: 2 of {steps:,} steps.", done.stdout)
+        done = self.report("--adopt", self.results, "mine", "P")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(read(self.results / "h200-validation.csv")[3]["steps_disturbed"], "2")
+
     def test_does_not_adopt_a_part(self):
         shutil.copy(self.results / "h200-validation.csv", self.folder / "mine-validation.csv")
         done = self.report("--adopt", self.folder, "mine", "P")
@@ -296,6 +313,9 @@ class Report(Folder):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("| all decode steps | 182 |", done.stdout)
         self.assertIn("of 208 pairs as measured", done.stdout)
+        took = re.search("around the runs (a launch took .* at the median)", done.stdout)[1]
+        self.assertIn(took, (self.results / "h200-validation.md").read_text())
+        self.assertNotIn("Disturbed", done.stdout)  # which those runs were not looked at for
         done = self.report(self.results, "mine")
         self.assertEqual(done.returncode, 1)
         self.assertIn("write some with measure.sh", done.stderr)
