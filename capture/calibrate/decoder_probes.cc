@@ -18,23 +18,13 @@ namespace stallcast::capture {
 using kernels::Buffer;
 using Bf16 = __nv_bfloat16;
 
-namespace {
-
-// What it takes to stream a weight depends on where it lies, by a hundredth: the layers of a step
-// on an H200 take 54.9 and 56.0 us by turns for the same product. So there are many places, which
-// a step's layers have too.
-int64_t WeightBytes() {
-  size_t free = 0, all = 0;
-  kernels::Check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
-  return std::min(static_cast<int64_t>(free) / 4, int64_t{2} << 30);
-}
-
-}  // namespace
-
 KernelProbe GemmProbe(const plan::Gemm& w) {
   return {w, [w] {
             auto gemm = std::make_shared<kernels::Gemm>();
-            auto weights = std::make_shared<ColdMemory>(w.n * w.k, 1.0F, WeightBytes());
+            // What it takes to stream a weight depends on where it lies, by a hundredth: the layers
+            // of a step on an H200 take 54.9 and 56.0 us by turns for the same product.
+            constexpr int64_t kPlaces = int64_t{2} << 30;
+            auto weights = std::make_shared<ColdMemory>(w.n * w.k, 1.0F, kPlaces);
             auto a = std::make_shared<Buffer<Bf16>>(w.m * w.k);
             auto c = std::make_shared<Buffer<Bf16>>(w.m * w.n);
             kernels::FillRandom(a->get(), a->size(), 1, 2, nullptr);
@@ -149,7 +139,10 @@ KernelProbe DecodeAttentionProbe(int64_t tokens, int32_t rows, int32_t group, in
       .distinct_tokens = share > 1 ? (common + share * own) * page * heads : 0,
       .cache_tokens = cached};
   return {work, [=]() -> Prepared {
-            auto cache = std::make_shared<ColdMemory>(of * page * 2 * heads * dim);
+            // Where pages are picked, of several layers: each reads few of many addresses.
+            constexpr int64_t kLayers = int64_t{4} << 30;
+            auto cache = std::make_shared<ColdMemory>(of * page * 2 * heads * dim, 1.0F,
+                                                      of > pages ? kLayers : ColdMemory::kBytes);
             std::vector<int32_t> table, all = Numbers(of);
             const std::vector<int32_t> lengths(static_cast<size_t>(rows),
                                                static_cast<int32_t>(tokens));

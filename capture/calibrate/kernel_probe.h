@@ -1,8 +1,6 @@
 // A kernel kind under test: its shapes, and how one of them is launched.
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -94,30 +92,20 @@ inline std::vector<int32_t> Numbers(int64_t count) {
   return numbers;
 }
 
-/// Device memory that is larger than any cache, in parts.
+/// Device memory in parts that fit no cache together, nor their addresses what the GPU keeps of
+/// translations: those of the layers of a step do not.
 class ColdMemory {
  public:
-  static constexpr int64_t kBytes = int64_t{256} << 20;
-  /// `part` elements each, at most `range` large, as many as come to half of `bytes` or more, so
-  /// that they do not fit the cache together.
-  explicit ColdMemory(int64_t part, float range = 1, int64_t bytes = kBytes)
-      : part_((part + 127) / 128 * 128),
-        parts_(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(
-            std::max<int64_t>(1, bytes / (2 * std::max<int64_t>(part_, 1))))))),
-        data_(part_ * parts_) {
-    kernels::FillRandom(data_.get(), data_.size(), range, 1, nullptr);
-  }
-  /// One after the other they lie apart, as what the layers of a step have does: its address has to
-  /// be translated each time.
-  __nv_bfloat16* At(int64_t i) const {
-    constexpr int64_t kApart = int64_t{4} << 20;  // bytes; two of the GPU's large pages
-    // Odd, and the parts are a power of two: all are met before any is met again.
-    const int64_t stride = kApart / std::max<int64_t>(2 * part_, 1) | 1;
-    return data_.get() + i * stride % parts_ * part_;
-  }
+  static constexpr int64_t kBytes = int64_t{1} << 30;
+  /// `part` elements each, at most `range` large, as many as come to half of `bytes` or more,
+  /// unless that is much of the device's memory.
+  explicit ColdMemory(int64_t part, float range = 1, int64_t bytes = kBytes);
+  /// One after the other lie apart.
+  __nv_bfloat16* At(int64_t i) const { return data_.get() + i * stride_ % parts_ * part_; }
 
  private:
   int64_t part_, parts_;
+  int64_t stride_;  ///< odd, and the parts are a power of two: all are met before any is again
   kernels::Buffer<__nv_bfloat16> data_;
 };
 
