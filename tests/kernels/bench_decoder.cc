@@ -1,7 +1,13 @@
 // The small kernels of a decoder layer and its matrix products, at the shapes of Llama-3.1-8B.
 #include <fmt/format.h>
 
+#include <array>
+#include <chrono>
+#include <thread>
+#include <vector>
+
 #include "kernels/decoder.h"
+#include "kernels/fill.h"
 #include "tests/kernels/measure.h"
 
 namespace stallcast::kernels {
@@ -89,6 +95,57 @@ void Products(Stopwatch& watch, double read_rate) {
   }
 }
 
+// A prompt's products from an idle GPU on: until the power limit sets the clock, which random
+// numbers reach and zeros do not. `paused`: with the host amid them, as where it waits for copies.
+void FromIdle(Stopwatch& watch, bool paused) {
+  constexpr int64_t kRows = 8192, kWide = 2 * kMlp;
+  constexpr int kProducts = 600, kTogether = 3;
+  constexpr std::chrono::milliseconds kIdle{1500}, kPause{1};
+  constexpr std::array kWindows = {5.0,   10.0,  20.0,  50.0,  100.0,
+                                   200.0, 400.0, 800.0, 1600.0};  // ms
+  Gemm gemm;
+  const Buffer<__nv_bfloat16> a(kRows * kHidden), b(kWide * kHidden), c(kRows * kWide);
+  FillRandom(a.get(), a.size(), 1, 2, watch.stream());
+  FillRandom(b.get(), b.size(), 1, 3, watch.stream());
+  const auto product = [&] {
+    gemm.Run(a.get(), b.get(), c.get(), kRows, kWide, kHidden, watch.stream());
+  };
+  product();
+  std::vector<Event> ends(kProducts + 1);
+  for (Event& end : ends) end = Event(cudaEventDefault);
+  Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+  std::this_thread::sleep_for(kIdle);
+  std::vector<double> took(kProducts), at(kProducts);  // ms
+  Check(cudaEventRecord(ends[0], watch.stream()), "cudaEventRecord");
+  for (size_t i = 0; i < kProducts; ++i) {
+    if (paused && i > 0 && i % kTogether == 0) {
+      Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+      std::this_thread::sleep_for(kPause);
+    }
+    const Event begin(cudaEventDefault);
+    Check(cudaEventRecord(begin, watch.stream()), "cudaEventRecord");
+    product();
+    Check(cudaEventRecord(ends[i + 1], watch.stream()), "cudaEventRecord");
+    Check(cudaEventSynchronize(ends[i + 1]), "cudaEventSynchronize");
+    took[i] = ElapsedSeconds(begin, ends[i + 1]) * 1e3;
+    at[i] = ElapsedSeconds(ends[0], begin) * 1e3;
+  }
+  fmt::print("{:<9}", paused ? "paused" : "in a row");
+  double since = 0;
+  for (const double until : kWindows) {
+    double sum = 0;
+    int count = 0;
+    for (size_t i = 0; i < kProducts; ++i) {
+      if (at[i] < since || at[i] >= until) continue;
+      sum += took[i];
+      ++count;
+    }
+    fmt::print(" {:>7}", count == 0 ? "-" : fmt::format("{:.3f}", sum / count));
+    since = until;
+  }
+  fmt::print("\n");
+}
+
 void Run() {
   Stopwatch watch;
   double read_rate = 0;
@@ -103,6 +160,14 @@ void Run() {
              "GB/s");
   Small(watch, read_rate);
   Products(watch, read_rate);
+  fmt::print(
+      "\nA product of 8192 x 28672 x 4096, ms, by when it begins behind an idle GPU, ms\n{:<9}",
+      "");
+  for (const char* until : {"5", "10", "20", "50", "100", "200", "400", "800", "1600"}) {
+    fmt::print(" {:>7}", fmt::format("< {}", until));
+  }
+  fmt::print("\n");
+  for (const bool paused : {false, true}) FromIdle(watch, paused);
 }
 
 }  // namespace
