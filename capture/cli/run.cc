@@ -400,7 +400,7 @@ void AddRun(CLI::App& app) {
 times from CUDA events with tracing off, and the device's selections compared with the access log.
 A step's time is the median of its repetitions. Those in which another program had a core of its
 threads', which slows calls by a third, do not count, and are made up for where that can be done
-within 10 s; steps_disturbed says of how many steps there is no other.
+within 5 s; steps_disturbed says of how many steps there is no other.
 With --timelines each plan runs once more, traced, which makes its CUDA calls slower: from there are
 measured_traced_ms, the mean step of that run, and the exposed recall a step as `stallcast compare`
 tells it, beside what is predicted for such a run (host.recorded=1). In the folder are, to compare:

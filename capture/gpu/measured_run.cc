@@ -252,7 +252,7 @@ Picoseconds StepTimes::P50() const {
 // Steps are run again while others disturb them, so many times as often as was asked for, or until
 // runs have taken so long.
 constexpr int kMoreRuns = 3;
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kPatience{5};
 
 struct GpuRunner::Impl {
   kernels::HostPool pool;

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The kernels' tests under compute-sanitizer's tools, on the GPU of this machine, into a results file.
+#   tests/kernels/sanitize.sh BUILD/bin RESULTS.txt [FILTER [TOOL...]]
+# FILTER as GoogleTest has it. Exit status 1 where a tool found anything or a test failed.
+set -euo pipefail
+if [ $# -lt 2 ]; then
+  sed -n '2,4s/^# *//p' "$0"
+  exit 2
+fi
+bin=$1 results=$2 filter=${3:-*}
+tools=("${@:4}")
+[ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck synccheck)
+command -v compute-sanitizer >/dev/null || {
+  echo "sanitize.sh: no compute-sanitizer on the PATH: it comes with the CUDA toolkit" >&2
+  exit 1
+}
+
+exec > >(tee "$results") 2>&1
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1
+date -u +%F
+compute-sanitizer --version | grep -m 1 -i version
+failed=0
+for tool in "${tools[@]}"; do
+  printf '\n$ compute-sanitizer --tool %s test_kernels --gtest_filter=%s\n' "$tool" "$filter"
+  begin=$SECONDS status=0
+  output=$(compute-sanitizer --tool "$tool" --error-exitcode 3 "$bin/test_kernels" \
+    --gtest_brief=1 --gtest_filter="$filter" 2>&1) || status=$?
+  # What was found, and the sums.
+  grep -E '^=========|FAILED|PASSED|tests ran' <<<"$output" || true
+  printf '%s: exit status %d, %d s\n' "$tool" $status $((SECONDS - begin))
+  [ $status -eq 0 ] || failed=1
+done
+exit $failed
