@@ -96,7 +96,7 @@ inline std::vector<int32_t> Numbers(int64_t count) {
 /// translations: those of the layers of a step do not.
 class ColdMemory {
  public:
-  static constexpr int64_t kBytes = int64_t{1} << 30;
+  static constexpr int64_t kBytes = int64_t{512} << 20;
   /// `part` elements each, at most `range` large, as many as come to half of `bytes` or more,
   /// unless that is much of the device's memory.
   explicit ColdMemory(int64_t part, float range = 1, int64_t bytes = kBytes);

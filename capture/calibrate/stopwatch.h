@@ -131,15 +131,28 @@ class Stopwatch {
   // Of all where none is quiet. By one thread at a time.
   template <class F>
   static double QuietMedian(int trials, const F& measure) {
-    std::vector<double> quiet, all;
-    while (std::ssize(quiet) < trials && std::ssize(all) < 2 * trials) {
+    struct Trial {
+      double seconds, core;
+    };
+    std::vector<Trial> all;
+    const auto quiet = [&] {
+      std::vector<double> seconds;
+      for (const Trial& trial : all) {
+        if (!kernels::IsShared(trial.core, least_core_)) seconds.push_back(trial.seconds);
+      }
+      return seconds;
+    };
+    do {
       const double before = kernels::CoreTime();
-      all.push_back(measure());
-      const double core = std::max(before, kernels::CoreTime());
-      least_core_ = std::min(least_core_, core);
-      if (!kernels::IsShared(core, least_core_)) quiet.push_back(all.back());
+      const double seconds = measure();
+      all.push_back({seconds, std::max(before, kernels::CoreTime())});
+      least_core_ = std::min(least_core_, all.back().core);
+    } while (std::ssize(quiet()) < trials && std::ssize(all) < 2 * trials);
+    std::vector<double> seconds = quiet();
+    if (seconds.empty()) {
+      for (const Trial& trial : all) seconds.push_back(trial.seconds);
     }
-    return stallcast::Median(std::move(quiet.empty() ? all : quiet));
+    return stallcast::Median(std::move(seconds));
   }
 
   // With nothing held back, for Hold()'s sake.
