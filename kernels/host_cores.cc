@@ -71,6 +71,7 @@ class Spinner {
 /// at again and again, until the first is known by all that was seen of it.
 std::vector<int> ByTime(const std::vector<int>& cores, const std::function<double()>& seconds) {
   std::vector<std::pair<double, int>> timed;  // the sum
+  timed.reserve(cores.size());
   for (const int core : cores) timed.emplace_back(0, core);
   size_t left = timed.size();
   const auto look = [&](int rounds) {

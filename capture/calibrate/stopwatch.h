@@ -123,8 +123,8 @@ class Stopwatch {
 
   template <class F>
   static double MedianOf(int trials, const F& measure) {
-    std::vector<double> seconds;
-    for (int i = 0; i < trials; ++i) seconds.push_back(measure());
+    std::vector<double> seconds(static_cast<size_t>(trials));
+    for (double& of : seconds) of = measure();
     return stallcast::Median(std::move(seconds));
   }
 

@@ -9,8 +9,7 @@
 namespace stallcast::capture {
 namespace {
 
-using kernels::RanStep;
-using std::chrono_literals::operator""us;
+using namespace std::chrono_literals;
 using testing::ElementsAre;
 
 constexpr double kQuiet = 0.5e-6, kBusy = 0.8e-6;
