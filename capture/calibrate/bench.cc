@@ -40,9 +40,8 @@ void AddDecoder(const llm::Model& m, int64_t rows, std::vector<Item>& items) {
                              {m.hidden, m.intermediate},
                              {m.vocabulary, m.hidden}}) {
     if (prompt && n == m.vocabulary) continue;  // of the last token alone
-    Item& item =
-        items.emplace_back(fmt::format("{} x {} x {}", rows, n, k), GemmProbe({rows, n, k}));
-    item.probe.sustained = prompt;
+    items.push_back({fmt::format("{} x {} x {}", rows, n, k), GemmProbe({rows, n, k})});
+    items.back().probe.sustained = prompt;
   }
   items.push_back({fmt::format("{} x {}", rows, m.hidden), NormProbe(rows, m.hidden)});
   for (const bool bounds : {false, true}) {

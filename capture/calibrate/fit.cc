@@ -32,7 +32,9 @@ double Misfit(const hardware::KernelFit& fit, std::span<const TimedWork> timed) 
 template <class F>
 double Descend(std::vector<double>& values, const F& misfit) {
   double best = misfit(values);
-  for (double step = 1; step > 1e-4; step /= 2) {
+  constexpr int kSteps = 14;  // to 1.2e-4
+  double step = 1;
+  for (int halved = 0; halved < kSteps; ++halved, step /= 2) {
     for (bool better = true; better;) {
       better = false;
       for (double& value : values) {

@@ -26,7 +26,7 @@ KernelProbe FactorizeProbe(int64_t tokens, int32_t kv_heads) {
       [=] {
         auto keys = std::make_shared<Buffer<Bf16>>(tokens * kv_heads * kDim);
         kernels::FillRandom(keys->get(), keys->size(), 1, 4, nullptr);
-        auto u = Zeroed<Bf16>(tokens * rank), basis = Zeroed<Bf16>(kv_heads * kDim * rank);
+        auto u = Zeroed<Bf16>(tokens * rank), basis = Zeroed<Bf16>(int64_t{kv_heads} * kDim * rank);
         auto factorizer = std::make_shared<kernels::KeyFactorizer>(tokens, kv_heads, kDim, rank);
         return [=](int, cudaStream_t stream) {
           factorizer->Run({keys->get(), tokens * kDim, kDim, 0}, u->get(), basis->get(), stream);

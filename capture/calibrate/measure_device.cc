@@ -34,7 +34,7 @@ class Joiner {
 // The device's clock before and after what a stream does between two kernels.
 class Handovers {
  public:
-  explicit Handovers(Stopwatch& watch) : watch_(watch), stamps_(2 * (kCycles + 1)) {
+  explicit Handovers(Stopwatch& watch) : watch_(watch), stamps_(int64_t{2} * (kCycles + 1)) {
     kernels::Stamp(stamps_.get(), 0, watch.stream());  // loads it, as Hold() wants it
     watch.Finish();
   }
@@ -55,7 +55,7 @@ class Handovers {
       for (int i = 0; i <= kCycles; ++i) {
         const cudaStream_t mine = i % 2 == 0 ? watch_.stream() : next;
         const cudaStream_t other = i % 2 == 0 ? next : watch_.stream();
-        kernels::Stamp(stamps_.get() + 2 * i, length_(random_), mine);
+        kernels::Stamp(stamps_.get() + ptrdiff_t{2} * i, length_(random_), mine);
         if (i < kCycles) between(mine, other);
       }
       watch_.Release();

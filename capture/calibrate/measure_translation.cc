@@ -19,7 +19,6 @@ namespace stallcast::capture {
 namespace {
 
 using kernels::Buffer;
-using kernels::Check;
 
 constexpr int kLayers = 32, kTurns = 4;  // the first turn warms up
 constexpr int64_t kSmallestLayer = int64_t{32} << 20, kLargestLayer = int64_t{2} << 30;
@@ -101,7 +100,7 @@ void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
   constexpr std::array kRows = {2, 8, 32};
   constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
   const Buffer<__nv_bfloat16> out(int64_t{kRows.back()} * kTokens * 2 * kDim);
-  const kernels::TokenView to{out.get(), int64_t{kTokens} * 2 * kDim, 2 * kDim, kDim};
+  const kernels::TokenView to{out.get(), int64_t{kTokens} * 2 * kDim, int64_t{2} * kDim, kDim};
   std::mt19937 random(2);
   std::vector<double> pools, times;
   for (int64_t pool = kSmallestLayer; pool <= layers.largest(); pool *= 2) {
@@ -109,7 +108,7 @@ void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
     std::vector<double> of_region;
     for (const int rows : kRows) {
       // All keys of a layer, then its values.
-      const int64_t in_row = pool / (2 * rows * kRowBytes);
+      const int64_t in_row = pool / (int64_t{2} * rows * kRowBytes);
       const std::vector<uint32_t> numbers =
           Chosen(random, int64_t{kTurns} * count * rows, kTokens, in_row);
       const Buffer<int32_t> places =

@@ -149,7 +149,7 @@ KernelProbe EncodeProbe(int32_t rows, int32_t tokens) {
 KernelProbe GateProbe(int32_t tokens, int32_t heads) {
   constexpr int32_t kHidden = 4 * kDim;
   return {plan::GateMlp{tokens, heads, kDim, kHidden}, [=] {
-            const int64_t w1 = int64_t{heads} * kHidden * 2 * kDim, each = heads * kHidden;
+            const int64_t w1 = int64_t{heads} * kHidden * 2 * kDim, each = int64_t{heads} * kHidden;
             // As small as trained ones: GELU takes other paths for large numbers.
             auto weights = std::make_shared<ColdMemory>(w1 + 2 * each + heads, 0.05F);
             auto keys = std::make_shared<ColdMemory>(int64_t{2} * tokens * heads * kDim);
@@ -229,9 +229,9 @@ KernelProbe WindowScoreProbe(int32_t rows, int32_t keys, int32_t queries) {
 
 // Keys and values of a row's tokens to other places of a cache.
 KernelProbe MoveProbe(int32_t rows, int32_t tokens) {
-  return {plan::Layout{int64_t{2} * rows * tokens, 2 * kDim}, [=] {
+  return {plan::Layout{int64_t{2} * rows * tokens, int64_t{2} * kDim}, [=] {
             const int64_t row = int64_t{2} * tokens * kDim;
-            auto memory = std::make_shared<ColdMemory>(2 * rows * row);
+            auto memory = std::make_shared<ColdMemory>(int64_t{2} * rows * row);
             std::vector<int32_t> numbers = Numbers(int64_t{rows} * tokens);
             for (int32_t& number : numbers) number %= tokens;
             auto places = Shared(numbers);

@@ -273,7 +273,7 @@ KernelProbe LayoutProbe(int32_t pieces, int32_t page_tokens, int32_t dim) {
         const int32_t rows = std::min(pieces, kHeads);
         const int32_t k = (pieces + rows - 1) / rows;
         auto from = std::make_shared<ColdMemory>(pieces * piece / 2);
-        auto to = std::make_shared<ColdMemory>(k * kHeads * piece / 2);
+        auto to = std::make_shared<ColdMemory>(int64_t{k} * kHeads * piece / 2);
         std::vector<int32_t> slot, count;
         for (int32_t row = 0; row < rows; ++row) {
           for (int32_t i = 0; i < k; ++i) slot.push_back(i);

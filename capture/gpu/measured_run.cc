@@ -195,7 +195,7 @@ kernels::RunOptions Compares(BoundRun& run, kernels::SelectionCheck& check) {
 
 // What `work` runs of `plan`, as a measured timeline.
 GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
-                          const std::filesystem::path& path, traces::proto::TraceInfo info,
+                          const std::filesystem::path& path, const traces::proto::TraceInfo& info,
                           const std::function<void(RecordedOps&)>& work) {
   GpuRecorderOptions options;
   options.title = request.title;
@@ -207,7 +207,7 @@ GpuRecorderStats Recorded(const RunRequest& request, const plan::Plan& plan,
     const plan::Op& of = plan.ops[static_cast<size_t>(op)];
     return {of.role, of.layer};
   };
-  GpuRecorder recorder(path, std::move(info), std::move(options));
+  GpuRecorder recorder(path, info, options);
   RecordedOps observer(recorder);
   work(observer);
   return recorder.Stop();
@@ -365,11 +365,11 @@ traces::Timeline GpuRunner::TimeCalls(const RunRequest& request) {
 }
 
 GpuRecorderStats GpuRunner::Record(const RunRequest& request, const std::filesystem::path& path,
-                                   traces::proto::TraceInfo info) {
+                                   const traces::proto::TraceInfo& info) {
   BoundRun run = impl_->Bind(request);
   run.RunAnew();
   run.Reset();
-  return Recorded(request, run.plan(), path, std::move(info), [&](RecordedOps& observer) {
+  return Recorded(request, run.plan(), path, info, [&](RecordedOps& observer) {
     if (request.input.graph) run.Recapture(observer);
     run.Run({.observer = &observer, .after_step = {}});
   });
@@ -377,11 +377,11 @@ GpuRecorderStats GpuRunner::Record(const RunRequest& request, const std::filesys
 
 GpuRecorderStats GpuRunner::RecordPrefill(const RunRequest& request,
                                           const std::filesystem::path& path,
-                                          traces::proto::TraceInfo info) {
+                                          const traces::proto::TraceInfo& info) {
   BoundRun run = impl_->Bind(request);
   run.PrefillAnew();
   run.cache().Clear();
-  return Recorded(request, run.PrefillPlan(), path, std::move(info), [&](RecordedOps& observer) {
+  return Recorded(request, run.PrefillPlan(), path, info, [&](RecordedOps& observer) {
     run.Prefill({.observer = &observer, .after_step = {}});
   });
 }

@@ -70,9 +70,9 @@ class GpuRunner {
   /// Runs it with tracing on, and writes the measured timeline. CUDA calls are slower from now on,
   /// so whatever is to be timed must have been.
   GpuRecorderStats Record(const RunRequest& request, const std::filesystem::path& path,
-                          traces::proto::TraceInfo info);
+                          const traces::proto::TraceInfo& info);
   GpuRecorderStats RecordPrefill(const RunRequest& request, const std::filesystem::path& path,
-                                 traces::proto::TraceInfo info);
+                                 const traces::proto::TraceInfo& info);
 
  private:
   struct Impl;

@@ -407,7 +407,7 @@ void ChartsPanel::ShowBase() {
 }
 
 QString ChartsPanel::TextOf(const sim::PredictRequest& request) const {
-  const QString text = Describe(request);
+  QString text = Describe(request);
   if (!predictor_) return text;
   return QStringLiteral("%1, from %2")
       .arg(text, QString::fromStdString(predictor_->path().filename().string()));

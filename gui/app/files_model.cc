@@ -91,7 +91,7 @@ std::shared_ptr<const traces::AccessLog> FilesModel::Log(const Item& item) const
   return files_[item.file]->logs[item.index];
 }
 
-void FilesModel::SetShown(std::vector<QModelIndex> shown) {
+void FilesModel::SetShown(const std::vector<QModelIndex>& shown) {
   QList<QPersistentModelIndex> before = std::exchange(shown_, {});
   for (const QModelIndex& i : shown) {
     if (i.isValid()) shown_ << i;

@@ -33,7 +33,7 @@ class FilesModel : public QAbstractItemModel {
   std::shared_ptr<const TimelineModel> Timeline(const Item& item) const;
   std::shared_ptr<const traces::AccessLog> Log(const Item& item) const;
   /// Marks what the window shows now, in bold.
-  void SetShown(std::vector<QModelIndex> shown);
+  void SetShown(const std::vector<QModelIndex>& shown);
 
   QModelIndex index(int row, int column, const QModelIndex& parent = {}) const override;
   QModelIndex parent(const QModelIndex& child) const override;

@@ -125,5 +125,8 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     fmt::print(stderr, "stallcast-gui: {}\n", error.what());
     return error.usage() ? 2 : 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "stallcast-gui: {}\n", error.what());
+    return 1;
   }
 }

@@ -12,7 +12,7 @@
 namespace stallcast::gui {
 
 void TakeScreenshot(MainWindow& window, const QString& path, int most_seconds) {
-  const QDeadlineTimer end(most_seconds * 1000);
+  const QDeadlineTimer end(qint64{most_seconds} * 1000);
   bool swept = false;
   do {
     QApplication::processEvents(QEventLoop::AllEvents, 20);

@@ -95,7 +95,7 @@ Session LoadSession(const QString& path) {
   }
   const QDir folder = QFileInfo(path).absoluteDir();
   Session session;
-  for (const QJsonValue& name : json["files"].toArray()) {
+  for (const auto& name : json["files"].toArray()) {
     session.files << QDir::cleanPath(folder.absoluteFilePath(name.toString()));
   }
   if (const QString trace = json["trace"].toString(); !trace.isEmpty()) {

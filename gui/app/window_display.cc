@@ -84,7 +84,7 @@ void MainWindow::ShowSides() {
       }
     }
   }
-  files_->SetShown(std::move(shown));
+  files_->SetShown(shown);
   predict_recording_->setVisible(measured && !predicted && !trace_);
   ShowGhost();
   ShowRuns();

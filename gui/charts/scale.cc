@@ -27,7 +27,8 @@ std::vector<double> LinearTicks(Range range, int most, bool integers) {
   const auto last = [&] { return std::floor((range.high + slack) / step); };
   while (last() - first() + 1 > most) step = RoundStep(step * 1.5);
   std::vector<double> ticks;
-  for (double i = first(); i <= last(); ++i) ticks.push_back(i * step);
+  const double begin = first(), count = last() - begin + 1;
+  for (int i = 0; i < count; ++i) ticks.push_back((begin + i) * step);
   return ticks;
 }
 

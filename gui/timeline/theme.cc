@@ -106,7 +106,7 @@ QColor Theme::Of(Ink ink) const {
 }
 
 QColor Mix(const QColor& a, const QColor& b, double share) {
-  const auto part = [share](int x, int y) { return static_cast<int>(x + (y - x) * share + 0.5); };
+  const auto part = [share](int x, int y) { return qRound(x + (y - x) * share); };
   return {part(a.red(), b.red()), part(a.green(), b.green()), part(a.blue(), b.blue())};
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "gui/whatif/comparison_model.h"
 
+#include <fmt/core.h>
+
 #include <QFileInfo>
 #include <QFont>
 #include <QLocale>
@@ -51,10 +53,10 @@ QString Describe(const sim::PredictRequest& request) {
   if (request.tensor_parallel != 1) parts << QStringLiteral("tp %1").arg(request.tensor_parallel);
   if (request.graph) parts << QStringLiteral("graph");
   for (const auto& [name, value] : request.params) {
-    parts << QString::fromStdString(name + "=" + value);
+    parts << QString::fromStdString(fmt::format("{}={}", name, value));
   }
   for (const auto& [path, value] : request.machine_overrides) {
-    parts << QString::fromStdString(path + "=" + value);
+    parts << QString::fromStdString(fmt::format("{}={}", path, value));
   }
   return parts.join(QStringLiteral(", "));
 }

@@ -48,8 +48,8 @@ void SetReach(Control& control, double fallback, double min, double max) {
     control.low = std::max(std::max(min, 1.0), std::floor(fallback / kReach));
 }
 
-Control Choice(std::string path, QString label, QString help, QStringList choices,
-               std::string PredictRequest::*member, std::string fallback) {
+Control Choice(const std::string& path, QString label, QString help, QStringList choices,
+               std::string PredictRequest::*member, const std::string& fallback) {
   Control control{.path = path,
                   .group = QStringLiteral("Run"),
                   .label = std::move(label),
@@ -69,7 +69,7 @@ Control Choice(std::string path, QString label, QString help, QStringList choice
 
 // A count of the request; 0 stands for `fallback`.
 template <class T>
-Control Count(std::string path, QString label, QString unit, QString help,
+Control Count(const std::string& path, QString label, QString unit, QString help,
               T PredictRequest::*member, T unset, int64_t fallback, double max) {
   Control control{.path = path,
                   .group = QStringLiteral("Run"),

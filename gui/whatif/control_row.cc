@@ -204,8 +204,8 @@ void ControlRow::ShowValue(const QString& text) {
   if (slider_ && !slider_->isSliderDown()) {
     const QSignalBlocker quiet(slider_);
     try {
-      slider_->setValue(static_cast<int>(
-          control_.ShareOf(control_.parse(text.toStdString())) * kSliderSteps + 0.5));
+      slider_->setValue(
+          qRound(control_.ShareOf(control_.parse(text.toStdString())) * kSliderSteps));
     } catch (const Error&) {
       // The text is shown with its error; the slider stays.
     }

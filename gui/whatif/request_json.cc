@@ -72,7 +72,7 @@ sim::PredictRequest RequestFromJson(const QJsonObject& json) {
   for (auto it = params.begin(); it != params.end(); ++it) {
     request.params[it.key().toStdString()] = Text(it.value(), it.key());
   }
-  for (const QJsonValue& entry : json["overrides"].toArray()) {
+  for (const auto& entry : json["overrides"].toArray()) {
     const QJsonArray pair = entry.toArray();
     if (pair.size() != 2) throw Wrong("overrides", "a list of pairs");
     request.machine_overrides.emplace_back(Text(pair[0], "overrides"), Text(pair[1], "overrides"));

@@ -113,7 +113,8 @@ void WhatIfPanel::Rebuild(const sim::PredictRequest& request) {
   for (Control& control : controls) {
     const bool machine = control.path.starts_with("machine.");
     if (control.section.isEmpty()) {
-      top(control.group, !machine)->Add(std::move(control));
+      ControlGroup* group = top(control.group, !machine);
+      group->Add(std::move(control));
       continue;
     }
     ControlGroup* section = top(control.section, false);

@@ -26,7 +26,7 @@ void DecoderBinder::LoadInjected() {
   CheckHeads(run_);
   const int64_t width = (m.query_heads + int64_t{2} * m.kv_heads) * m.head_dim;
   const int64_t step_size = trace.layers() * run_.batch() * width;
-  std::vector<__nv_bfloat16> all(static_cast<size_t>((run_.input.steps + 1) * step_size));
+  std::vector<__nv_bfloat16> all(static_cast<size_t>((int64_t{run_.input.steps} + 1) * step_size));
   const auto row_bytes = static_cast<size_t>(m.head_dim) * sizeof(__nv_bfloat16);
   __nv_bfloat16* to = all.data();
   for (int step = -1; step < run_.input.steps; ++step) {

@@ -11,7 +11,7 @@ namespace stallcast::plan {
 
 /// Bytes of the host's memory whose addresses one look into the tables translates: a line of 64
 /// bytes holds those of eight pages of 4 KiB.
-inline constexpr Bytes kHostRegion = 32 * 1024;
+inline constexpr Bytes kHostRegion = Bytes{32} * 1024;
 
 /// Regions in which some of `pieces` lie: ascending numbers of pieces that lie one behind the
 /// other, `a_region` >= 1 in each.

@@ -98,7 +98,7 @@ void Products(Stopwatch& watch, double read_rate) {
 // A prompt's products from an idle GPU on: until the power limit sets the clock, which random
 // numbers reach and zeros do not. `paused`: with the host amid them, as where it waits for copies.
 void FromIdle(Stopwatch& watch, bool paused) {
-  constexpr int64_t kRows = 8192, kWide = 2 * kMlp;
+  constexpr int64_t kRows = 8192, kWide = int64_t{2} * kMlp;
   constexpr int kProducts = 600, kTogether = 3;
   constexpr std::chrono::milliseconds kIdle{1500}, kPause{1};
   constexpr std::array kWindows = {5.0,   10.0,  20.0,  50.0,  100.0,
