@@ -166,10 +166,9 @@ struct Gemm::Impl {
       while (std::ssize(trials) < (is_long ? kLongTrials : kTrials)) trials.push_back(trial());
       return Median(std::move(trials));
     };
-    const auto& [m, n, k] = shape;
-    product.skinny = HasSkinnyProduct(m, n, k);
+    product.skinny = HasSkinnyProduct(shape.m, shape.n, shape.k);
     if (product.skinny) {
-      const auto skinny = [&] { SkinnyProduct(a, b, c, m, n, k, stream); };
+      const auto skinny = [&] { SkinnyProduct(a, b, c, shape.m, shape.n, shape.k, stream); };
       best = time(skinny) * kFasterThanSkinny / kClearlyFaster;
     }
     for (const cublasLtMatmulAlgo_t& candidate : candidates) {

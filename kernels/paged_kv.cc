@@ -10,7 +10,8 @@ PagedKv NhdPages(__nv_bfloat16* data, int32_t page_tokens, int32_t kv_heads, int
 
 PagedKv HndPages(__nv_bfloat16* data, int32_t page_tokens, int32_t kv_heads, int32_t head_dim) {
   const int64_t plane = int64_t{page_tokens} * head_dim;
-  return {data, 2 * kv_heads * plane, plane, head_dim, 2 * plane, page_tokens, kv_heads, head_dim};
+  return {data,    int64_t{2} * kv_heads * plane, plane, head_dim, 2 * plane, page_tokens, kv_heads,
+          head_dim};
 }
 
 }  // namespace stallcast::kernels

@@ -25,7 +25,7 @@ void DecoderBinder::LoadInjected() {
   const TraceTensors& trace = *run_.trace;
   CheckHeads(run_);
   const int64_t width = (m.query_heads + int64_t{2} * m.kv_heads) * m.head_dim;
-  const int64_t step_size = trace.layers() * run_.batch() * width;
+  const int64_t step_size = int64_t{trace.layers()} * run_.batch() * width;
   std::vector<__nv_bfloat16> all(static_cast<size_t>((int64_t{run_.input.steps} + 1) * step_size));
   const auto row_bytes = static_cast<size_t>(m.head_dim) * sizeof(__nv_bfloat16);
   __nv_bfloat16* to = all.data();

@@ -106,8 +106,8 @@ class FreeKvBinder : public CacheBinder {
       for (int row = 0; row < run_.rows(); ++row) {
         const auto cell = run_.log->At(step, layer, row / run_.kv_heads(), row % run_.kv_heads());
         ++check.decisions;
-        check.decided_alike += (flags[static_cast<size_t>(layer * run_.rows() + row)] != 0) ==
-                               ((cell.flags & traces::kTriggered) != 0);
+        check.decided_alike += (flags[static_cast<size_t>(int64_t{layer} * run_.rows() + row)] !=
+                                0) == ((cell.flags & traces::kTriggered) != 0);
       }
     }
   }

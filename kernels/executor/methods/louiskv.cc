@@ -142,7 +142,8 @@ class LouisKvBinder : public CacheBinder {
                              TokenElements());
       }
       if (Paired()) {
-        prompt_pairs_ = Buffer<Bf16>(2 * run_.batch() * units_.parts().clustered * TokenElements());
+        prompt_pairs_ =
+            Buffer<Bf16>(int64_t{2} * run_.batch() * units_.parts().clustered * TokenElements());
       }
       MakePromptTables();
     }
@@ -197,7 +198,9 @@ class LouisKvBinder : public CacheBinder {
   int32_t rows() const { return run_.rows() * members_; }
   int32_t members() const { return run_.group() / members_; }
   int64_t TokenElements() const { return int64_t{run_.kv_heads()} * run_.head_dim(); }
-  int64_t PoolElements() const { return 2 * run_.batch() * host_tokens_ * TokenElements(); }
+  int64_t PoolElements() const {
+    return int64_t{2} * run_.batch() * host_tokens_ * TokenElements();
+  }
 
   // Tokens [sequence][token][kv_head][head_dim], all keys before all values, a token a page.
   PagedKv Apart(Bf16* data, int64_t tokens) const {
@@ -260,7 +263,7 @@ class LouisKvBinder : public CacheBinder {
       const int64_t context = run_.Context(-1, sequence);
       const auto slot = [&](int64_t token, int64_t place) {
         slot_of[static_cast<size_t>(sequence * host_tokens_ + token)] =
-            static_cast<int32_t>(sequence * slots_ + place);
+            static_cast<int32_t>(int64_t{sequence} * slots_ + place);
       };
       for (int64_t t = 0; t < params_.sink; ++t) slot(t, int64_t{members_} * capacity_ + t);
       for (int64_t t = std::max(params_.sink, context - params_.window); t < context; ++t) {
@@ -503,7 +506,7 @@ class LouisKvBinder : public CacheBinder {
       }
       const int32_t units = units_.Before(step, layer, sequence);
       most = std::max(most, units);
-      std::fill_n(choosable.begin() + sequence * run_.kv_heads(), run_.kv_heads(), units);
+      std::fill_n(choosable.begin() + int64_t{sequence} * run_.kv_heads(), run_.kv_heads(), units);
     }
     if (most == 0) return;
     const auto device_queries = Uploaded(queries);
@@ -531,8 +534,9 @@ class LouisKvBinder : public CacheBinder {
       const methods::PromptParts& parts = units_.parts();
       for (int sequence = 0; sequence < run_.batch(); ++sequence) {
         const Bf16* from =
-            Paired() ? prompt_pairs_.get() + sequence * 2 * parts.clustered * TokenElements()
-                     : prompt.data + sequence * prompt.slot_stride + parts.sink * TokenElements();
+            Paired()
+                ? prompt_pairs_.get() + int64_t{sequence} * 2 * parts.clustered * TokenElements()
+                : prompt.data + sequence * prompt.slot_stride + parts.sink * TokenElements();
         CopyToPool(layer, sequence, parts.sink, parts.clustered, from, prompt.kv_stride, stream);
       }
     };
@@ -611,7 +615,7 @@ class LouisKvBinder : public CacheBinder {
             source[static_cast<size_t>(int64_t{row} * capacity_ + i)] / run_.kv_heads() -
             sequence * host_tokens_;
         ++check.verified;
-        check.missing += !alike(first + row % members_ * capacity_ + i, head, token);
+        check.missing += !alike(first + int64_t{row % members_} * capacity_ + i, head, token);
       }
       for (int64_t i = 0; i < units_.LocalTokens(step, layer, sequence); ++i) {
         const int64_t token = run_.Context(step, sequence) - 1 - i;

@@ -101,8 +101,9 @@ class OffloadBinder : public CacheBinder {
   }
   PagedKv TokenPages(__nv_bfloat16* data) const {
     const int64_t plane = int64_t{run_.kv_heads()} * run_.head_dim();
-    return {data,  2 * plane,       plane,          run_.batch() * 2 * plane, run_.head_dim(),
-            kPage, run_.kv_heads(), run_.head_dim()};
+    return {
+        data,  2 * plane,       plane,          int64_t{run_.batch()} * 2 * plane, run_.head_dim(),
+        kPage, run_.kv_heads(), run_.head_dim()};
   }
   // `bytes` from `offset` on between the pool's layer of a visit and its buffer.
   OpWork Transfer(int64_t visit, int64_t offset, Bytes bytes, cudaMemcpyKind kind) const {

@@ -46,7 +46,7 @@ class ParisKvBinder : public CacheBinder {
         static_cast<int32_t>(Rounded(lead_ + params.sink + params.local + params.update, page_));
     near_tokens_ = int64_t{run.rows()} * capacity_;
     const int64_t tokens = near_tokens_ + (alone_ ? int64_t{choosers()} * chosen_ : 0);
-    token_stride_ = (joined_ ? 2 : 1) * run.head_dim();
+    token_stride_ = int64_t{joined_ ? 2 : 1} * run.head_dim();
     kv_stride_ = joined_ ? run.head_dim() : tokens * run.head_dim();
     pool_tokens_ = Region(run.input.steps - 1);
     const int64_t indexed = int64_t{run.rows()} * pool_tokens_;
@@ -198,7 +198,7 @@ class ParisKvBinder : public CacheBinder {
         tokens[i] = all[i / chosen_ * candidates + tokens[i]] + first_;
       }
       for (int row = 0; row < choosers(); ++row) {
-        check.Compare({tokens.data() + row * chosen_, static_cast<size_t>(chosen_)},
+        check.Compare({tokens.data() + int64_t{row} * chosen_, static_cast<size_t>(chosen_)},
                       run_.log->Selected(step, layer, row / heads, row % heads));
       }
       // A different layer in every step: looking at all of them would take long.
@@ -258,7 +258,7 @@ class ParisKvBinder : public CacheBinder {
   }
   TokenView Pool(int layer) const {
     const int64_t keys = PoolElements();
-    return {pool_ + 2 * layer * keys, pool_tokens_ * token_stride_, token_stride_,
+    return {pool_ + int64_t{2} * layer * keys, pool_tokens_ * token_stride_, token_stride_,
             joined_ ? run_.head_dim() : keys};
   }
   /// Keys of a layer in the pool, or values.

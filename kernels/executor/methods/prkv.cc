@@ -194,7 +194,7 @@ class PrkvBinder : public CacheBinder {
     if (moved_.empty()) return nullptr;
     std::vector<int32_t> rows(static_cast<size_t>(run_.rows()), 1);
     for (const Moved& moved : moved_) {
-      std::fill_n(rows.begin() + moved.sequence * run_.kv_heads(), run_.kv_heads(), 0);
+      std::fill_n(rows.begin() + int64_t{moved.sequence} * run_.kv_heads(), run_.kv_heads(), 0);
     }
     tables_.push_back(Uploaded(rows));
     return tables_.back().get();
@@ -255,7 +255,7 @@ class PrkvBinder : public CacheBinder {
     if (!restructured_.empty()) return;
     const RecallCache& any = *caches_.front();
     const int64_t size =
-        run_.batch() * any.pages() * any.PageBytes() / static_cast<Bytes>(sizeof(Bf16));
+        int64_t{run_.batch()} * any.pages() * any.PageBytes() / static_cast<Bytes>(sizeof(Bf16));
     for (int layer = FirstSparse(); layer < run_.input.model.layers; ++layer) {
       restructured_.emplace_back(size);
     }
@@ -294,9 +294,9 @@ class PrkvBinder : public CacheBinder {
   // A sequence's pages of `data`, which holds those of all sequences.
   PageRuns SequenceOf(Bf16* data, int sequence) const {
     const RecallCache& any = *caches_.front();
-    return {any.PagesLike(
-                data + sequence * any.pages() * any.PageBytes() / static_cast<Bytes>(sizeof(Bf16)),
-                hnd_),
+    return {any.PagesLike(data + int64_t{sequence} * any.pages() * any.PageBytes() /
+                                     static_cast<Bytes>(sizeof(Bf16)),
+                          hnd_),
             any.pages()};
   }
   int64_t Pages(const Moved& moved) const { return params_.regions().SelectableEnd(moved.context); }

@@ -139,7 +139,7 @@ class QuestBinder : public CacheBinder {
                        cudaMemcpyDeviceToHost),
             "cudaMemcpy");
       for (int row = 0; row < choosers(); ++row) {
-        check.Compare({ids.data() + row * (kept_ + 1), static_cast<size_t>(kept_)},
+        check.Compare({ids.data() + int64_t{row} * (kept_ + 1), static_cast<size_t>(kept_)},
                       run_.log->Selected(step, layer, row / heads, row % heads));
       }
     }

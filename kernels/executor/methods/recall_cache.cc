@@ -71,7 +71,7 @@ RecallCache::RecallCache(const DecodeRun& run, const RecallShape& shape, const c
     for (int64_t i = 0; i < pages_; ++i) ring.push_back(sequence * SlotsASequence() + RingSlot(i));
   }
   for (int row = 0; row < run.rows(); ++row) {
-    const auto first = ring.begin() + row / run.kv_heads() * pages_;
+    const auto first = ring.begin() + int64_t{row / run.kv_heads()} * pages_;
     row_ring.insert(row_ring.end(), first, first + pages_);
   }
   ring_slots_ = Uploaded(ring);
@@ -366,7 +366,7 @@ void RecallCache::Reset(std::span<const LayerIo> last) {
       for (int head = 0; head < run_.kv_heads(); ++head) {
         const int set = sequence * shape_.sets + (shape_.sets == 1 ? 0 : head);
         for (int32_t slot = 0; slot < shape_.slots; ++slot) {
-          from.push_back(units[static_cast<size_t>(set * shape_.slots + slot)] +
+          from.push_back(units[static_cast<size_t>(int64_t{set} * shape_.slots + slot)] +
                          static_cast<int32_t>(regions.sink_pages));
           to.push_back(sequence * SlotsASequence() + static_cast<int32_t>(regions.sink_pages) +
                        slot);
@@ -501,11 +501,13 @@ void RecallCache::CheckStep(int step, const std::function<bool(uint8_t)>& before
       const int sequence = set / shape_.sets, head = set % shape_.sets;
       const methods::AccessCell cell = run_.log->At(step, layer, sequence, head);
       if (before(cell.flags)) {
-        check.Compare({held.data() + set * shape_.slots, static_cast<size_t>(shape_.slots)},
-                      run_.log->Selected(step, layer, sequence, head));
+        check.Compare(
+            {held.data() + int64_t{set} * shape_.slots, static_cast<size_t>(shape_.slots)},
+            run_.log->Selected(step, layer, sequence, head));
       } else {
-        check.Compare({missed.unit + set * shape_.ranked, static_cast<size_t>(missed.count[set])},
-                      run_.log->RecalledAhead(step, layer, sequence, head));
+        check.Compare(
+            {missed.unit + int64_t{set} * shape_.ranked, static_cast<size_t>(missed.count[set])},
+            run_.log->RecalledAhead(step, layer, sequence, head));
       }
     }
   }

@@ -180,7 +180,8 @@ class ShadowKvBinder : public CacheBinder {
       FreeSlots(of, run_.rows());
     }
     ZeroBytes(reinterpret_cast<std::byte*>(pool_),
-              static_cast<int64_t>(BytesOf(Layers() * run_.rows() * Region() * run_.head_dim())));
+              static_cast<int64_t>(
+                  BytesOf(int64_t{Layers()} * run_.rows() * Region() * run_.head_dim())));
   }
 
   void CheckStep(int step, SelectionCheck& check) override {
@@ -193,7 +194,7 @@ class ShadowKvBinder : public CacheBinder {
       }
       for (int row = 0; row < run_.rows(); ++row) {
         check.Compare(
-            {held.data() + row * chosen_, static_cast<size_t>(chosen_)},
+            {held.data() + int64_t{row} * chosen_, static_cast<size_t>(chosen_)},
             run_.log->Selected(step, layer, row / run_.kv_heads(), row % run_.kv_heads()));
       }
       // A different layer in every step: looking at all of them would take long.

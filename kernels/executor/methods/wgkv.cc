@@ -197,7 +197,7 @@ class WgKvBinder : public CacheBinder {
   }
 
   int64_t Row(int layer, int sequence, int head) const {
-    return int64_t{layer} * rows_ + sequence * run_.kv_heads() + head;
+    return int64_t{layer} * rows_ + int64_t{sequence} * run_.kv_heads() + head;
   }
   /// Where the newest token of a step stands in its ring, in every sequence alike.
   int32_t RingPlace(int step) const {
@@ -467,7 +467,8 @@ class WgKvBinder : public CacheBinder {
       for (int row = 0; row < rows_; ++row) {
         const auto at = static_cast<size_t>(Row(layer, 0, row));
         const int32_t whole = (lengths[at] - window_) / page_;
-        std::vector<int32_t> chosen(ids.begin() + row * k, ids.begin() + (row + 1) * k);
+        std::vector<int32_t> chosen(ids.begin() + int64_t{row} * k,
+                                    ids.begin() + (int64_t{row} + 1) * k);
         std::erase_if(chosen, [&](int32_t id) { return id >= whole; });
         check.Compare(
             chosen, run_.log->Selected(step, layer, row / run_.kv_heads(), row % run_.kv_heads()));
@@ -489,7 +490,7 @@ class WgKvBinder : public CacheBinder {
       const int64_t left = run_.Context(step, sequence) - window_;
       const int32_t count = lengths[static_cast<size_t>(Row(layer, 0, row))] - window_;
       if (count == 0) continue;
-      const int32_t* slots = table.data() + row * max_pages_ + lead_;
+      const int32_t* slots = table.data() + int64_t{row} * max_pages_ + lead_;
       // A row's pages follow one another.
       const std::vector<__nv_bfloat16> cache =
           Downloaded(pages.data + Elements(pages, slots[0]), Elements(pages, PagesOf(count)));

@@ -176,11 +176,11 @@ OpWork WgKvGate::Prefill(const plan::Op& op, const TokenView& keys) {
   return [this, layer = op.layer, keys, prompt, d](cudaStream_t stream) {
     for (int sequence = 0; sequence < run_.batch(); ++sequence) {
       TokenView after = keys;
-      after.data += sequence * run_.kv_heads() * keys.row_stride;
+      after.data += int64_t{sequence} * run_.kv_heads() * keys.row_stride;
       TokenView before = after;
       if (trained_) before = {Of(layer).before_rope.get(), tokens_ * d, d, 0};
       GateMlp(Weights(layer), before, after, static_cast<int32_t>(prompt),
-              prompt_scores_.get() + sequence * run_.kv_heads() * prompt, prompt, 1,
+              prompt_scores_.get() + int64_t{sequence} * run_.kv_heads() * prompt, prompt, 1,
               workspace_.get(), stream);
     }
   };
