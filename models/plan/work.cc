@@ -87,7 +87,8 @@ struct Counter {
     const int64_t weights = int64_t{2} * w.head_dim * w.hidden + int64_t{2} * w.hidden + 1;
     return {.device_read = (2 * w.tokens * w.head_dim + weights) * w.kv_heads * kElement,
             .device_written = w.tokens * w.kv_heads * kScore,
-            .flops = Product({w.tokens, w.kv_heads, 2 * w.hidden, 2 * w.head_dim + 1})};
+            .flops = Product(
+                {w.tokens, w.kv_heads, int64_t{2} * w.hidden, int64_t{2} * w.head_dim + 1})};
   }
   WorkCounts operator()(const Admit& w) const {
     const Bytes moved = 2 * w.admitted * w.head_dim * kElement;
@@ -159,11 +160,11 @@ struct Counter {
   }
   WorkCounts operator()(const CollisionTable& w) const {
     const int64_t patterns = int64_t{1} << (w.head_dim / std::max(w.subspaces, 1));
-    return {
-        .device_read = w.rows * (w.group * w.head_dim * kElement + w.subspaces * patterns * kId),
-        .device_written = w.rows * (w.subspaces * patterns + w.head_dim * kScore),
-        .flops = Product({w.rows, w.subspaces, patterns, patterns}),
-        .serial_items = static_cast<double>(patterns)};
+    return {.device_read =
+                w.rows * (int64_t{w.group} * w.head_dim * kElement + w.subspaces * patterns * kId),
+            .device_written = w.rows * (w.subspaces * patterns + w.head_dim * kScore),
+            .flops = Product({w.rows, w.subspaces, patterns, patterns}),
+            .serial_items = static_cast<double>(patterns)};
   }
   WorkCounts operator()(const CollisionScore& w) const {
     return {.device_read = w.kv_rows * w.tokens * w.subspaces,

@@ -17,7 +17,7 @@ constexpr int64_t kBlockTokens = kRowBlock;
 UnitScores::UnitScores(const LayerTensors& tensors, Kind kind, std::vector<int64_t> units,
                        int64_t end_token, const Fill& fill)
     : tensors_(tensors), kind_(kind), units_(std::move(units)), end_token_(end_token) {
-  column_ = tensors.head_dim() * (kind == Kind::kBounds ? 2 : 1);
+  column_ = int64_t{tensors.head_dim()} * (kind == Kind::kBounds ? 2 : 1);
   const int64_t most = *std::max_element(units_.begin(), units_.end());
   panels_a_head_ = (most + kPanel - 1) / kPanel;
   const int64_t panel_size = column_ * kPanel;

@@ -121,7 +121,7 @@ class LouisKvPlan : public PlanWriter {
     const int heads = plan_.log.heads();
     int64_t sequences = 0, units = 0;
     for (int s = 0; s < plan_.input.batch; ++s) {
-      if ((access.cells[static_cast<size_t>(s * heads)].flags & traces::kSelectedNow) == 0)
+      if ((access.cells[static_cast<size_t>(int64_t{s} * heads)].flags & traces::kSelectedNow) == 0)
         continue;
       ++sequences;
       units = std::max(units, units_[layer][s]);

@@ -112,7 +112,7 @@ void ParisKvPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& acc
     tbb::parallel_for(begin * heads, next * heads, [&](int cell) {
       const int step = cell / heads;
       if (!sparse(step)) return;
-      chosen[static_cast<size_t>(cell) - begin * heads] =
+      chosen[static_cast<size_t>(cell - begin * heads)] =
           retrieval.Select(cell % heads, heads, tensors.prompt_tokens() + step);
     });
     for (int step = begin; step < next; ++step) {

@@ -68,7 +68,7 @@ class QuestPlan : public PlanWriter {
       const int64_t newest = (first.context - 1) % params_.page + 1;
       const int64_t shared = SharedPages(step, layer, cell / heads, cell % heads, sharing);
       const int64_t of_group =
-          sharing * first.attended_tokens - shared * params_.page - (sharing - 1) * newest;
+          int64_t{sharing} * first.attended_tokens - shared * params_.page - (sharing - 1) * newest;
       // The log's context may be longer, with more to choose from.
       distinct += std::min(of_group, plan_.Context(step));
     }

@@ -58,7 +58,8 @@ class ShadowKvMethod final : public ConfiguredMethod<ShadowKvParams> {
     const int64_t sparse = model.layers - dense;
     const int64_t row = int64_t{model.head_dim} * model.element_bytes;
     const int64_t token = model.KvBytesPerTokenLayer();
-    if (context <= p.dense_until) return {.gpu_kv = batch * model.layers * context * token};
+    if (context <= p.dense_until)
+      return {.gpu_kv = int64_t{batch} * model.layers * context * token};
     const int64_t kept =
         (p.outliers + p.local + 1 + p.chosen()) * p.chunk + (p.update > 0 ? p.update : p.reserve);
     const int64_t factors =
