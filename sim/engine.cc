@@ -58,7 +58,9 @@ Gap GapBetween(const plan::Op& before, const plan::Op& op) {
 }
 
 // To the nearest, of what is not negative: std::llround() is a call.
-int64_t Rounded(double time) { return static_cast<int64_t>(time + 0.5); }
+int64_t Rounded(double time) {
+  return static_cast<int64_t>(time + 0.5);  // NOLINT(bugprone-incorrect-roundings)
+}
 
 // Lists of op ids by op, flat.
 struct OpLists {

@@ -97,6 +97,8 @@ int Run(const Options& options, int argc, char** argv) {
 
 }  // namespace
 
+// What is said last may itself not be said, where standard error is gone.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) {
   CLI::App cli("Predicted and measured timelines of LLM decode steps", "stallcast-gui");
   Options options;

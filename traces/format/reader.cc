@@ -32,11 +32,13 @@ using format::TensorMeta;
 // Sizes a large buffer. Huge pages save most of the page faults, which otherwise cost more than
 // decompression does.
 void Allocate(int64_t bytes, std::vector<std::byte>* data) {
-  constexpr uintptr_t kPage = 4096;
+  constexpr int64_t kPage = 4096;
   data->reserve(static_cast<size_t>(bytes));
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data->data()) + kPage - 1) / kPage * kPage;
-  const uintptr_t end = reinterpret_cast<uintptr_t>(data->data() + bytes) / kPage * kPage;
-  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  const auto into_page = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data->data()) % kPage);
+  const int64_t begin = (kPage - into_page) % kPage, end = bytes - (into_page + bytes) % kPage;
+  if (end > begin) {
+    madvise(data->data() + begin, static_cast<size_t>(end - begin), MADV_HUGEPAGE);
+  }
   data->resize(static_cast<size_t>(bytes));
 }
 
