@@ -117,13 +117,16 @@ std::function<double()> LaunchTimer() {
   };
 }
 
-double CoreTime() {
+double CoreLoad() {
   using Clock = std::chrono::steady_clock;
-  constexpr uint32_t kRounds = 400;
-  double least = INFINITY;
+  const auto since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  constexpr uint32_t kRounds = 400, kChain = 1000;
+  double lot = INFINITY, chain = INFINITY;
   for (int trial = 0; trial < 2; ++trial) {
     uint64_t a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, g = 7, h = 8;
-    const auto begin = Clock::now();
+    auto begin = Clock::now();
     for (uint32_t i = 0; i < kRounds; ++i) {
       a += i, b ^= i, c -= i, d += i, e ^= i, f -= i, g += i, h ^= i;
       // Each for itself, as the compiler cannot know.
@@ -131,9 +134,15 @@ double CoreTime() {
       a ^= i, b -= i, c += i, d ^= i, e -= i, f += i, g ^= i, h -= i;
       asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e), "+r"(f), "+r"(g), "+r"(h));
     }
-    least = std::min(least, std::chrono::duration<double>(Clock::now() - begin).count());
+    lot = std::min(lot, since(begin));
+    begin = Clock::now();
+    for (uint32_t i = 0; i < kChain; ++i) {
+      a += b;
+      asm volatile("" : "+r"(a));
+    }
+    chain = std::min(chain, since(begin));
   }
-  return least;
+  return lot / chain;
 }
 
 std::vector<int> FastestCores(size_t count, const std::function<double()>& seconds) {

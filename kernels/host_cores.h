@@ -15,12 +15,13 @@ namespace stallcast::kernels {
 /// Seconds of a kernel launch on the calling thread's core, of the current device. Holds a stream.
 std::function<double()> LaunchTimer();
 
-/// Seconds of a fixed lot of independent integer instructions on the calling thread's core, half a
-/// microsecond: 1.5 to 1.9 times as long while another program has the core's other hyperthread,
-/// when a launch takes 1.35 times as long. The less of two, as an interrupt is no neighbour.
-double CoreTime();
+/// What a fixed lot of independent integer instructions takes on the calling thread's core, over
+/// what a chain of such takes that wait for one another, so that it does not tell of the clock: 1.4
+/// to 1.8 times as much while another program has the core's other hyperthread, when a launch takes
+/// 1.35 times as long. Takes 1.4 us; the less of two, as an interrupt is no neighbour.
+double CoreLoad();
 /// Whether it tells of such a neighbour, `least` being the least that was seen.
-inline bool IsShared(double core_time, double least) { return core_time >= 1.2 * least; }
+inline bool IsShared(double core_load, double least) { return core_load >= 1.2 * least; }
 
 /// The `count` cores among those that this thread may use on which `seconds` is least in some
 /// looks, fastest first; of each but the first while threads spin on those before it, as waiting

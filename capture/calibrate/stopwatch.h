@@ -92,7 +92,7 @@ class Stopwatch {
   }
 
   /// The median of `trials` behind one that warms up. Of those in which no other program has a
-  /// share of the thread's core (kernels::CoreTime()), which are made up for by as many at most.
+  /// share of the thread's core (kernels::CoreLoad()), which are made up for by as many at most.
   template <class F>
   static double Median(int trials, const F& measure) {
     measure();
@@ -143,9 +143,9 @@ class Stopwatch {
       return seconds;
     };
     do {
-      const double before = kernels::CoreTime();
+      const double before = kernels::CoreLoad();
       const double seconds = measure();
-      all.push_back({seconds, std::max(before, kernels::CoreTime())});
+      all.push_back({seconds, std::max(before, kernels::CoreLoad())});
       least_core_ = std::min(least_core_, all.back().core);
     } while (std::ssize(quiet()) < trials && std::ssize(all) < 2 * trials);
     std::vector<double> seconds = quiet();

@@ -57,7 +57,7 @@ class GpuRunner {
   ~GpuRunner();
 
   /// Times the plan, `repetitions` times after one that warms up, and up to three times as often
-  /// while another program has a core of its threads' (kernels::CoreTime()).
+  /// while another program has a core of its threads' (kernels::CoreLoad()).
   StepTimes Time(const RunRequest& request, int repetitions);
   /// Runs it once step by step and compares what the device selects with the access log.
   kernels::SelectionCheck CheckSelection(const RunRequest& request);

@@ -10,7 +10,7 @@ namespace stallcast::capture {
 
 void QuietSteps::Add(std::vector<kernels::RanStep> run) {
   for (const kernels::RanStep& step : run) {
-    if (least_ == 0 || step.core < least_) least_ = step.core;
+    if (least_ == 0 || step.core_load < least_) least_ = step.core_load;
   }
   runs_.push_back(std::move(run));
 }
@@ -18,7 +18,7 @@ void QuietSteps::Add(std::vector<kernels::RanStep> run) {
 std::vector<Picoseconds> QuietSteps::Undisturbed(size_t step) const {
   std::vector<Picoseconds> times;
   for (const auto& run : runs_) {
-    if (!kernels::IsShared(run[step].core, least_)) times.push_back(run[step].time);
+    if (!kernels::IsShared(run[step].core_load, least_)) times.push_back(run[step].time);
   }
   return times;
 }

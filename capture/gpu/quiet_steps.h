@@ -9,7 +9,7 @@
 namespace stallcast::capture {
 
 /// Steps as several runs of a plan had them. A step of a run was disturbed where
-/// kernels::CoreTime() at its begin or its end was 1.2 times the least of all runs or more: whether
+/// kernels::CoreLoad() at its begin or its end was 1.2 times the least of all runs or more: whether
 /// another program has a core's other hyperthread changes within a tenth of a second, and calls
 /// take 1.35 times as long meanwhile. Nothing that a step took decides whether it counts.
 class QuietSteps {
@@ -29,7 +29,7 @@ class QuietSteps {
   std::vector<Picoseconds> Undisturbed(size_t step) const;
 
   std::vector<std::vector<kernels::RanStep>> runs_;
-  double least_ = 0;  ///< of all core times, s
+  double least_ = 0;  ///< of all core loads
 };
 
 }  // namespace stallcast::capture

@@ -72,7 +72,7 @@ struct Executor::Impl {
   std::vector<Graph> graphs;          // by op; made for GraphLaunch
   LaneId compute = LaneId::kNone;
   std::vector<int> cores;  // for the host lanes with calls, in order, chosen at the last run
-  std::vector<std::vector<double>> core_times;  // by lane; at the start and each step's end
+  std::vector<std::vector<double>> core_loads;  // by lane; at the start and each step's end
 
   // Which ops have been issued (stream work) or done (host work), and those who sleep until then.
   std::vector<std::atomic<bool>> passed;
@@ -278,17 +278,17 @@ void Executor::Impl::Do(OpId id, const RunOptions& options) {
 // At the start.
 void Executor::Impl::LookAtCore(size_t lane) {
   constexpr int kWarm = 8;  // a core that has slept is slow at first
-  for (int i = 0; i < kWarm; ++i) CoreTime();
-  core_times[lane].front() = CoreTime();
+  for (int i = 0; i < kWarm; ++i) CoreLoad();
+  core_loads[lane].front() = CoreLoad();
 }
 
 void Executor::Impl::RunLane(size_t lane, const RunOptions& options) {
   try {
     if (options.observer != nullptr) options.observer->NameThread(plan.lanes[lane]);
-    std::vector<double>& core = core_times[lane];
+    std::vector<double>& core = core_loads[lane];
     size_t looked = 1;
     const auto look_at_core = [&](size_t until) {
-      const double now = CoreTime();
+      const double now = CoreLoad();
       while (looked <= until) core[looked++] = now;
     };
     size_t step = 0;
@@ -357,8 +357,8 @@ std::vector<RanStep> Executor::Run(const RunOptions& options) {
     // A recorder would see launches that are not the plan's: there the last run's choice holds.
     run.cores = FastestCores(callers.size(), LaunchTimer());
   }
-  run.core_times.assign(run.plan.lanes.size(), {});
-  for (const size_t lane : callers) run.core_times[lane].resize(run.step_events.size());
+  run.core_loads.assign(run.plan.lanes.size(), {});
+  for (const size_t lane : callers) run.core_loads[lane].resize(run.step_events.size());
   if (!callers.empty()) {
     const OnCore core(run.cores, 0);
     run.LookAtCore(callers.front());
@@ -397,8 +397,8 @@ std::vector<RanStep> Executor::Run(const RunOptions& options) {
     RanStep& ran = steps.emplace_back();
     ran.time = FromSeconds(ElapsedSeconds(run.step_events[step - 1], run.step_events[step]));
     for (const size_t lane : callers) {
-      const std::vector<double>& core = run.core_times[lane];
-      ran.core = std::max({ran.core, core[step - 1], core[step]});
+      const std::vector<double>& core = run.core_loads[lane];
+      ran.core_load = std::max({ran.core_load, core[step - 1], core[step]});
     }
   }
   return steps;

@@ -48,8 +48,8 @@ struct RanStep {
   /// On the device: from the end of the step before (for the first: from the start) to the last end
   /// on the compute lane.
   Picoseconds time{0};
-  /// CoreTime() at its begin and its end, of the calling thread where it was longest, s.
-  double core = 0;
+  /// CoreLoad() at its begin or its end, the most of its calling threads.
+  double core_load = 0;
 };
 
 class Executor {

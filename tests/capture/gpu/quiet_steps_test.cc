@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 
-constexpr double kQuiet = 0.5e-6, kBusy = 0.8e-6;
+constexpr double kQuiet = 1.43, kBusy = 2.3;
 
 TEST(QuietSteps, DisturbedRunsOfAStepDoNotCount) {
   QuietSteps steps;
