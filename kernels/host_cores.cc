@@ -145,6 +145,17 @@ double CoreLoad() {
   return lot / chain;
 }
 
+void SeenLoads::Add(double core_load) {
+  constexpr size_t kEnough = 4096;  // a core's own load does not change
+  if (loads_.size() == kEnough) return;
+  loads_.insert(std::ranges::upper_bound(loads_, core_load), core_load);
+}
+
+bool SeenLoads::IsShared(double core_load) const {
+  constexpr size_t kPart = 20;
+  return !loads_.empty() && core_load >= 1.2 * loads_[(loads_.size() - 1) / kPart];
+}
+
 std::vector<int> FastestCores(size_t count, const std::function<double()>& seconds) {
   const cpu_set_t allowed = Allowed();
   std::vector<int> left;

@@ -20,8 +20,18 @@ std::function<double()> LaunchTimer();
 /// to 1.8 times as much while another program has the core's other hyperthread, when a launch takes
 /// 1.35 times as long. Takes 1.4 us; the less of two, as an interrupt is no neighbour.
 double CoreLoad();
-/// Whether it tells of such a neighbour, `least` being the least that was seen.
-inline bool IsShared(double core_load, double least) { return core_load >= 1.2 * least; }
+
+/// Core loads that were seen, by which others are judged. The least of all says nothing: a look
+/// behind a sleep can come out a quarter low.
+class SeenLoads {
+ public:
+  void Add(double core_load);
+  /// Whether a load tells of a neighbour: it is 1.2 times what a twentieth of all stay under.
+  bool IsShared(double core_load) const;
+
+ private:
+  std::vector<double> loads_;  ///< ascending
+};
 
 /// The `count` cores among those that this thread may use on which `seconds` is least in some
 /// looks, fastest first; of each but the first while threads spin on those before it, as waiting

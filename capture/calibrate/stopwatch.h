@@ -138,7 +138,7 @@ class Stopwatch {
     const auto quiet = [&] {
       std::vector<double> seconds;
       for (const Trial& trial : all) {
-        if (!kernels::IsShared(trial.core, least_core_)) seconds.push_back(trial.seconds);
+        if (!loads_.IsShared(trial.core)) seconds.push_back(trial.seconds);
       }
       return seconds;
     };
@@ -146,7 +146,7 @@ class Stopwatch {
       const double before = kernels::CoreLoad();
       const double seconds = measure();
       all.push_back({seconds, std::max(before, kernels::CoreLoad())});
-      least_core_ = std::min(least_core_, all.back().core);
+      loads_.Add(all.back().core);
     } while (std::ssize(quiet()) < trials && std::ssize(all) < 2 * trials);
     std::vector<double> seconds = quiet();
     if (seconds.empty()) {
@@ -169,7 +169,7 @@ class Stopwatch {
   kernels::Buffer<char> memory_;  // what Settle() reads
   kernels::Buffer<int> sink_;
   double fastest_read_ = INFINITY;
-  static inline double least_core_ = INFINITY;
+  static inline kernels::SeenLoads loads_;
 };
 
 }  // namespace stallcast::capture

@@ -3,22 +3,19 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/host_cores.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
 
 void QuietSteps::Add(std::vector<kernels::RanStep> run) {
-  for (const kernels::RanStep& step : run) {
-    if (least_ == 0 || step.core_load < least_) least_ = step.core_load;
-  }
+  for (const kernels::RanStep& step : run) loads_.Add(step.core_load);
   runs_.push_back(std::move(run));
 }
 
 std::vector<Picoseconds> QuietSteps::Undisturbed(size_t step) const {
   std::vector<Picoseconds> times;
   for (const auto& run : runs_) {
-    if (!kernels::IsShared(run[step].core_load, least_)) times.push_back(run[step].time);
+    if (!loads_.IsShared(run[step].core_load)) times.push_back(run[step].time);
   }
   return times;
 }

@@ -4,14 +4,15 @@
 #include <vector>
 
 #include "kernels/executor/executor.h"
+#include "kernels/host_cores.h"
 #include "traces/common/units.h"
 
 namespace stallcast::capture {
 
 /// Steps as several runs of a plan had them. A step of a run was disturbed where
-/// kernels::CoreLoad() at its begin or its end was 1.2 times the least of all runs or more: whether
-/// another program has a core's other hyperthread changes within a tenth of a second, and calls
-/// take 1.35 times as long meanwhile. Nothing that a step took decides whether it counts.
+/// kernels::CoreLoad() at its begin or its end tells of a neighbour (SeenLoads of all runs):
+/// whether another program has a core's other hyperthread changes within a tenth of a second, and
+/// calls take 1.35 times as long meanwhile. Nothing that a step took decides whether it counts.
 class QuietSteps {
  public:
   /// A run's steps, as many as any run's.
@@ -29,7 +30,7 @@ class QuietSteps {
   std::vector<Picoseconds> Undisturbed(size_t step) const;
 
   std::vector<std::vector<kernels::RanStep>> runs_;
-  double least_ = 0;  ///< of all core loads
+  kernels::SeenLoads loads_;
 };
 
 }  // namespace stallcast::capture

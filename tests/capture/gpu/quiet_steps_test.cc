@@ -45,6 +45,20 @@ TEST(QuietSteps, ALaterRunCanShowThatEarlierOnesWereDisturbed) {
   EXPECT_EQ(steps.Fewest(), 1);
 }
 
+// As a look behind a sleep can have it.
+TEST(QuietSteps, ALowLoadDoesNotMakeTheOthersDisturbed) {
+  QuietSteps steps;
+  std::vector<kernels::RanStep> run(24, {100us, kQuiet});
+  run[5].core_load = kQuiet * 0.75;
+  run[7] = {140us, kBusy};
+  steps.Add(run);
+  run[7] = {100us, kQuiet};
+  steps.Add(run);
+  EXPECT_EQ(steps.Disturbed(), 0);
+  EXPECT_EQ(steps.Fewest(), 1);
+  EXPECT_THAT(steps.Medians(), testing::Each(100us));
+}
+
 // A selection by what steps took would tell other times of steps that nobody disturbs.
 TEST(QuietSteps, TheMedianOfAllWhereNothingIsDisturbed) {
   std::mt19937 random(7);
