@@ -257,6 +257,7 @@ constexpr std::chrono::seconds kPatience{5};
 struct GpuRunner::Impl {
   kernels::HostPool pool;
   LinkProbe link;
+  kernels::SeenLoads loads;
   std::unique_ptr<kernels::DecoderWeights> weights;
 
   BoundRun Bind(const RunRequest& request) {
@@ -304,7 +305,7 @@ StepTimes GpuRunner::Impl::TimeSteps(const RunRequest& request, int repetitions)
   Stopwatch watch;
   StepTimes times;
   const HostNow before = LookAtHost(watch, run.plan());
-  QuietSteps steps;
+  QuietSteps steps(loads);
   const auto begin = std::chrono::steady_clock::now();
   const auto patient = [&] { return std::chrono::steady_clock::now() - begin < kPatience; };
   do {

@@ -8,14 +8,14 @@
 namespace stallcast::capture {
 
 void QuietSteps::Add(std::vector<kernels::RanStep> run) {
-  for (const kernels::RanStep& step : run) loads_.Add(step.core_load);
+  for (const kernels::RanStep& step : run) seen_.Add(step.core_load);
   runs_.push_back(std::move(run));
 }
 
 std::vector<Picoseconds> QuietSteps::Undisturbed(size_t step) const {
   std::vector<Picoseconds> times;
   for (const auto& run : runs_) {
-    if (!loads_.IsShared(run[step].core_load)) times.push_back(run[step].time);
+    if (!seen_.IsShared(run[step].core_load)) times.push_back(run[step].time);
   }
   return times;
 }

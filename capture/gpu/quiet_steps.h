@@ -10,11 +10,14 @@
 namespace stallcast::capture {
 
 /// Steps as several runs of a plan had them. A step of a run was disturbed where
-/// kernels::CoreLoad() at its begin or its end tells of a neighbour (SeenLoads of all runs):
-/// whether another program has a core's other hyperthread changes within a tenth of a second, and
+/// kernels::CoreLoad() at its begin or its end tells of a neighbour, as `seen` judges: whether
+/// another program has a core's other hyperthread changes within a tenth of a second, and
 /// calls take 1.35 times as long meanwhile. Nothing that a step took decides whether it counts.
 class QuietSteps {
  public:
+  /// Adds to `seen`, which must outlive it: one that has seen other plans' runs too knows a run
+  /// that was disturbed all along.
+  explicit QuietSteps(kernels::SeenLoads& seen) : seen_(seen) {}
   /// A run's steps, as many as any run's.
   void Add(std::vector<kernels::RanStep> run);
   int runs() const { return static_cast<int>(runs_.size()); }
@@ -30,7 +33,7 @@ class QuietSteps {
   std::vector<Picoseconds> Undisturbed(size_t step) const;
 
   std::vector<std::vector<kernels::RanStep>> runs_;
-  kernels::SeenLoads loads_;
+  kernels::SeenLoads& seen_;
 };
 
 }  // namespace stallcast::capture

@@ -15,7 +15,8 @@ using testing::ElementsAre;
 constexpr double kQuiet = 1.43, kBusy = 2.3;
 
 TEST(QuietSteps, DisturbedRunsOfAStepDoNotCount) {
-  QuietSteps steps;
+  kernels::SeenLoads seen;
+  QuietSteps steps(seen);
   steps.Add({{100us, kQuiet}, {200us, kBusy}});
   steps.Add({{140us, kBusy}, {160us, kQuiet}});
   steps.Add({{104us, kQuiet * 1.1}, {205us, kBusy}});
@@ -25,7 +26,8 @@ TEST(QuietSteps, DisturbedRunsOfAStepDoNotCount) {
 }
 
 TEST(QuietSteps, AStepThatIsNeverQuietHasTheMedianOfAll) {
-  QuietSteps steps;
+  kernels::SeenLoads seen;
+  QuietSteps steps(seen);
   steps.Add({{100us, kQuiet}, {200us, kBusy}});
   steps.Add({{101us, kQuiet}, {220us, kBusy}});
   steps.Add({{102us, kQuiet}, {260us, kBusy}});
@@ -36,7 +38,8 @@ TEST(QuietSteps, AStepThatIsNeverQuietHasTheMedianOfAll) {
 
 // What is quiet is known by the quietest look of all, whenever it comes.
 TEST(QuietSteps, ALaterRunCanShowThatEarlierOnesWereDisturbed) {
-  QuietSteps steps;
+  kernels::SeenLoads seen;
+  QuietSteps steps(seen);
   steps.Add({{140us, kBusy}});
   EXPECT_EQ(steps.Disturbed(), 0);
   EXPECT_THAT(steps.Medians(), ElementsAre(140us));
@@ -45,9 +48,19 @@ TEST(QuietSteps, ALaterRunCanShowThatEarlierOnesWereDisturbed) {
   EXPECT_EQ(steps.Fewest(), 1);
 }
 
+TEST(QuietSteps, ARunThatIsDisturbedAllAlongIsKnownByOthers) {
+  kernels::SeenLoads seen;
+  QuietSteps before(seen), steps(seen);
+  before.Add({{100us, kQuiet}, {100us, kQuiet}});
+  steps.Add({{140us, kBusy}, {280us, kBusy}});
+  EXPECT_EQ(steps.Disturbed(), 2);
+  EXPECT_THAT(steps.Medians(), ElementsAre(140us, 280us));
+}
+
 // As a look behind a sleep can have it.
 TEST(QuietSteps, ALowLoadDoesNotMakeTheOthersDisturbed) {
-  QuietSteps steps;
+  kernels::SeenLoads seen;
+  QuietSteps steps(seen);
   std::vector<kernels::RanStep> run(24, {100us, kQuiet});
   run[5].core_load = kQuiet * 0.75;
   run[7] = {140us, kBusy};
@@ -63,7 +76,8 @@ TEST(QuietSteps, ALowLoadDoesNotMakeTheOthersDisturbed) {
 TEST(QuietSteps, TheMedianOfAllWhereNothingIsDisturbed) {
   std::mt19937 random(7);
   std::uniform_int_distribution<int> time(100, 999);
-  QuietSteps steps;
+  kernels::SeenLoads seen;
+  QuietSteps steps(seen);
   std::vector<int> times;
   for (int run = 0; run < 9; ++run) {
     times.push_back(time(random));
