@@ -151,6 +151,18 @@ void SeenLoads::Add(double core_load) {
   loads_.insert(std::ranges::upper_bound(loads_, core_load), core_load);
 }
 
+void SeenLoads::LookAround() {
+  constexpr int kWarm = 4;  // a core that has slept tells little at first
+  const cpu_set_t allowed = Allowed();
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed)) continue;
+    const OnCore there({core}, 0);
+    if (!there.kept()) continue;
+    for (int look = 0; look < kWarm; ++look) CoreLoad();
+    Add(CoreLoad());
+  }
+}
+
 bool SeenLoads::IsShared(double core_load) const {
   constexpr size_t kPart = 20;
   return !loads_.empty() && core_load >= 1.2 * loads_[(loads_.size() - 1) / kPart];

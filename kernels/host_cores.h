@@ -26,6 +26,8 @@ double CoreLoad();
 class SeenLoads {
  public:
   void Add(double core_load);
+  /// Adds those of all cores that the calling thread may use, now: some have no neighbour.
+  void LookAround();
   /// Whether a load tells of a neighbour: it is 1.2 times what a twentieth of all stay under.
   bool IsShared(double core_load) const;
 

@@ -305,6 +305,7 @@ StepTimes GpuRunner::Impl::TimeSteps(const RunRequest& request, int repetitions)
   Stopwatch watch;
   StepTimes times;
   const HostNow before = LookAtHost(watch, run.plan());
+  loads.LookAround();
   QuietSteps steps(loads);
   const auto begin = std::chrono::steady_clock::now();
   const auto patient = [&] { return std::chrono::steady_clock::now() - begin < kPatience; };

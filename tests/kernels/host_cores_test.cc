@@ -33,6 +33,17 @@ std::function<double()> FastOn(std::vector<int> cores) {
   };
 }
 
+// A load beyond what any core has tells of a neighbour; the thread may use what it might before.
+TEST(HostCores, LooksAroundAndJudgesByWhatItSaw) {
+  const std::set<int> before = Usable();
+  SeenLoads seen;
+  seen.LookAround();
+  EXPECT_EQ(Usable(), before);
+  seen.Add(1000);
+  EXPECT_TRUE(seen.IsShared(1000));
+  EXPECT_FALSE(seen.IsShared(0));
+}
+
 TEST(HostCores, TheFastestIsFound) {
   const std::set<int> all = Usable();
   if (all.size() < 2) GTEST_SKIP() << "one core";
