@@ -145,6 +145,12 @@ double CoreLoad() {
   return lot / chain;
 }
 
+double WokenCoreLoad() {
+  constexpr int kWarm = 8;
+  for (int look = 0; look < kWarm; ++look) CoreLoad();
+  return CoreLoad();
+}
+
 void SeenLoads::Add(double core_load) {
   constexpr size_t kEnough = 4096;  // a core's own load does not change
   if (loads_.size() == kEnough) return;
@@ -152,14 +158,11 @@ void SeenLoads::Add(double core_load) {
 }
 
 void SeenLoads::LookAround() {
-  constexpr int kWarm = 4;  // a core that has slept tells little at first
   const cpu_set_t allowed = Allowed();
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &allowed)) continue;
     const OnCore there({core}, 0);
-    if (!there.kept()) continue;
-    for (int look = 0; look < kWarm; ++look) CoreLoad();
-    Add(CoreLoad());
+    if (there.kept()) Add(WokenCoreLoad());
   }
 }
 

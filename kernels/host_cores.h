@@ -20,6 +20,8 @@ std::function<double()> LaunchTimer();
 /// to 1.8 times as much while another program has the core's other hyperthread, when a launch takes
 /// 1.35 times as long. Takes 1.4 us; the less of two, as an interrupt is no neighbour.
 double CoreLoad();
+/// The same where the thread's core may have slept, which is slow at first.
+double WokenCoreLoad();
 
 /// Core loads that were seen, by which others are judged. The least of all says nothing: a look
 /// behind a sleep can come out a quarter low.

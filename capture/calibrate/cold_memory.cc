@@ -1,8 +1,10 @@
+#include "capture/calibrate/cold_memory.h"
+
 #include <algorithm>
 #include <bit>
 
-#include "capture/calibrate/kernel_probe.h"
 #include "kernels/cuda_error.h"
+#include "kernels/fill.h"
 
 namespace stallcast::capture {
 namespace {

@@ -5,10 +5,12 @@
 #include <random>
 #include <set>
 
+#include "capture/calibrate/cold_memory.h"
 #include "capture/calibrate/kernel_probe.h"
 #include "kernels/cuda_error.h"
 #include "kernels/decode_attention.h"
 #include "kernels/decoder.h"
+#include "kernels/fill.h"
 #include "kernels/prefill_attention.h"
 #include "kernels/probe.h"
 #include "models/llm/model.h"

@@ -4,7 +4,9 @@
 #include <memory>
 #include <random>
 
+#include "capture/calibrate/cold_memory.h"
 #include "capture/calibrate/kernel_probe.h"
+#include "kernels/fill.h"
 #include "kernels/shadowkv.h"
 #include "models/methods/shadowkv/params.h"
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "capture/calibrate/cold_memory.h"
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/layer_trains.h"

@@ -3,7 +3,9 @@
 #include <memory>
 #include <random>
 
+#include "capture/calibrate/cold_memory.h"
 #include "capture/calibrate/kernel_probe.h"
+#include "kernels/fill.h"
 #include "kernels/pariskv.h"
 #include "kernels/wgkv.h"
 #include "models/methods/pariskv/params.h"

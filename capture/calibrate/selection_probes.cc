@@ -3,9 +3,11 @@
 #include <memory>
 #include <random>
 
+#include "capture/calibrate/cold_memory.h"
 #include "capture/calibrate/kernel_probe.h"
 #include "kernels/clusters.h"
 #include "kernels/cuda_error.h"
+#include "kernels/fill.h"
 #include "kernels/movement.h"
 #include "kernels/probe.h"
 #include "kernels/restructure.h"

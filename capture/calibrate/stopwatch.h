@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "capture/calibrate/quiet_samples.h"
 #include "kernels/buffer.h"
 #include "kernels/fast_streams.h"
 #include "kernels/held_train.h"
@@ -128,31 +129,18 @@ class Stopwatch {
     return stallcast::Median(std::move(seconds));
   }
 
-  // Of all where none is quiet. By one thread at a time.
+  // By one thread at a time.
   template <class F>
   static double QuietMedian(int trials, const F& measure) {
-    struct Trial {
-      double seconds, core;
-    };
-    std::vector<Trial> all;
-    const auto quiet = [&] {
-      std::vector<double> seconds;
-      for (const Trial& trial : all) {
-        if (!loads_.IsShared(trial.core)) seconds.push_back(trial.seconds);
-      }
-      return seconds;
-    };
+    QuietSamples<double> samples;
     do {
       const double before = kernels::CoreLoad();
       const double seconds = measure();
-      all.push_back({seconds, std::max(before, kernels::CoreLoad())});
-      loads_.Add(all.back().core);
-    } while (std::ssize(quiet()) < trials && std::ssize(all) < 2 * trials);
-    std::vector<double> seconds = quiet();
-    if (seconds.empty()) {
-      for (const Trial& trial : all) seconds.push_back(trial.seconds);
-    }
-    return stallcast::Median(std::move(seconds));
+      const double load = std::max(before, kernels::CoreLoad());
+      loads_.Add(load);
+      samples.Add(seconds, load);
+    } while (samples.Quiet(loads_) < trials && samples.size() < 2 * trials);
+    return samples.Median(loads_);
   }
 
   // With nothing held back, for Hold()'s sake.

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "capture/calibrate/quiet_samples.h"
 #include "kernels/executor/executor.h"
 #include "kernels/host_cores.h"
 #include "traces/common/units.h"
@@ -19,8 +20,8 @@ class QuietSteps {
   /// that was disturbed all along.
   explicit QuietSteps(kernels::SeenLoads& seen) : seen_(seen) {}
   /// A run's steps, as many as any run's.
-  void Add(std::vector<kernels::RanStep> run);
-  int runs() const { return static_cast<int>(runs_.size()); }
+  void Add(const std::vector<kernels::RanStep>& run);
+  int runs() const { return steps_.empty() ? 0 : steps_.front().size(); }
   /// In how many runs the step was undisturbed that was so in fewest.
   int Fewest() const;
   /// How many steps no run had undisturbed.
@@ -29,10 +30,7 @@ class QuietSteps {
   std::vector<Picoseconds> Medians() const;
 
  private:
-  size_t steps() const { return runs_.empty() ? 0 : runs_.front().size(); }
-  std::vector<Picoseconds> Undisturbed(size_t step) const;
-
-  std::vector<std::vector<kernels::RanStep>> runs_;
+  std::vector<QuietSamples<Picoseconds>> steps_;
   kernels::SeenLoads& seen_;
 };
 

@@ -92,7 +92,6 @@ struct Executor::Impl {
   void SleepUntilPassed(OpId id);
   void Sync(const Op& op);
   void Do(OpId id, const RunOptions& options);
-  void LookAtCore(size_t lane);
   void RunLane(size_t lane, const RunOptions& options);
   bool IsHost(LaneId lane) const { return plan.lanes[At(lane)].kind == traces::LaneKind::kHost; }
 };
@@ -275,13 +274,6 @@ void Executor::Impl::Do(OpId id, const RunOptions& options) {
   }
 }
 
-// At the start.
-void Executor::Impl::LookAtCore(size_t lane) {
-  constexpr int kWarm = 8;  // a core that has slept is slow at first
-  for (int i = 0; i < kWarm; ++i) CoreLoad();
-  core_loads[lane].front() = CoreLoad();
-}
-
 void Executor::Impl::RunLane(size_t lane, const RunOptions& options) {
   try {
     if (options.observer != nullptr) options.observer->NameThread(plan.lanes[lane]);
@@ -361,7 +353,7 @@ std::vector<RanStep> Executor::Run(const RunOptions& options) {
   for (const size_t lane : callers) run.core_loads[lane].resize(run.step_events.size());
   if (!callers.empty()) {
     const OnCore core(run.cores, 0);
-    run.LookAtCore(callers.front());
+    run.core_loads[callers.front()].front() = WokenCoreLoad();
   }
   Check(cudaEventRecord(run.step_events[0], run.streams[At(run.compute)]), "cudaEventRecord");
 
@@ -372,7 +364,7 @@ std::vector<RanStep> Executor::Run(const RunOptions& options) {
       threads.emplace_back([&, i, device] {
         cudaSetDevice(device);
         const OnCore core(run.cores, i);
-        run.LookAtCore(callers[i]);
+        run.core_loads[callers[i]].front() = WokenCoreLoad();
         run.RunLane(callers[i], options);
       });
     }

@@ -95,14 +95,15 @@ void Products(Stopwatch& watch, double read_rate) {
   }
 }
 
+// When products begin behind an idle GPU, ms: those before each.
+constexpr std::array kUntil = {5, 10, 20, 50, 100, 200, 400, 800, 1600};
+
 // A prompt's products from an idle GPU on: until the power limit sets the clock, which random
 // numbers reach and zeros do not. `paused`: with the host amid them, as where it waits for copies.
 void FromIdle(Stopwatch& watch, bool paused) {
   constexpr int64_t kRows = 8192, kWide = int64_t{2} * kMlp;
-  constexpr int kProducts = 600, kTogether = 3;
+  constexpr size_t kProducts = 600, kTogether = 3;
   constexpr std::chrono::milliseconds kIdle{1500}, kPause{1};
-  constexpr std::array kWindows = {5.0,   10.0,  20.0,  50.0,  100.0,
-                                   200.0, 400.0, 800.0, 1600.0};  // ms
   Gemm gemm;
   const Buffer<__nv_bfloat16> a(kRows * kHidden), b(kWide * kHidden), c(kRows * kWide);
   FillRandom(a.get(), a.size(), 1, 2, watch.stream());
@@ -110,38 +111,36 @@ void FromIdle(Stopwatch& watch, bool paused) {
   const auto product = [&] {
     gemm.Run(a.get(), b.get(), c.get(), kRows, kWide, kHidden, watch.stream());
   };
+  const auto finish = [&] {
+    Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+  };
   product();
-  std::vector<Event> ends(kProducts + 1);
-  for (Event& end : ends) end = Event(cudaEventDefault);
-  Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+  std::vector<Event> begins, ends;
+  for (size_t i = 0; i < kProducts; ++i) {
+    begins.emplace_back(cudaEventDefault);
+    ends.emplace_back(cudaEventDefault);
+  }
+  finish();
   std::this_thread::sleep_for(kIdle);
-  std::vector<double> took(kProducts), at(kProducts);  // ms
-  Check(cudaEventRecord(ends[0], watch.stream()), "cudaEventRecord");
   for (size_t i = 0; i < kProducts; ++i) {
     if (paused && i > 0 && i % kTogether == 0) {
-      Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+      finish();
       std::this_thread::sleep_for(kPause);
     }
-    const Event begin(cudaEventDefault);
-    Check(cudaEventRecord(begin, watch.stream()), "cudaEventRecord");
+    Check(cudaEventRecord(begins[i], watch.stream()), "cudaEventRecord");
     product();
-    Check(cudaEventRecord(ends[i + 1], watch.stream()), "cudaEventRecord");
-    Check(cudaEventSynchronize(ends[i + 1]), "cudaEventSynchronize");
-    took[i] = ElapsedSeconds(begin, ends[i + 1]) * 1e3;
-    at[i] = ElapsedSeconds(ends[0], begin) * 1e3;
+    Check(cudaEventRecord(ends[i], watch.stream()), "cudaEventRecord");
   }
+  finish();
   fmt::print("{:<9}", paused ? "paused" : "in a row");
-  double since = 0;
-  for (const double until : kWindows) {
+  size_t i = 0;
+  for (const int until : kUntil) {
     double sum = 0;
     int count = 0;
-    for (size_t i = 0; i < kProducts; ++i) {
-      if (at[i] < since || at[i] >= until) continue;
-      sum += took[i];
-      ++count;
+    for (; i < kProducts && ElapsedSeconds(begins[0], begins[i]) * 1e3 < until; ++i, ++count) {
+      sum += ElapsedSeconds(begins[i], ends[i]) * 1e3;
     }
     fmt::print(" {:>7}", count == 0 ? "-" : fmt::format("{:.3f}", sum / count));
-    since = until;
   }
   fmt::print("\n");
 }
@@ -163,9 +162,7 @@ void Run() {
   fmt::print(
       "\nA product of 8192 x 28672 x 4096, ms, by when it begins behind an idle GPU, ms\n{:<9}",
       "");
-  for (const char* until : {"5", "10", "20", "50", "100", "200", "400", "800", "1600"}) {
-    fmt::print(" {:>7}", fmt::format("< {}", until));
-  }
+  for (const int until : kUntil) fmt::print(" {:>7}", fmt::format("< {}", until));
   fmt::print("\n");
   for (const bool paused : {false, true}) FromIdle(watch, paused);
 }

@@ -10,8 +10,16 @@ fi
 bin=$1 results=$2 filter=${3:-*}
 tools=("${@:4}")
 [ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck synccheck)
+[ -x "$bin/test_kernels" ] || {
+  echo "sanitize.sh: $bin/test_kernels is missing: ./dev build makes it, with a CUDA toolkit" >&2
+  exit 1
+}
 command -v compute-sanitizer >/dev/null || {
   echo "sanitize.sh: no compute-sanitizer on the PATH: it comes with the CUDA toolkit" >&2
+  exit 1
+}
+nvidia-smi >/dev/null 2>&1 || {
+  echo "sanitize.sh: no GPU here: run it on a machine with one and its driver" >&2
   exit 1
 }
 

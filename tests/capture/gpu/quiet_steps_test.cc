@@ -14,9 +14,13 @@ using testing::ElementsAre;
 
 constexpr double kQuiet = 1.43, kBusy = 2.3;
 
-TEST(QuietSteps, DisturbedRunsOfAStepDoNotCount) {
+class QuietStepsTest : public testing::Test {
+ protected:
   kernels::SeenLoads seen;
-  QuietSteps steps(seen);
+  QuietSteps steps{seen};
+};
+
+TEST_F(QuietStepsTest, DisturbedRunsOfAStepDoNotCount) {
   steps.Add({{100us, kQuiet}, {200us, kBusy}});
   steps.Add({{140us, kBusy}, {160us, kQuiet}});
   steps.Add({{104us, kQuiet * 1.1}, {205us, kBusy}});
@@ -25,9 +29,7 @@ TEST(QuietSteps, DisturbedRunsOfAStepDoNotCount) {
   EXPECT_EQ(steps.Disturbed(), 0);
 }
 
-TEST(QuietSteps, AStepThatIsNeverQuietHasTheMedianOfAll) {
-  kernels::SeenLoads seen;
-  QuietSteps steps(seen);
+TEST_F(QuietStepsTest, AStepThatIsNeverQuietHasTheMedianOfAll) {
   steps.Add({{100us, kQuiet}, {200us, kBusy}});
   steps.Add({{101us, kQuiet}, {220us, kBusy}});
   steps.Add({{102us, kQuiet}, {260us, kBusy}});
@@ -37,9 +39,7 @@ TEST(QuietSteps, AStepThatIsNeverQuietHasTheMedianOfAll) {
 }
 
 // What is quiet is known by the quietest look of all, whenever it comes.
-TEST(QuietSteps, ALaterRunCanShowThatEarlierOnesWereDisturbed) {
-  kernels::SeenLoads seen;
-  QuietSteps steps(seen);
+TEST_F(QuietStepsTest, ALaterRunCanShowThatEarlierOnesWereDisturbed) {
   steps.Add({{140us, kBusy}});
   EXPECT_EQ(steps.Disturbed(), 0);
   EXPECT_THAT(steps.Medians(), ElementsAre(140us));
@@ -48,9 +48,8 @@ TEST(QuietSteps, ALaterRunCanShowThatEarlierOnesWereDisturbed) {
   EXPECT_EQ(steps.Fewest(), 1);
 }
 
-TEST(QuietSteps, ARunThatIsDisturbedAllAlongIsKnownByOthers) {
-  kernels::SeenLoads seen;
-  QuietSteps before(seen), steps(seen);
+TEST_F(QuietStepsTest, ARunThatIsDisturbedAllAlongIsKnownByOthers) {
+  QuietSteps before(seen);
   before.Add({{100us, kQuiet}, {100us, kQuiet}});
   steps.Add({{140us, kBusy}, {280us, kBusy}});
   EXPECT_EQ(steps.Disturbed(), 2);
@@ -58,9 +57,7 @@ TEST(QuietSteps, ARunThatIsDisturbedAllAlongIsKnownByOthers) {
 }
 
 // As a look behind a sleep can have it.
-TEST(QuietSteps, ALowLoadDoesNotMakeTheOthersDisturbed) {
-  kernels::SeenLoads seen;
-  QuietSteps steps(seen);
+TEST_F(QuietStepsTest, ALowLoadDoesNotMakeTheOthersDisturbed) {
   std::vector<kernels::RanStep> run(24, {100us, kQuiet});
   run[5].core_load = kQuiet * 0.75;
   run[7] = {140us, kBusy};
@@ -73,11 +70,9 @@ TEST(QuietSteps, ALowLoadDoesNotMakeTheOthersDisturbed) {
 }
 
 // A selection by what steps took would tell other times of steps that nobody disturbs.
-TEST(QuietSteps, TheMedianOfAllWhereNothingIsDisturbed) {
+TEST_F(QuietStepsTest, TheMedianOfAllWhereNothingIsDisturbed) {
   std::mt19937 random(7);
   std::uniform_int_distribution<int> time(100, 999);
-  kernels::SeenLoads seen;
-  QuietSteps steps(seen);
   std::vector<int> times;
   for (int run = 0; run < 9; ++run) {
     times.push_back(time(random));
