@@ -64,6 +64,7 @@ struct Cusolver {
   decltype(&cusolverDnDestroyGesvdjInfo) DestroyGesvdjInfo;
   decltype(&cusolverDnSgesvdj_bufferSize) SgesvdjBufferSize;
   decltype(&cusolverDnSgesvdj) Sgesvdj;
+  decltype(&cusolverDnXgesvdjGetSweeps) GetSweeps;
 };
 
 template <class Function>
@@ -89,6 +90,7 @@ Cusolver Load() {
   Bind("cusolverDnDestroyGesvdjInfo", cusolver.DestroyGesvdjInfo);
   Bind("cusolverDnSgesvdj_bufferSize", cusolver.SgesvdjBufferSize);
   Bind("cusolverDnSgesvdj", cusolver.Sgesvdj);
+  Bind("cusolverDnXgesvdjGetSweeps", cusolver.GetSweeps);
   return cusolver;
 }
 
@@ -213,6 +215,13 @@ KeyFactorizer::KeyFactorizer(int64_t tokens, int32_t kv_heads, int32_t head_dim,
     : impl_(std::make_unique<Impl>(Shape(tokens, kv_heads, head_dim, rank))) {}
 
 KeyFactorizer::~KeyFactorizer() = default;
+
+int32_t KeyFactorizer::Sweeps() const {
+  int sweeps = 0;
+  CheckSolver(impl_->cusolver.GetSweeps(impl_->handle.get(), impl_->parameters.get(), &sweeps),
+              "cusolverDnXgesvdjGetSweeps");
+  return sweeps;
+}
 
 bool KeyFactorizer::Available() { return Library() != nullptr; }
 

@@ -75,6 +75,8 @@ class KeyFactorizer {
   /// Where the keys have fewer singular values than `rank`, the other columns are zeros. The host
   /// waits for all of it; no graph can hold it.
   void Run(const TokenView& keys, __nv_bfloat16* u, __nv_bfloat16* basis, cudaStream_t stream);
+  /// How often the last run went over all pairs of channels until they were orthogonal.
+  int32_t Sweeps() const;
 
  private:
   struct Impl;
