@@ -170,7 +170,8 @@ class EventLoop {
         model_(model),
         share_(model.capacity()),
         lanes_(plan.lanes.size()),
-        event_(plan.lanes.size(), kNever) {
+        event_(plan.lanes.size(), kNever),
+        boost_left_(model.profile().device_boost > 1 ? model.profile().device_boost_time : 0) {
     for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
       const bool host = plan.lanes[lane].kind == traces::LaneKind::kHost;
       (host ? threads_ : streams_).push_back(lane);
@@ -592,8 +593,9 @@ class EventLoop {
   double StartSpeed(const Lane& lane) const {
     const hardware::Start start = lane.cost->start;
     const double held_up = IsHeldUp(lane) ? model_.HeldUpStart(start, gathering_blocks_) : 0;
-    const double longer =
-        lane.cost->starts * 1e12 * (model_.LoadedStart(start, memory_share_) + held_up);
+    const double loaded = std::max(model_.LoadedStart(start, memory_share_),
+                                   model_.BesideProduct(start, product_input_));
+    const double longer = lane.cost->starts * 1e12 * (loaded + held_up);
     return lane.fixed / (lane.fixed + longer);
   }
 
@@ -606,7 +608,8 @@ class EventLoop {
   void BeginFlow(size_t index) {
     Lane& lane = lanes_[index];
     lane.phase = Phase::kFlow;
-    lane.remaining = lane.cost->amount * Factor(lane.current) * Dragged(*lane.cost);
+    lane.remaining =
+        lane.cost->amount * Factor(lane.current) * Dragged(*lane.cost) * Boosted(*lane.cost);
     lane.rate = 0;
     lane.since = now_;
     share_.Add(static_cast<int>(index), *lane.cost);
@@ -624,22 +627,35 @@ class EventLoop {
     return 1 + paid / alone;
   }
 
+  /// Of the time of a kernel that computes, what is left of it while the GPU has not computed so
+  /// long that the power limit sets the clock.
+  double Boosted(const OpCost& cost) {
+    if (!cost.boosted || boost_left_ <= 0) return 1;
+    const double faster = model_.profile().device_boost;
+    const double whole = cost.amount / cost.rate / faster;
+    const double boosted = std::min(whole, boost_left_);
+    boost_left_ -= boosted;
+    return 1 - (1 - 1 / faster) * boosted / whole;
+  }
+
   /// The set of flows has changed: flows whose rate is a new one get a new end.
   void UpdateRates() {
     share_.Solve();
-    double blocks = 0;
+    double blocks = 0, input = 0;
     for (const FairShare::Flow& flow : share_.flows()) {
       Lane& lane = lanes_[static_cast<size_t>(flow.id)];
       SetRate(static_cast<size_t>(flow.id), lane, flow.rate * 1e-12);
       blocks += lane.cost->holding_blocks;
+      input = std::max(input, lane.cost->holding_input);
     }
     if (!model_.has_load()) return;
     const double used = share_.Used(hardware::Resource::kDeviceMemory);
     const double share =
         used / model_.capacity()[static_cast<size_t>(hardware::Resource::kDeviceMemory)];
-    if (share == memory_share_ && blocks == gathering_blocks_) return;
+    if (share == memory_share_ && blocks == gathering_blocks_ && input == product_input_) return;
     memory_share_ = share;
     gathering_blocks_ = blocks;
+    product_input_ = input;
     for (size_t i = 0; i < lanes_.size(); ++i) {
       if (lanes_[i].fixed > 0) SetRate(i, lanes_[i], StartSpeed(lanes_[i]));
     }
@@ -809,8 +825,10 @@ class EventLoop {
   std::vector<int64_t> event_;     // when each lane's phase ends; kNever: something else wakes it
   std::array<Server, 3> servers_;  // by hardware::Engine
   std::vector<Background> background_;
+  double boost_left_ = 0;            // s that kernels may compute at the clock of an idle GPU
   double memory_share_ = 0;          // of the device memory that flows take
   double gathering_blocks_ = 0;      // of zero-copy gathers whose bytes flow
+  double product_input_ = 0;         // bytes of it, of a product whose weights flow
   int64_t front_end_until_ = 0;      // no kernel starts before
   double written_ = 0;               // bytes that wait to be written back, as WriteBack has them
   std::optional<int64_t> gathered_;  // end of the last gather by several threads

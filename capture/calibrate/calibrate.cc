@@ -14,6 +14,8 @@
 #include "capture/calibrate/layer_trains.h"
 #include "capture/calibrate/measure_batches.h"
 #include "capture/calibrate/measure_beside_gather.h"
+#include "capture/calibrate/measure_beside_product.h"
+#include "capture/calibrate/measure_boost.h"
 #include "capture/calibrate/measure_device.h"
 #include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/measure_host.h"
@@ -150,12 +152,14 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   MeasureZeroCopy(watch, ends, profile);
   MeasureTranslation(watch, profile);
   MeasureBesideGather(watch, ends, profile);
+  MeasureBoost(watch, profile);
   stage("between ops", 0.18);
   on_fastest_core([&] {
     MeasureHandovers(watch, profile);
     MeasureCrowding(watch, ends, profile);
     MeasureTurns(watch, ends, profile);
     MeasureLoad(watch, ends, profile);
+    MeasureBesideProduct(watch, ends, profile);
   });
   moments.MeasureNow();
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.

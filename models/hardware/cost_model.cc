@@ -47,9 +47,13 @@ class Coster {
         shape_(shape),
         counts_(counts) {}
 
-  OpCost operator()(const plan::Gemm&) const {
+  OpCost operator()(const plan::Gemm& gemm) const {
     OpCost cost = Kernel();
-    cost.dragged = FlopsTime() < static_cast<double>(counts_.device()) / fit_.bandwidth;
+    cost.boosted = FlopsTime() >= static_cast<double>(counts_.device()) / fit_.bandwidth;
+    cost.dragged = !cost.boosted;
+    if (!cost.boosted) {
+      cost.holding_input = static_cast<double>(gemm.m * gemm.k * gemm.element_bytes);
+    }
     return cost;
   }
   OpCost operator()(const plan::Norm&) const { return Kernel(); }
@@ -57,8 +61,8 @@ class Coster {
   OpCost operator()(const plan::SwiGlu&) const { return Kernel(); }
   OpCost operator()(const plan::Sample&) const { return Kernel(); }
   OpCost operator()(const plan::DecodeAttention&) const { return Kernel(); }
-  OpCost operator()(const plan::PrefillAttention&) const { return Kernel(); }
-  OpCost operator()(const plan::VerticalSlashAttention&) const { return Kernel(); }
+  OpCost operator()(const plan::PrefillAttention&) const { return Boosted(Kernel()); }
+  OpCost operator()(const plan::VerticalSlashAttention&) const { return Boosted(Kernel()); }
   OpCost operator()(const plan::GateMlp&) const { return Kernel(); }
   OpCost operator()(const plan::Admit&) const { return Kernel(); }
   OpCost operator()(const plan::WindowScore&) const { return Kernel(); }
@@ -247,6 +251,11 @@ class Coster {
     return cost;
   }
 
+  static OpCost Boosted(OpCost cost) {
+    cost.boosted = true;
+    return cost;
+  }
+
   double FlopsTime() const { return fit_.flops_rate > 0 ? counts_.flops / fit_.flops_rate : 0; }
 
   OpCost Kernel() const {
@@ -384,9 +393,12 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   capacity_[At(Resource::kSms)] = profile_.device_sms;
   capacity_[At(Resource::kHostMemory)] = profile_.host_memory;
   capacity_[At(Resource::kCopyTurns)] = 1;
-  has_load_ = !profile_.zero_copy_holds_kernel.empty() ||
-              !profile_.zero_copy_holds_h2d_piece.empty() ||
-              !profile_.zero_copy_holds_d2h_piece.empty();
+  for (const Curve Profile::*curve :
+       {&Profile::zero_copy_holds_kernel, &Profile::zero_copy_holds_h2d_piece,
+        &Profile::zero_copy_holds_d2h_piece, &Profile::product_holds_kernel,
+        &Profile::product_holds_h2d_piece, &Profile::product_holds_d2h_piece}) {
+    has_load_ = has_load_ || !(profile_.*curve).empty();
+  }
   const std::pair<Start, const Curve*> loads[] = {{Start::kKernel, &profile_.load_kernel},
                                                   {Start::kH2DPiece, &profile_.load_h2d_piece},
                                                   {Start::kD2HPiece, &profile_.load_d2h_piece}};
@@ -401,21 +413,36 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   }
 }
 
-double CostModel::HeldUpStart(Start start, double blocks) const {
-  const auto at = [blocks](const Curve& curve) {
-    return curve.empty() || blocks <= 0 ? 0 : curve.FromZero(blocks);
-  };
+namespace {
+
+const Curve* CurveOf(Start start, const Curve& kernel, const Curve& h2d_piece,
+                     const Curve& d2h_piece) {
   switch (start) {
     case Start::kNone:
       break;
     case Start::kKernel:
-      return at(profile_.zero_copy_holds_kernel);
+      return &kernel;
     case Start::kH2DPiece:
-      return at(profile_.zero_copy_holds_h2d_piece);
+      return &h2d_piece;
     case Start::kD2HPiece:
-      return at(profile_.zero_copy_holds_d2h_piece);
+      return &d2h_piece;
   }
-  return 0;
+  return nullptr;
+}
+
+}  // namespace
+
+double CostModel::HeldUpStart(Start start, double blocks) const {
+  const Curve* curve =
+      CurveOf(start, profile_.zero_copy_holds_kernel, profile_.zero_copy_holds_h2d_piece,
+              profile_.zero_copy_holds_d2h_piece);
+  return !curve || curve->empty() || blocks <= 0 ? 0 : curve->FromZero(blocks);
+}
+
+double CostModel::BesideProduct(Start start, double input) const {
+  const Curve* curve = CurveOf(start, profile_.product_holds_kernel,
+                               profile_.product_holds_h2d_piece, profile_.product_holds_d2h_piece);
+  return !curve || curve->empty() || input <= 0 ? 0 : curve->At(input);
 }
 
 CostModel::Background CostModel::BackgroundOf(plan::Direction direction) const {

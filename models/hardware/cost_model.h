@@ -68,7 +68,9 @@ struct OpCost {
   std::array<Demand, 5> demand{};
   double written = 0;    ///< bytes that wait to be written back behind it, as WriteBack has them
   bool dragged = false;  ///< a product that takes longer meanwhile
+  bool boosted = false;  ///< computes: faster until the power limit sets the clock
   double holding_blocks = 0;  ///< of a zero-copy gather, whose bytes on their way hold up others
+  double holding_input = 0;   ///< bytes of the input of a product whose weights on their way do
   bool wakes = false;    ///< threads that sleep between two such ops: GatherWoken() comes on top
   Picoseconds cools{0};  ///< what the next calls of its thread take longer, all together
   double spread = 0;     ///< relative standard deviation
@@ -132,9 +134,18 @@ struct Latencies {
 /// host's memory before a kernel or a piece of a copy begins comes behind them (the profile's
 /// zero_copy.holds_* curves, by blocks): with many blocks, little starts beside a gather.
 ///
+/// A product of few rows keeps what its input leaves of each multiprocessor's shared memory filled
+/// with weights on their way, and what others read of the device's memory comes behind them, read
+/// for read: the profile's product.holds_* curves, by bytes of the input, where they are more than
+/// the load curves say.
+///
 /// Drag. Products that are bound by memory take longer by WriteBack for the bytes that wait, and
 /// pay of that at most memory.drag_share of their time, so that as many bytes fewer wait. A gather
 /// and a scatter add what they write, other kernels as many bytes as cost what TimedPoints says.
+///
+/// Boost. Kernels that compute are calibrated at the clock that the power limit sets. On a GPU that
+/// was idle it takes device.boost_time of them to set in; until then they are device.boost times as
+/// fast.
 ///
 /// Background traffic. Copies of others over the link, by the profile's background values, take the
 /// copy engine and the link as the plan's own copies do.
@@ -172,6 +183,9 @@ class CostModel {
   }
   /// Seconds that a start takes longer while zero-copy gathers of others have so many blocks.
   double HeldUpStart(Start start, double blocks) const;
+  /// The same while a product whose input has so many bytes streams its weights; 0 bytes: none
+  /// does.
+  double BesideProduct(Start start, double input) const;
   const WriteBack& write_back() const { return write_back_; }
   /// Whether any start depends on what others do.
   bool has_load() const { return has_load_; }

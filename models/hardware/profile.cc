@@ -113,6 +113,12 @@ constexpr ProfileField kFields[] = {
     {"device.event_record", kTime, &Profile::device_event_record,
      "a stream loses to each event recorded"},
     {"device.graph_gap", kTime, &Profile::device_graph_gap, "between kernels inside a graph"},
+    {"device.boost", kNumber, &Profile::device_boost,
+     "times as fast are kernels that compute until the power limit sets the clock; 0: never", true,
+     true},
+    {"device.boost_time", kTime, &Profile::device_boost_time,
+     "that kernels compute on a GPU that was idle before the power limit sets the clock", true,
+     true},
     {"device.sms", kNumber, &Profile::device_sms, "multiprocessors"},
     {"memory.bandwidth", kRate, &Profile::memory_bandwidth, "device memory, large reads"},
     {"memory.bytes", kBytes, &Profile::memory_bytes, "device memory capacity"},
@@ -278,6 +284,10 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
       for (KernelPoint& point : fit.points) point.drag /= factor;
     }
     profile.memory_drag_most /= factor;
+    // The same bytes on their way, at another rate.
+    Scale(profile.product_holds_kernel, 1 / factor);
+    Scale(profile.product_holds_h2d_piece, 1 / factor);
+    Scale(profile.product_holds_d2h_piece, 1 / factor);
     Scale(profile.zero_copy_drag, 1 / factor);
     Scale(profile.zero_copy_memory_loss, factor);
   }
@@ -346,6 +356,9 @@ void Check(const Profile& profile, std::string_view where) {
           fmt::format("host.contended_more is {}: calls get faster beside more others'",
                       profile.host_contended_more),
           where, "give host.contended or more, or 0");
+  Require(profile.device_boost == 0 || profile.device_boost >= 1,
+          fmt::format("device.boost is {}: it is how many times as fast", profile.device_boost),
+          where, "give 1 or more, or 0 for none");
   Require(profile.memory_drag_share <= 1,
           fmt::format("memory.drag_share is {}: more than the whole of a product's time",
                       profile.memory_drag_share),

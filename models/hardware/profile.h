@@ -168,6 +168,8 @@ struct Profile {
   double host_bytes = 0;    ///< host memory available for the pinned pool
   double host_spread = 0;   ///< relative standard deviation of host work
   double device_sms = 0;    ///< multiprocessors
+  double device_boost = 0;  ///< times as fast as later that kernels compute on a GPU that was idle,
+  double device_boost_time = 0;  ///< for so many seconds of theirs
   /// What others copy over the link beside the run, bytes/s by direction, in copies of so many
   /// bytes that come at random (BackgroundTicks), at most kBackgroundCopies under way. Not part of
   /// a machine's file: none unless asked for.
@@ -236,6 +238,11 @@ struct Profile {
   /// and a copy's bytes, comes behind the gathers' bytes on their way. Nothing inside a
   /// CUDA graph, whose commands lie on the GPU. Empty: nothing.
   Curve zero_copy_holds_kernel, zero_copy_holds_h2d_piece, zero_copy_holds_d2h_piece;
+  /// The same of a kernel that looks up what it reads and of a copy's piece, while a product that
+  /// is bound by memory runs, by bytes of its input (rows times columns): it fills what its input
+  /// leaves of each multiprocessor's shared memory with weights on their way, and what others read
+  /// of the device's memory comes behind them, read for read. Empty: as beside any load.
+  Curve product_holds_kernel, product_holds_h2d_piece, product_holds_d2h_piece;
 
   std::map<std::string, KernelFit, std::less<>> kernels;    ///< by op-kind name
   std::map<std::string, std::string, std::less<>> sources;  ///< by field path

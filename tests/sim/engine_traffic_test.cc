@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -300,6 +301,27 @@ TEST(EngineTraffic, ProductsPayForWhatKernelsBeforeThemHaveWritten) {
   EXPECT_THAT(times({writes}, {100, 100}), ElementsAre(us(103), us(101)));
 }
 
+TEST(EngineTraffic, KernelsThatComputeAreFasterUntilThePowerLimitSetsTheClock) {
+  Profile machine = TestMachine();
+  machine.kernels["gemm"].flops_rate = machine.kernels["prefill_attention"].flops_rate = 1e12;
+  machine.device_boost = 1.25;
+  machine.device_boost_time = 10e-3;
+  // 2 m n k operations: 8 ms at the clock of a busy GPU.
+  const plan::Gemm product{4000, 1000, 1000};
+  Streams s;
+  const LaneId lane = s.Add();
+  // Reads memory, which the clock is not for: 1 ms.
+  const OpId reads = s.builder.Run(lane, Kernel(1ms));
+  const OpId first = s.builder.Run(lane, product), second = s.builder.Run(lane, product);
+  const OpId third = s.builder.Run(lane, product);
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(reads), 1ms);
+  ExpectTime(ran.End(first), 1ms + 6400us);
+  // 3.6 ms are left, in which 4.5 of the 8 are done.
+  ExpectTime(ran.End(second), 1ms + 6400us + 3600us + 3500us);
+  ExpectTime(ran.End(third) - ran.End(second), 8ms);
+}
+
 // A kernel starts 5 us later beside gathers of four blocks, 20 us beside eight; a copy to the GPU 7
 // and 50.
 Profile HoldingMachine() {
@@ -331,6 +353,67 @@ TEST(EngineTraffic, WhatStartsBesideAGatherWaitsForBytesOnTheirWay) {
   ExpectTime(time({2}, kernel), alone + 2500ns);
   const Copy pages{Direction::kHostToDevice, CopyPath::kPerPiece, 3, 1};
   EXPECT_GE(time({4}, pages), time({}, pages) + 3 * 7us);
+}
+
+// A kernel starts 12 us later beside products with an input of 8 KiB, 6 us beside one of 64 KiB; a
+// copy to the GPU 3 us beside either.
+Profile StreamingMachine() {
+  Profile machine = TestMachine();
+  machine.copy_h2d_start = 1e-6;
+  machine.kernels["top_k"].fixed_s = 4e-6;
+  machine.kernels["gemm"].flops_rate = 400e12;
+  machine.load_kernel = hardware::Curve({0.5, 1.0}, {1e-6, 2e-6});
+  machine.product_holds_kernel = hardware::Curve({8192, 65536}, {12e-6, 6e-6});
+  machine.product_holds_h2d_piece = hardware::Curve({8192, 65536}, {3e-6, 3e-6});
+  return machine;
+}
+
+// What `work` takes beside a product whose weights flow all the while.
+Picoseconds BesideProduct(const Profile& machine, std::optional<plan::Gemm> product,
+                          const plan::Work& work) {
+  Streams s;
+  if (product) s.builder.Run(s.Add(), *product);
+  const LaneId side = s.Add();
+  s.builder.Run(side, Kernel(1us));
+  const OpId op = s.builder.Run(side, work);
+  const Ran ran(s, machine);
+  return ran.End(op) - ran.Start(op);
+}
+
+TEST(EngineTraffic, WhatStartsBesideAProductWaitsForItsWeightsOnTheirWay) {
+  const Profile machine = StreamingMachine();
+  const plan::TopK kernel{1, 1, 1};
+  const Copy pages{Direction::kHostToDevice, CopyPath::kPerPiece, 3, 1};
+  const plan::Gemm few_rows{1, 1'000'000, 4096}, more_rows{8, 1'000'000, 4096};
+  const Picoseconds alone = BesideProduct(machine, {}, kernel);
+  ExpectTime(BesideProduct(machine, few_rows, kernel), alone + 12us);
+  ExpectTime(BesideProduct(machine, more_rows, kernel), alone + 6us);
+  EXPECT_GE(BesideProduct(machine, few_rows, pages), BesideProduct(machine, {}, pages) + 3 * 3us);
+  // One that computes has room: it is as any load of the memory.
+  const plan::Gemm many_rows{4096, 20'000, 4096};
+  const Picoseconds beside = BesideProduct(machine, many_rows, kernel);
+  EXPECT_GE(beside, alone);
+  EXPECT_LE(beside, alone + 2us);
+}
+
+TEST(EngineTraffic, AFasterMemoryEmptiesAProductsQueueSooner) {
+  Profile machine = StreamingMachine();
+  hardware::Set(machine, "memory.bandwidth", "8TB/s");
+  const plan::TopK kernel{1, 1, 1};
+  ExpectTime(BesideProduct(machine, plan::Gemm{1, 1'000'000, 4096}, kernel),
+             BesideProduct(machine, {}, kernel) + 6us);
+}
+
+TEST(EngineTraffic, AProductThatEndsHoldsUpNoLonger) {
+  // Of the 16 us of a start half have passed after 8, when the product's 32 MB are there.
+  Streams s;
+  const OpId product = s.builder.Run(s.Add(), plan::Gemm{1, 4000, 4000});
+  const OpId kernel = s.builder.Run(s.Add(), plan::TopK{1, 1, 1});
+  Profile machine = StreamingMachine();
+  machine.product_holds_kernel = hardware::Curve({8000}, {12e-6});
+  const Ran ran(s, machine);
+  EXPECT_NEAR(Seconds(ran.End(product)), 8e-6, 0.1e-6);
+  EXPECT_NEAR(Seconds(ran.End(kernel)), 8e-6 + 2e-6, 0.1e-6);
 }
 
 TEST(EngineTraffic, AGatherThatEndsHoldsUpNoLonger) {

@@ -1,0 +1,91 @@
+#include "capture/calibrate/measure_beside_product.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "capture/calibrate/cold_memory.h"
+#include "kernels/decoder.h"
+#include "kernels/movement.h"
+#include "kernels/upload.h"
+
+namespace stallcast::capture {
+namespace {
+
+using Bf16 = __nv_bfloat16;
+
+struct Product {
+  int64_t rows, inner;
+  int64_t input_bytes() const { return rows * inner * int64_t{sizeof(Bf16)}; }
+};
+// By ascending input: from a layer's first products at batch 1 to its last one at batch 4.
+constexpr Product kProducts[] = {{1, 4096}, {4, 4096}, {8, 4096}, {4, 14336}};
+// So many that a product runs for 0.2 ms: what others find between two of them hardly counts.
+constexpr int64_t kWeights = int64_t{448} << 20;
+
+constexpr int64_t kPage = 16384;
+constexpr int32_t kPageTokens = 32, kDim = 128;
+
+// Two pages of a head from where a copy engine has left them to their slots.
+class Scatter {
+ public:
+  void Run(int i, cudaStream_t stream) const {
+    kernels::MissedUnits missed;
+    missed.unit = missed.slot = slots_.get();
+    missed.count = count_.get();
+    missed.rows = 1;
+    missed.k = kPieces;
+    kernels::ScatterMissed(from_.At(i), missed, {kPieces, 0, kPieces, 0},
+                           kernels::NhdPages(to_.At(i), kPageTokens, /*heads=*/1, kDim), stream);
+  }
+
+ private:
+  static constexpr int32_t kPieces = 2;
+  ColdMemory from_{kPieces * kPage / 2}, to_{kPieces * kPage / 2};
+  kernels::Buffer<int32_t> slots_ = kernels::Uploaded(std::vector<int32_t>{0, 1});
+  kernels::Buffer<int32_t> count_ = kernels::Uploaded(std::vector<int32_t>{kPieces});
+};
+
+}  // namespace
+
+void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
+  constexpr int kTrain = 24, kTrials = 5;
+  constexpr int kOutlast = 12;  // a train of them, 20 us an item, and the calls for it
+  constexpr double kLeast = 1e-9;
+  const kernels::Buffer<Bf16> weights(kWeights), input(int64_t{1} << 16),
+      output(8 * kWeights / 4096);
+  for (const kernels::Buffer<Bf16>* buffer : {&weights, &input}) {
+    kernels::Check(cudaMemset(buffer->get(), 0, static_cast<size_t>(buffer->bytes())),
+                   "cudaMemset");
+  }
+  kernels::Gemm gemm;
+  const auto product = [&](const Product& of, cudaStream_t stream) {
+    gemm.Run(input.get(), weights.get(), output.get(), of.rows, kWeights / of.inner, of.inner,
+             stream);
+  };
+  for (const Product& of : kProducts) product(of, watch.other());  // chooses how
+  watch.Finish();
+  const auto holds = [&](const auto& item) {
+    const double alone = watch.Period(kTrain, item, kTrials);
+    std::vector<double> inputs, longer;
+    for (const Product& of : kProducts) {
+      const double beside = Stopwatch::Median(kTrials, [&] {
+        for (int i = 0; i < kOutlast; ++i) product(of, watch.other());
+        return watch.PeriodWhileBusy(kTrain, item);
+      });
+      if (!std::isfinite(beside)) continue;
+      inputs.push_back(static_cast<double>(of.input_bytes()));
+      longer.push_back(std::max(beside - alone, kLeast));
+    }
+    return inputs.empty() ? hardware::Curve() : hardware::Curve(inputs, longer);
+  };
+  const Scatter scatter;
+  int at = 0;
+  profile.product_holds_kernel = holds([&](int i) { scatter.Run(i, watch.stream()); });
+  profile.product_holds_h2d_piece =
+      holds([&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); });
+  profile.product_holds_d2h_piece =
+      holds([&](int) { ends.CopyPage(at++, kPage, false, watch.stream()); });
+}
+
+}  // namespace stallcast::capture
