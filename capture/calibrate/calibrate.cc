@@ -159,7 +159,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     MeasureCrowding(watch, ends, profile);
     MeasureTurns(watch, ends, profile);
     MeasureLoad(watch, ends, profile);
-    MeasureBesideProduct(watch, ends, profile);
+    MeasureBesideProduct(watch, profile);
   });
   moments.MeasureNow();
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.

@@ -48,7 +48,7 @@ class Scatter {
 
 }  // namespace
 
-void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
+void MeasureBesideProduct(Stopwatch& watch, hardware::Profile& profile) {
   constexpr int kTrain = 24, kTrials = 5;
   constexpr int kOutlast = 12;  // a train of them, 20 us an item, and the calls for it
   constexpr double kLeast = 1e-9;
@@ -65,27 +65,21 @@ void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, hardware::Prof
   };
   for (const Product& of : kProducts) product(of, watch.other());  // chooses how
   watch.Finish();
-  const auto holds = [&](const auto& item) {
-    const double alone = watch.Period(kTrain, item, kTrials);
-    std::vector<double> inputs, longer;
-    for (const Product& of : kProducts) {
-      const double beside = Stopwatch::Median(kTrials, [&] {
-        for (int i = 0; i < kOutlast; ++i) product(of, watch.other());
-        return watch.PeriodWhileBusy(kTrain, item);
-      });
-      if (!std::isfinite(beside)) continue;
-      inputs.push_back(static_cast<double>(of.input_bytes()));
-      longer.push_back(std::max(beside - alone, kLeast));
-    }
-    return inputs.empty() ? hardware::Curve() : hardware::Curve(inputs, longer);
-  };
   const Scatter scatter;
-  int at = 0;
-  profile.product_holds_kernel = holds([&](int i) { scatter.Run(i, watch.stream()); });
-  profile.product_holds_h2d_piece =
-      holds([&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); });
-  profile.product_holds_d2h_piece =
-      holds([&](int) { ends.CopyPage(at++, kPage, false, watch.stream()); });
+  const auto item = [&](int i) { scatter.Run(i, watch.stream()); };
+  const double alone = watch.Period(kTrain, item, kTrials);
+  std::vector<double> inputs, longer;
+  for (const Product& of : kProducts) {
+    const double beside = Stopwatch::Median(kTrials, [&] {
+      for (int i = 0; i < kOutlast; ++i) product(of, watch.other());
+      return watch.PeriodWhileBusy(kTrain, item);
+    });
+    if (!std::isfinite(beside)) continue;
+    inputs.push_back(static_cast<double>(of.input_bytes()));
+    longer.push_back(std::max(beside - alone, kLeast));
+  }
+  profile.product_holds_kernel = {};
+  if (!inputs.empty()) profile.product_holds_kernel = hardware::Curve(inputs, longer);
 }
 
 }  // namespace stallcast::capture

@@ -72,9 +72,7 @@ class ProductsFromIdle {
   static constexpr int64_t kRows = 8192, kWide = 28672, kInner = 4096;
   static constexpr int kMost = 300;  // 0.7 s on an H200
 
-  void Run() {
-    gemm_.Run(a_.get(), b_.get(), c_.get(), kRows, kWide, kInner, watch_.stream());
-  }
+  void Run() { gemm_.Run(a_.get(), b_.get(), c_.get(), kRows, kWide, kInner, watch_.stream()); }
 
   Stopwatch& watch_;
   kernels::Gemm gemm_;

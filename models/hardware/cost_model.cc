@@ -395,8 +395,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   capacity_[At(Resource::kCopyTurns)] = 1;
   for (const Curve Profile::*curve :
        {&Profile::zero_copy_holds_kernel, &Profile::zero_copy_holds_h2d_piece,
-        &Profile::zero_copy_holds_d2h_piece, &Profile::product_holds_kernel,
-        &Profile::product_holds_h2d_piece, &Profile::product_holds_d2h_piece}) {
+        &Profile::zero_copy_holds_d2h_piece, &Profile::product_holds_kernel}) {
     has_load_ = has_load_ || !(profile_.*curve).empty();
   }
   const std::pair<Start, const Curve*> loads[] = {{Start::kKernel, &profile_.load_kernel},
@@ -413,36 +412,26 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   }
 }
 
-namespace {
-
-const Curve* CurveOf(Start start, const Curve& kernel, const Curve& h2d_piece,
-                     const Curve& d2h_piece) {
+double CostModel::HeldUpStart(Start start, double blocks) const {
+  const auto at = [blocks](const Curve& curve) {
+    return curve.empty() || blocks <= 0 ? 0 : curve.FromZero(blocks);
+  };
   switch (start) {
     case Start::kNone:
       break;
     case Start::kKernel:
-      return &kernel;
+      return at(profile_.zero_copy_holds_kernel);
     case Start::kH2DPiece:
-      return &h2d_piece;
+      return at(profile_.zero_copy_holds_h2d_piece);
     case Start::kD2HPiece:
-      return &d2h_piece;
+      return at(profile_.zero_copy_holds_d2h_piece);
   }
-  return nullptr;
-}
-
-}  // namespace
-
-double CostModel::HeldUpStart(Start start, double blocks) const {
-  const Curve* curve =
-      CurveOf(start, profile_.zero_copy_holds_kernel, profile_.zero_copy_holds_h2d_piece,
-              profile_.zero_copy_holds_d2h_piece);
-  return !curve || curve->empty() || blocks <= 0 ? 0 : curve->FromZero(blocks);
+  return 0;
 }
 
 double CostModel::BesideProduct(Start start, double input) const {
-  const Curve* curve = CurveOf(start, profile_.product_holds_kernel,
-                               profile_.product_holds_h2d_piece, profile_.product_holds_d2h_piece);
-  return !curve || curve->empty() || input <= 0 ? 0 : curve->At(input);
+  const Curve& longer = profile_.product_holds_kernel;
+  return start != Start::kKernel || longer.empty() || input <= 0 ? 0 : longer.At(input);
 }
 
 CostModel::Background CostModel::BackgroundOf(plan::Direction direction) const {

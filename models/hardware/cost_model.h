@@ -135,9 +135,9 @@ struct Latencies {
 /// zero_copy.holds_* curves, by blocks): with many blocks, little starts beside a gather.
 ///
 /// A product of few rows keeps what its input leaves of each multiprocessor's shared memory filled
-/// with weights on their way, and what others read of the device's memory comes behind them, read
-/// for read: the profile's product.holds_* curves, by bytes of the input, where they are more than
-/// the load curves say.
+/// with weights on their way, and what other kernels read of the device's memory comes behind them,
+/// read for read: the profile's product.holds_kernel, by bytes of the input, where it is more than
+/// the load curve says.
 ///
 /// Drag. Products that are bound by memory take longer by WriteBack for the bytes that wait, and
 /// pay of that at most memory.drag_share of their time, so that as many bytes fewer wait. A gather
@@ -183,8 +183,8 @@ class CostModel {
   }
   /// Seconds that a start takes longer while zero-copy gathers of others have so many blocks.
   double HeldUpStart(Start start, double blocks) const;
-  /// The same while a product whose input has so many bytes streams its weights; 0 bytes: none
-  /// does.
+  /// The same of a kernel while a product whose input has so many bytes streams its weights; 0
+  /// bytes: none does.
   double BesideProduct(Start start, double input) const;
   const WriteBack& write_back() const { return write_back_; }
   /// Whether any start depends on what others do.

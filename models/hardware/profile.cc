@@ -286,8 +286,6 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     profile.memory_drag_most /= factor;
     // The same bytes on their way, at another rate.
     Scale(profile.product_holds_kernel, 1 / factor);
-    Scale(profile.product_holds_h2d_piece, 1 / factor);
-    Scale(profile.product_holds_d2h_piece, 1 / factor);
     Scale(profile.zero_copy_drag, 1 / factor);
     Scale(profile.zero_copy_memory_loss, factor);
   }

@@ -238,11 +238,11 @@ struct Profile {
   /// and a copy's bytes, comes behind the gathers' bytes on their way. Nothing inside a
   /// CUDA graph, whose commands lie on the GPU. Empty: nothing.
   Curve zero_copy_holds_kernel, zero_copy_holds_h2d_piece, zero_copy_holds_d2h_piece;
-  /// The same of a kernel that looks up what it reads and of a copy's piece, while a product that
-  /// is bound by memory runs, by bytes of its input (rows times columns): it fills what its input
+  /// What the start of a kernel that looks up what it reads takes longer while a product that is
+  /// bound by memory runs, s, by bytes of its input (rows times columns): it fills what its input
   /// leaves of each multiprocessor's shared memory with weights on their way, and what others read
   /// of the device's memory comes behind them, read for read. Empty: as beside any load.
-  Curve product_holds_kernel, product_holds_h2d_piece, product_holds_d2h_piece;
+  Curve product_holds_kernel;
 
   std::map<std::string, KernelFit, std::less<>> kernels;    ///< by op-kind name
   std::map<std::string, std::string, std::less<>> sources;  ///< by field path

@@ -64,10 +64,6 @@ constexpr CurveField kCurves[] = {
     {"zero_copy.holds_d2h_piece", "blocks", "time_us", 1e6, &Profile::zero_copy_holds_d2h_piece,
      true},
     {"product.holds_kernel", "input_bytes", "time_us", 1e6, &Profile::product_holds_kernel, true},
-    {"product.holds_h2d_piece", "input_bytes", "time_us", 1e6, &Profile::product_holds_h2d_piece,
-     true},
-    {"product.holds_d2h_piece", "input_bytes", "time_us", 1e6, &Profile::product_holds_d2h_piece,
-     true},
     {"zero_copy.scattered", "pool_bytes", "pieces_per_us", 1e-6, &Profile::zero_copy_scattered,
      true},
 };
