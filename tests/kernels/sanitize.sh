@@ -14,6 +14,10 @@ tools=("${@:4}")
   echo "sanitize.sh: $bin/test_kernels is missing: ./dev build makes it, with a CUDA toolkit" >&2
   exit 1
 }
+"$bin/test_kernels" --gtest_list_tests --gtest_filter="$filter" 2>/dev/null | grep -q '^  ' || {
+  echo "sanitize.sh: no test is called like '$filter': $bin/test_kernels --gtest_list_tests lists them" >&2
+  exit 1
+}
 command -v compute-sanitizer >/dev/null || {
   echo "sanitize.sh: no compute-sanitizer on the PATH: it comes with the CUDA toolkit" >&2
   exit 1
