@@ -171,7 +171,7 @@ class EventLoop {
         share_(model.capacity()),
         lanes_(plan.lanes.size()),
         event_(plan.lanes.size(), kNever),
-        boost_left_(model.profile().device_boost > 1 ? model.profile().device_boost_time : 0) {
+        boost_left_(BoostOf(plan, model.profile())) {
     for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
       const bool host = plan.lanes[lane].kind == traces::LaneKind::kHost;
       (host ? threads_ : streams_).push_back(lane);
@@ -593,8 +593,8 @@ class EventLoop {
   double StartSpeed(const Lane& lane) const {
     const hardware::Start start = lane.cost->start;
     const double held_up = IsHeldUp(lane) ? model_.HeldUpStart(start, gathering_blocks_) : 0;
-    const double loaded = std::max(model_.LoadedStart(start, memory_share_),
-                                   model_.BesideProduct(start, product_input_));
+    const double behind_weights = start == hardware::Start::kKernel ? product_holds_kernel_ : 0;
+    const double loaded = std::max(model_.LoadedStart(start, memory_share_), behind_weights);
     const double longer = lane.cost->starts * 1e12 * (loaded + held_up);
     return lane.fixed / (lane.fixed + longer);
   }
@@ -627,6 +627,11 @@ class EventLoop {
     return 1 + paid / alone;
   }
 
+  /// A prompt finds an idle GPU. Steps do not: a prompt came before them.
+  static double BoostOf(const plan::Plan& plan, const hardware::Profile& profile) {
+    return plan.step_ends.empty() && profile.device_boost > 1 ? profile.device_boost_time : 0;
+  }
+
   /// Of the time of a kernel that computes, what is left of it while the GPU has not computed so
   /// long that the power limit sets the clock.
   double Boosted(const OpCost& cost) {
@@ -641,21 +646,24 @@ class EventLoop {
   /// The set of flows has changed: flows whose rate is a new one get a new end.
   void UpdateRates() {
     share_.Solve();
-    double blocks = 0, input = 0;
+    double blocks = 0, holds_kernel = 0;
     for (const FairShare::Flow& flow : share_.flows()) {
       Lane& lane = lanes_[static_cast<size_t>(flow.id)];
       SetRate(static_cast<size_t>(flow.id), lane, flow.rate * 1e-12);
       blocks += lane.cost->holding_blocks;
-      input = std::max(input, lane.cost->holding_input);
+      holds_kernel = std::max(holds_kernel, lane.cost->holds_kernel);
     }
     if (!model_.has_load()) return;
     const double used = share_.Used(hardware::Resource::kDeviceMemory);
     const double share =
         used / model_.capacity()[static_cast<size_t>(hardware::Resource::kDeviceMemory)];
-    if (share == memory_share_ && blocks == gathering_blocks_ && input == product_input_) return;
+    if (share == memory_share_ && blocks == gathering_blocks_ &&
+        holds_kernel == product_holds_kernel_) {
+      return;
+    }
     memory_share_ = share;
     gathering_blocks_ = blocks;
-    product_input_ = input;
+    product_holds_kernel_ = holds_kernel;
     for (size_t i = 0; i < lanes_.size(); ++i) {
       if (lanes_[i].fixed > 0) SetRate(i, lanes_[i], StartSpeed(lanes_[i]));
     }
@@ -828,7 +836,7 @@ class EventLoop {
   double boost_left_ = 0;            // s that kernels may compute at the clock of an idle GPU
   double memory_share_ = 0;          // of the device memory that flows take
   double gathering_blocks_ = 0;      // of zero-copy gathers whose bytes flow
-  double product_input_ = 0;         // bytes of it, of a product whose weights flow
+  double product_holds_kernel_ = 0;  // s, of products whose weights flow
   int64_t front_end_until_ = 0;      // no kernel starts before
   double written_ = 0;               // bytes that wait to be written back, as WriteBack has them
   std::optional<int64_t> gathered_;  // end of the last gather by several threads

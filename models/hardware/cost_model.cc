@@ -51,8 +51,9 @@ class Coster {
     OpCost cost = Kernel();
     cost.boosted = FlopsTime() >= static_cast<double>(counts_.device()) / fit_.bandwidth;
     cost.dragged = !cost.boosted;
-    if (!cost.boosted) {
-      cost.holding_input = static_cast<double>(gemm.m * gemm.k * gemm.element_bytes);
+    const Curve& holds = profile_.product_holds_kernel;
+    if (!cost.boosted && !holds.empty()) {
+      cost.holds_kernel = holds.At(static_cast<double>(gemm.m * gemm.k * gemm.element_bytes));
     }
     return cost;
   }
@@ -427,11 +428,6 @@ double CostModel::HeldUpStart(Start start, double blocks) const {
       return at(profile_.zero_copy_holds_d2h_piece);
   }
   return 0;
-}
-
-double CostModel::BesideProduct(Start start, double input) const {
-  const Curve& longer = profile_.product_holds_kernel;
-  return start != Start::kKernel || longer.empty() || input <= 0 ? 0 : longer.At(input);
 }
 
 CostModel::Background CostModel::BackgroundOf(plan::Direction direction) const {

@@ -70,7 +70,7 @@ struct OpCost {
   bool dragged = false;  ///< a product that takes longer meanwhile
   bool boosted = false;  ///< computes: faster until the power limit sets the clock
   double holding_blocks = 0;  ///< of a zero-copy gather, whose bytes on their way hold up others
-  double holding_input = 0;   ///< bytes of the input of a product whose weights on their way do
+  double holds_kernel = 0;    ///< s that kernels start later while its bytes flow: a product
   bool wakes = false;    ///< threads that sleep between two such ops: GatherWoken() comes on top
   Picoseconds cools{0};  ///< what the next calls of its thread take longer, all together
   double spread = 0;     ///< relative standard deviation
@@ -143,9 +143,9 @@ struct Latencies {
 /// pay of that at most memory.drag_share of their time, so that as many bytes fewer wait. A gather
 /// and a scatter add what they write, other kernels as many bytes as cost what TimedPoints says.
 ///
-/// Boost. Kernels that compute are calibrated at the clock that the power limit sets. On a GPU that
-/// was idle it takes device.boost_time of them to set in; until then they are device.boost times as
-/// fast.
+/// Boost. Kernels that compute are calibrated at the clock that the power limit sets. In a prompt,
+/// which finds an idle GPU, it takes device.boost_time of them to set in; until then they are
+/// device.boost times as fast.
 ///
 /// Background traffic. Copies of others over the link, by the profile's background values, take the
 /// copy engine and the link as the plan's own copies do.
@@ -183,9 +183,6 @@ class CostModel {
   }
   /// Seconds that a start takes longer while zero-copy gathers of others have so many blocks.
   double HeldUpStart(Start start, double blocks) const;
-  /// The same of a kernel while a product whose input has so many bytes streams its weights; 0
-  /// bytes: none does.
-  double BesideProduct(Start start, double input) const;
   const WriteBack& write_back() const { return write_back_; }
   /// Whether any start depends on what others do.
   bool has_load() const { return has_load_; }

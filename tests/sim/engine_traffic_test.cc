@@ -322,6 +322,19 @@ TEST(EngineTraffic, KernelsThatComputeAreFasterUntilThePowerLimitSetsTheClock) {
   ExpectTime(ran.End(third) - ran.End(second), 8ms);
 }
 
+TEST(EngineTraffic, DecodeStepsFindAGpuThatHasComputedAPrompt) {
+  Profile machine = TestMachine();
+  machine.kernels["gemm"].flops_rate = 1e12;
+  machine.device_boost = 1.25;
+  machine.device_boost_time = 10e-3;
+  Streams s;
+  const LaneId lane = s.Add();
+  s.builder.BeginStep(0);
+  const OpId product = s.builder.Run(lane, plan::Gemm{4000, 1000, 1000});
+  s.builder.EndStep(product);
+  ExpectTime(Ran(s, machine).End(product), 8ms);
+}
+
 // A kernel starts 5 us later beside gathers of four blocks, 20 us beside eight; a copy to the GPU 7
 // and 50.
 Profile HoldingMachine() {
