@@ -4,10 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include "capture/calibrate/cold_memory.h"
+#include "capture/calibrate/kernel_probe.h"
 #include "kernels/decoder.h"
-#include "kernels/movement.h"
-#include "kernels/upload.h"
 
 namespace stallcast::capture {
 namespace {
@@ -22,29 +20,6 @@ struct Product {
 constexpr Product kProducts[] = {{1, 4096}, {4, 4096}, {8, 4096}, {4, 14336}};
 // So many that a product runs for 0.2 ms: what others find between two of them hardly counts.
 constexpr int64_t kWeights = int64_t{448} << 20;
-
-constexpr int64_t kPage = 16384;
-constexpr int32_t kPageTokens = 32, kDim = 128;
-
-// Two pages of a head from where a copy engine has left them to their slots.
-class Scatter {
- public:
-  void Run(int i, cudaStream_t stream) const {
-    kernels::MissedUnits missed;
-    missed.unit = missed.slot = slots_.get();
-    missed.count = count_.get();
-    missed.rows = 1;
-    missed.k = kPieces;
-    kernels::ScatterMissed(from_.At(i), missed, {kPieces, 0, kPieces, 0},
-                           kernels::NhdPages(to_.At(i), kPageTokens, /*heads=*/1, kDim), stream);
-  }
-
- private:
-  static constexpr int32_t kPieces = 2;
-  ColdMemory from_{kPieces * kPage / 2}, to_{kPieces * kPage / 2};
-  kernels::Buffer<int32_t> slots_ = kernels::Uploaded(std::vector<int32_t>{0, 1});
-  kernels::Buffer<int32_t> count_ = kernels::Uploaded(std::vector<int32_t>{kPieces});
-};
 
 }  // namespace
 
@@ -65,8 +40,9 @@ void MeasureBesideProduct(Stopwatch& watch, hardware::Profile& profile) {
   };
   for (const Product& of : kProducts) product(of, watch.other());  // chooses how
   watch.Finish();
-  const Scatter scatter;
-  const auto item = [&](int i) { scatter.Run(i, watch.stream()); };
+  // Two pages of 32 tokens, to their slots.
+  const Prepared scatter = LayoutProbe(2, 32, 128).prepare();
+  const auto item = [&](int i) { scatter.launch(i, watch.stream()); };
   const double alone = watch.Period(kTrain, item, kTrials);
   std::vector<double> inputs, longer;
   for (const Product& of : kProducts) {

@@ -4,17 +4,13 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/buffer.h"
+#include "capture/calibrate/kernel_probe.h"
 #include "kernels/cuda_handles.h"
-#include "kernels/decoder.h"
-#include "kernels/fill.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
 
-using Bf16 = __nv_bfloat16;
-using kernels::Buffer;
 using kernels::Check;
 
 // Of an idle GPU's first second.
@@ -25,15 +21,11 @@ struct Boost {
 class ProductsFromIdle {
  public:
   explicit ProductsFromIdle(Stopwatch& watch) : watch_(watch) {
-    // Random, as zeros toggle little and take less power.
-    kernels::FillRandom(a_.get(), a_.size(), 1, 2, watch.stream());
-    kernels::FillRandom(b_.get(), b_.size(), 1, 3, watch.stream());
     for (int i = 0; i < kMost; ++i) {
       begins_.emplace_back(cudaEventDefault);
       ends_.emplace_back(cudaEventDefault);
     }
-    Run();  // chooses how
-    watch.Finish();
+    Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
 
   Boost Once() {
@@ -42,7 +34,7 @@ class ProductsFromIdle {
     std::this_thread::sleep_for(kIdle);
     for (int i = 0; i < kMost; ++i) {
       Check(cudaEventRecord(begins_[i], watch_.stream()), "cudaEventRecord");
-      Run();
+      product_.launch(i, watch_.stream());
       Check(cudaEventRecord(ends_[i], watch_.stream()), "cudaEventRecord");
     }
     watch_.Finish();
@@ -69,14 +61,10 @@ class ProductsFromIdle {
   }
 
  private:
-  static constexpr int64_t kRows = 8192, kWide = 28672, kInner = 4096;
   static constexpr int kMost = 300;  // 0.7 s on an H200
 
-  void Run() { gemm_.Run(a_.get(), b_.get(), c_.get(), kRows, kWide, kInner, watch_.stream()); }
-
   Stopwatch& watch_;
-  kernels::Gemm gemm_;
-  Buffer<Bf16> a_{kRows * kInner}, b_{kWide * kInner}, c_{kRows * kWide};
+  const Prepared product_ = GemmProbe({8192, 28672, 4096}).prepare();
   std::vector<kernels::Event> begins_, ends_;
 };
 
