@@ -117,7 +117,8 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   std::vector<bool> calling(plan.lanes.size());
   for (const plan::Op& op : ops) calling[At(op.issuer)] = true;
   const bool threads = std::ranges::count(calling, true) > 1;
-  calls_meet = threads && std::max(model.latencies().beside, model.latencies().contended_more) > 1;
+  calls_meet = threads &&
+               (model.latencies().beside_call.count() > 0 || model.latencies().contended_more > 1);
 
   if (threads) called_first.begin.push_back(0);
   std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
@@ -375,9 +376,11 @@ class EventLoop {
       all = before + cost.host.count() +
             (compiled_.recorded[At(id)] ? latency_.event_record.count() : 0);
       if (compiled_.calls_meet) {
-        const double slowed = SlowedByOthers(lane);
-        first = Rounded(static_cast<double>(first) * slowed);
-        all = Rounded(static_cast<double>(all) * slowed);
+        const Others others = OthersThan(lane);
+        const int64_t longer = others.wait ? latency_.beside_call.count() : 0;
+        first =
+            Rounded(static_cast<double>(first) * others.slow) + std::min(cost.calls, 1) * longer;
+        all = Rounded(static_cast<double>(all) * others.slow) + cost.calls * longer;
       }
       if (host.cold >= 1 && cost.calls > 0) {
         const double left = std::ldexp(host.cold, -cost.calls);
@@ -404,9 +407,12 @@ class EventLoop {
   bool IsCarried(OpId id) const { return carried_[At(id)] && compiled_.Inlined(id)->calls == 1; }
   bool UsesCopyEngine(OpId id) const { return compiled_.NatureOf(id).copy && !IsCarried(id); }
 
-  /// By threads beside this one that are in a call, or wait in one for the device.
-  double SlowedByOthers(size_t lane) const {
-    double slowed = 1;
+  struct Others {
+    bool wait = false;  ///< one of them, for the device
+    double slow = 1;    ///< a call down, being in calls
+  };
+  Others OthersThan(size_t lane) const {
+    Others others;
     int calling = 0;
     for (const size_t i : threads_) {
       if (i == lane) continue;
@@ -417,11 +423,11 @@ class EventLoop {
       }
       const size_t at = other.phase == Phase::kNone ? other.next : At(other.current);
       if (at < plan_.ops.size() && compiled_.NatureOf(OpId{static_cast<int32_t>(at)}).host_sync) {
-        slowed = std::max(slowed, latency_.beside);
+        others.wait = true;
       }
     }
-    if (calling > 1) return std::max(slowed, latency_.contended_more);
-    return calling == 1 ? std::max(slowed, latency_.contended) : slowed;
+    if (calling > 0) others.slow = calling > 1 ? latency_.contended_more : latency_.contended;
+    return others;
   }
 
   void DoHostWork(size_t lane, OpId id) {

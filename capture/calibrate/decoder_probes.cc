@@ -29,11 +29,15 @@ KernelProbe GemmProbe(const plan::Gemm& w) {
             auto weights = std::make_shared<ColdMemory>(w.n * w.k, 1.0F, kPlaces);
             auto a = std::make_shared<Buffer<Bf16>>(w.m * w.k);
             auto c = std::make_shared<Buffer<Bf16>>(w.m * w.n);
-            kernels::FillRandom(a->get(), a->size(), 1, 2, nullptr);
-            gemm->Run(a->get(), weights->At(0), c->get(), w.m, w.n, w.k, nullptr);
-            return [=](int i, cudaStream_t stream) {
+            const Launch written = [=](int, cudaStream_t stream) {
+              kernels::FillRandom(a->get(), a->size(), 1, 2, stream);
+            };
+            const Launch product = [=](int i, cudaStream_t stream) {
               gemm->Run(a->get(), weights->At(i), c->get(), w.m, w.n, w.k, stream);
             };
+            written(0, nullptr);
+            product(0, nullptr);
+            return Prepared(product, written);
           }};
 }
 

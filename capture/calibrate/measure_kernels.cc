@@ -45,9 +45,11 @@ class Streaming {
   kernels::Buffer<int> sink_{1};
 };
 
-// What is filled on the default stream, which those of a stopwatch do not wait for, is there, and
-// what the probe before freed is cleared.
+// What the probe before freed is cleared when this one chooses its ways, as products do, and when
+// it runs; what is filled on the default stream, which those of a stopwatch do not wait for, is
+// there.
 Prepared Ready(Stopwatch& watch, const KernelProbe& probe) {
+  watch.Settle();
   Prepared prepared = probe.prepare();
   kernels::Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   watch.Settle();

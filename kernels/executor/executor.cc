@@ -74,10 +74,15 @@ struct Executor::Impl {
   std::vector<int> cores;  // for the host lanes with calls, in order, chosen at the last run
   std::vector<std::vector<double>> core_loads;  // by lane; at the start and each step's end
 
-  // Which ops have been issued (stream work) or done (host work), and those who sleep until then.
+  // Which ops have been issued (stream work) or done (host work).
   std::vector<std::atomic<bool>> passed;
+  // A thread that sleeps until an op is done: no notice wakes those that it is not for.
+  struct Sleeper {
+    std::atomic<OpId> until = OpId::kNone;
+    std::condition_variable notice;
+  };
   std::mutex mutex;
-  std::condition_variable handoff;
+  std::vector<Sleeper> sleepers;  // by lane
   std::atomic<bool> failed = false;
   std::exception_ptr failure;
 
@@ -89,7 +94,9 @@ struct Executor::Impl {
   /// `launch`: the op whose graph is being captured, if any.
   void Enqueue(OpId id, OpId launch = OpId::kNone);
   void WaitUntilPassed(OpId id);
-  void SleepUntilPassed(OpId id);
+  void SleepUntilPassed(OpId id, LaneId lane);
+  /// Wakes all, for them to end. Under `mutex`.
+  void Fail();
   void Sync(const Op& op);
   void Do(OpId id, const RunOptions& options);
   void RunLane(size_t lane, const RunOptions& options);
@@ -104,7 +111,8 @@ Executor::Impl::Impl(const plan::Plan& p, Binder& binder)
       lent(StreamLanes(p)),
       step_ending_at(p.ops.size(), -1),
       graphs(p.ops.size()),
-      passed(p.ops.size()) {
+      passed(p.ops.size()),
+      sleepers(p.lanes.size()) {
   for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
     if (plan.lanes[lane].compute) compute = LaneId{static_cast<int16_t>(lane)};
   }
@@ -212,10 +220,18 @@ void Executor::Impl::WaitUntilPassed(OpId id) {
   }
 }
 
-void Executor::Impl::SleepUntilPassed(OpId id) {
+void Executor::Impl::SleepUntilPassed(OpId id, LaneId lane) {
+  Sleeper& sleeper = sleepers[At(lane)];
   std::unique_lock lock(mutex);
-  handoff.wait(lock, [&] { return passed[At(id)] || failed; });
+  sleeper.until = id;
+  sleeper.notice.wait(lock, [&] { return passed[At(id)] || failed; });
+  sleeper.until = OpId::kNone;
   if (failed) throw std::runtime_error("another thread of the plan failed");
+}
+
+void Executor::Impl::Fail() {
+  failed = true;
+  for (Sleeper& sleeper : sleepers) sleeper.notice.notify_one();
 }
 
 void Executor::Impl::Sync(const Op& op) {
@@ -252,7 +268,7 @@ void Executor::Impl::Do(OpId id, const RunOptions& options) {
   } else {
     for (const OpId wait : plan.Waits(op)) {
       if (std::holds_alternative<plan::HostHandoff>(op.work)) {
-        SleepUntilPassed(wait);
+        SleepUntilPassed(wait, op.lane);
       } else if (IsHost(plan[wait].lane)) {
         WaitUntilPassed(wait);
       } else {
@@ -268,7 +284,9 @@ void Executor::Impl::Do(OpId id, const RunOptions& options) {
       const std::lock_guard lock(mutex);
       passed[At(id)] = true;
     }
-    handoff.notify_all();
+    for (Sleeper& sleeper : sleepers) {
+      if (sleeper.until == id) sleeper.notice.notify_one();
+    }
   } else {
     passed[At(id)].store(true, std::memory_order_release);
   }
@@ -313,8 +331,7 @@ void Executor::Impl::RunLane(size_t lane, const RunOptions& options) {
   } catch (...) {
     const std::lock_guard lock(mutex);
     if (!failed) failure = std::current_exception();
-    failed = true;
-    handoff.notify_all();
+    Fail();
   }
 }
 
@@ -371,8 +388,7 @@ std::vector<RanStep> Executor::Run(const RunOptions& options) {
   } catch (const std::system_error&) {
     // Those that have started wait for this one.
     const std::lock_guard lock(run.mutex);
-    run.failed = true;
-    run.handoff.notify_all();
+    run.Fail();
     throw Error("cannot start another thread", "executor", "end other programs");
   }
   if (!callers.empty()) {

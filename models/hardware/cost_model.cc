@@ -382,7 +382,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .host_sync_copy = FromSeconds(profile_.host_sync_copy > 0 ? profile_.host_sync_copy
                                                                           : profile_.host_sync),
                 .host_handoff = FromSeconds(profile_.host_handoff),
-                .beside = profile_.host_beside,
+                .beside_call = FromSeconds(profile_.host_beside_call),
                 .contended = profile_.host_contended,
                 .contended_more = std::max(profile_.host_contended_more, profile_.host_contended)};
   write_back_ = WriteBack(profile_);

@@ -103,9 +103,9 @@ struct Latencies {
   Picoseconds host_sync{0};       ///< end of a waited-for op to the host going on
   Picoseconds host_sync_copy{0};  ///< the same of a copy
   Picoseconds host_handoff{0};
-  /// A call takes so many times as long while another thread waits in one, is in one, and while two
-  /// or more are.
-  double beside = 1, contended = 1, contended_more = 1;
+  Picoseconds beside_call{0};  ///< of a launch or a copy, more while another thread waits
+  /// A call takes so many times as long while another thread is in one, and while two or more are.
+  double contended = 1, contended_more = 1;
 };
 
 /// Costs of ops on one machine.

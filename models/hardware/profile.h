@@ -126,9 +126,12 @@ struct Profile {
   double host_sync_copy = 0;
   double host_handoff = 0;  ///< from one host thread's notice to another's going on
   double host_notify = 0;   ///< of the one that gives notice
-  /// A thread's calls take so many times as long while another thread waits in one for the device,
-  /// while another is in a call, and while two or more others are; the last 0: as beside one.
-  double host_beside = 1, host_contended = 1, host_contended_more = 0;
+  /// What a thread's launch or copy takes longer, whatever it takes alone, while another thread
+  /// waits in a call for the device.
+  double host_beside_call = 0;
+  /// A thread's calls take so many times as long while another thread is in a call, and while two
+  /// or more others are; the last 0: as beside one.
+  double host_contended = 1, host_contended_more = 0;
   double host_graph_launch = 0, host_graph_node = 0;
   /// Calls, hand-overs and gathers of the host take so many times as long as in its file, which
   /// Set() makes them: a slower host, or one that others use. Not part of a machine's file.

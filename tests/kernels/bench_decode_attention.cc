@@ -1,7 +1,9 @@
 // Decode attention at Llama-3.1-8B's shape (8 KV heads, group 4, d 128), dense and sparse, beside
-// what the same device reads. Keys and values lie in random pages of a pool; launches walk through
-// it, so that what one left in L2 does not serve the next. Two times, both medians: of a launch
-// among 16 that follow one another in a stream, and among 16 in a CUDA graph.
+// what the same device reads. A layer's keys and values lie in pages of its own, handed out in any
+// order; launches go from layer to layer as a step does, so that what one left in L2 does not serve
+// the next. Sparse attention reads some of each row's pages, its own, of a longer context. Two
+// times, both medians: of a launch among 16 that follow one another in a stream, and among 16 in a
+// CUDA graph.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -20,34 +22,36 @@ namespace stallcast::kernels {
 namespace {
 
 constexpr int kHeads = 8, kGroup = 4, kHeadDim = 128;
-constexpr int kGraphLaunches = 16;
+constexpr int kLaunches = 16;
 constexpr int64_t kPoolBytes = int64_t{4} << 30;
 
 struct Bench {
   Bench() : pool(RandomOnDevice(kPoolBytes / 2)), bandwidth(watch.ReadRate(pool)) {
     std::printf("read bandwidth, 4 GiB: %.0f GB/s\n\n", bandwidth * 1e-9);
-    std::printf("%-8s %-6s %5s %6s %8s | %8s %9s | %8s %8s %6s\n", "kind", "layout", "page",
-                "batch", "tokens", "MiB", "stream us", "graph us", "GB/s", "share");
+    std::printf("%-6s %5s %6s %8s %8s | %8s %9s | %8s %8s %6s\n", "layout", "page", "batch",
+                "context", "tokens", "MiB", "stream us", "graph us", "GB/s", "share");
   }
 
-  void Row(const char* kind, bool hnd, int page, int sequences, int tokens, bool dense) {
+  /// Attends all of `context` tokens, or `tokens` of them that each row picked.
+  void Row(bool hnd, int page, int sequences, int context, int tokens) {
     const PagedKv cache = (hnd ? HndPages : NhdPages)(pool.get(), page, kHeads, kHeadDim);
-    const int64_t slots = pool.size() / cache.slot_stride;
     const int rows = sequences * kHeads;
     const int pages = tokens / page;
-    const int64_t turn = dense ? int64_t{sequences} * pages : int64_t{rows} * pages;
-    const int turns = static_cast<int>(std::clamp<int64_t>(slots / turn, 1, kGraphLaunches));
-    std::vector<int32_t> order(slots);
-    std::iota(order.begin(), order.end(), 0);
+    const int context_pages = context / page;
+    const int64_t slots = pool.size() / cache.slot_stride;
+    const int64_t layer_slots = int64_t{sequences} * context_pages;
+    const int layers = static_cast<int>(std::clamp<int64_t>(slots / layer_slots, 1, kLaunches));
     std::mt19937 random(2);
-    std::shuffle(order.begin(), order.end(), random);
     std::vector<int32_t> table;
-    for (int t = 0; t < turns; ++t) {
+    std::vector<int32_t> of_layer(layer_slots), order(context_pages);
+    std::iota(order.begin(), order.end(), 0);
+    for (int layer = 0; layer < layers; ++layer) {
+      std::iota(of_layer.begin(), of_layer.end(), static_cast<int32_t>(layer * layer_slots));
+      std::shuffle(of_layer.begin(), of_layer.end(), random);
       for (int row = 0; row < rows; ++row) {
-        for (int i = 0; i < pages; ++i) {
-          const int64_t owner = dense ? row / kHeads : row;
-          table.push_back(order[(t * turn + owner * pages + i) % slots]);
-        }
+        if (tokens < context) std::shuffle(order.begin(), order.end(), random);
+        const auto own = of_layer.begin() + int64_t{row / kHeads} * context_pages;
+        for (int i = 0; i < pages; ++i) table.push_back(own[order[i]]);
       }
     }
     const auto device_table = Uploaded(table);
@@ -67,16 +71,16 @@ struct Bench {
     Check(cudaMemset(workspace.get(), 0, workspace.bytes()), "memset");
     args.workspace = workspace.get();
     const auto launch = [&](int i) {
-      args.pages.table = device_table.get() + int64_t{i % turns} * rows * pages;
+      args.pages.table = device_table.get() + int64_t{i % layers} * rows * pages;
       DecodeAttention(args, watch.stream());
     };
-    const double queued = watch.InStream(launch, kGraphLaunches);
-    const double chained = watch.InGraph(launch, kGraphLaunches);
+    const double queued = watch.InStream(launch, kLaunches);
+    const double chained = watch.InGraph(launch, kLaunches);
     const double bytes = 2.0 * rows * tokens * kHeadDim * 2;
     const double rate = bytes / chained;
-    std::printf("%-8s %-6s %5d %6d %8d | %8.1f %9.1f | %8.1f %8.0f %5.0f%%\n", kind,
-                hnd ? "HND" : "NHD", page, sequences, tokens, bytes / (1 << 20), queued * 1e6,
-                chained * 1e6, rate * 1e-9, 100 * rate / bandwidth);
+    std::printf("%-6s %5d %6d %8d %8d | %8.1f %9.1f | %8.1f %8.0f %5.0f%%\n", hnd ? "HND" : "NHD",
+                page, sequences, context, tokens, bytes / (1 << 20), queued * 1e6, chained * 1e6,
+                rate * 1e-9, 100 * rate / bandwidth);
   }
 
   Stopwatch watch;
@@ -87,15 +91,15 @@ struct Bench {
 void Run() {
   Bench bench;
   for (const bool hnd : {false, true}) {
-    for (const int tokens : {2048, 8192, 32768, 131072}) {
-      bench.Row("dense", hnd, 16, 1, tokens, true);
-    }
-    bench.Row("dense", hnd, 16, 4, 32768, true);
-    bench.Row("dense", hnd, 16, 8, 32768, true);
-    bench.Row("dense", hnd, 32, 8, 32768, true);
-    for (const int sequences : {1, 4}) {
-      for (const int page : {16, 32, 64}) bench.Row("sparse", hnd, page, sequences, 2048, false);
-    }
+    for (const int tokens : {2048, 8192, 32768, 131072}) bench.Row(hnd, 16, 1, tokens, tokens);
+    for (const int page : {32, 64}) bench.Row(hnd, page, 1, 2048, 2048);
+    bench.Row(hnd, 16, 4, 2048, 2048);
+    bench.Row(hnd, 16, 4, 32768, 32768);
+    bench.Row(hnd, 16, 8, 32768, 32768);
+    bench.Row(hnd, 32, 8, 32768, 32768);
+    for (const int context : {8192, 32768, 131072}) bench.Row(hnd, 16, 1, context, 2048);
+    for (const int page : {32, 64}) bench.Row(hnd, page, 1, 32768, 2048);
+    for (const int page : {16, 32, 64}) bench.Row(hnd, page, 4, 32768, 2048);
   }
 }
 

@@ -974,55 +974,60 @@ TEST(EngineTraffic, CallsBesideTwoOthersTakeLongerThanBesideOne) {
   for (const int of_kind : seen) EXPECT_GE(of_kind, 3);
 }
 
-TEST(EngineTraffic, OfAThreadThatCallsAndOneThatWaitsTheWorseCounts) {
-  for (const auto& [beside, contended] : {std::pair{3.0, 2.0}, std::pair{2.0, 3.0}}) {
-    Profile machine = TestMachine();
-    machine.host_launch = 1e-6;
-    machine.host_beside = beside;
-    machine.host_contended = contended;
-    for (size_t waiting = 0; waiting < 3; ++waiting) {
-      ThreeThreads s;
-      std::vector<OpId> calls;
-      for (size_t i = 0; i < s.threads.size(); ++i) {
-        const LaneId lane = s.builder.AddStream("stream", s.threads[i]);
-        if (i == waiting) {
-          s.builder.Run(lane, Kernel(100us));
-          s.builder.SyncStream(s.threads[i], lane);
-          continue;
-        }
-        for (int call = 0; call < 10; ++call) {
-          const OpId id = s.builder.Run(lane, plan::Layout{1, 1});
-          if (call >= 3) calls.push_back(id);  // till then some begin at the same instant
-        }
+TEST(EngineTraffic, AThreadThatCallsAndOneThatWaitsBothCount) {
+  Profile machine = TestMachine();
+  machine.host_launch = 1e-6;
+  machine.host_beside_call = 0.7e-6;
+  machine.host_contended = 2;
+  for (size_t waiting = 0; waiting < 3; ++waiting) {
+    ThreeThreads s;
+    std::vector<OpId> calls;
+    for (size_t i = 0; i < s.threads.size(); ++i) {
+      const LaneId lane = s.builder.AddStream("stream", s.threads[i]);
+      if (i == waiting) {
+        s.builder.Run(lane, Kernel(100us));
+        s.builder.SyncStream(s.threads[i], lane);
+        continue;
       }
-      const Ran ran(s, machine);
-      for (const OpId id : calls) ExpectTime(ran.CallTime(id), 3us);
+      for (int call = 0; call < 10; ++call) {
+        const OpId id = s.builder.Run(lane, plan::Layout{1, 1});
+        if (call >= 3) calls.push_back(id);  // till then some begin at the same instant
+      }
     }
+    const Ran ran(s, machine);
+    for (const OpId id : calls) ExpectTime(ran.CallTime(id), 2700ns);
   }
 }
 
-TEST(EngineTraffic, CallsTakeLongerWhileAnotherThreadWaitsInOne) {
+TEST(EngineTraffic, EachLaunchAndCopyTakesLongerWhileAnotherThreadWaits) {
   Profile machine = TestMachine();
   machine.host_launch = 1e-6;
+  machine.host_copy_call = 0.4e-6;
+  machine.host_event_record = machine.host_stream_wait = 0.1e-6;
   machine.host_sync = 4e-6;
-  machine.host_beside = 1.5;
+  machine.host_beside_call = 0.5e-6;
   TwoThreads s;
-  s.builder.Run(s.compute, Kernel(10us));  // 1 us to 11 us, synchronised till then
+  s.builder.Run(s.compute, Kernel(20us));  // 1 us to 21 us, synchronised till then
   s.builder.SyncStream(s.host, s.compute);
   std::vector<OpId> kernels;
   for (int i = 0; i < 16; ++i) kernels.push_back(s.builder.Run(s.lane, plan::Layout{1, 1}));
+  const OpId pages = s.builder.Run(
+      s.lane, plan::Copy{plan::Direction::kHostToDevice, plan::CopyPath::kPerPiece, 3, 65536});
+  const LaneId beside = s.builder.AddStream("another", s.worker);
+  const OpId waits = s.builder.Run(beside, plan::Layout{1, 1}, {pages});
   const Ran ran(s, machine);
-  // The first two calls begin together; the last of the slow ones at 14.5 us, while the thread that
-  // waited wakes up.
+  // The first two calls begin together; the last of the slow ones while the thread that waited
+  // wakes up.
   for (int i = 0; i < 16; ++i) {
     SCOPED_TRACE(i);
     const OpId id = kernels[static_cast<size_t>(i)];
-    const bool beside = i > 0 && ran.CallBegin(id) < 15us;
-    if (i > 0) ExpectTime(ran.CallTime(id), beside ? 1500ns : 1us);
+    const bool slow = i > 0 && ran.CallBegin(id) < 25us;
+    if (i > 0) ExpectTime(ran.CallTime(id), slow ? 1500ns : 1us);
   }
-  EXPECT_GT(ran.CallBegin(kernels[9]), 11us);
-  EXPECT_LT(ran.CallBegin(kernels[9]), 15us);
-  EXPECT_GT(ran.CallBegin(kernels[12]), 15us);
+  EXPECT_LT(ran.CallBegin(pages), 25us);
+  ExpectTime(ran.CallTime(pages), 1200ns + 100ns + 3 * 500ns);
+  EXPECT_GT(ran.CallBegin(waits), 25us);
+  ExpectTime(ran.CallTime(waits), 1us + 100ns);
 }
 
 TEST(EngineTraffic, AnEventBetweenAKernelAndACopyHasItsOwnLatency) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -90,6 +91,8 @@ class Bench {
     Trains();
     ThroughTheExecutor();
     BesideOthers();
+    KindsBesideOthers();
+    Handoffs();
     OverTime();
     Trains();
     Order("a layer: kernels, a flag to the host, a wait for it", [&] { Layer(kFlag, 0); });
@@ -194,6 +197,113 @@ class Bench {
         threads.clear();
         std::ranges::sort(us);
         fmt::print(" {:>6.2f}", us[us.size() / 2]);
+      }
+      fmt::print("\n");
+    }
+  }
+
+  // From the notice to another thread's going on, by how long that has slept.
+  void Handoffs() {
+    constexpr int kHandoffs = 400;
+    Clock::time_point noticed;
+    std::vector<double> us;
+    fmt::print("\n{:<28} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n", "a handoff, us, asleep for us",
+               "mean", "P50", "P75", "P90", "P99", "most");
+    Sleeper sleeper(cores_, [&] {
+      us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - noticed).count());
+    });
+    const OnCore core(cores_, 0);
+    for (const int asleep : {50, 200, 500, 1000, 2000, 5000}) {
+      us.clear();
+      for (int i = 0; i < kHandoffs; ++i) {
+        SpinUntil(Clock::now() + std::chrono::microseconds(asleep));
+        noticed = Clock::now();
+        sleeper.Wake();
+        sleeper.Await();
+      }
+      std::ranges::sort(us);
+      const auto quantile = [&](double q) { return us[static_cast<size_t>(q * (kHandoffs - 1))]; };
+      fmt::print("{:<28} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f}\n", asleep,
+                 std::accumulate(us.begin(), us.end(), 0.0) / kHandoffs, quantile(0.5),
+                 quantile(0.75), quantile(0.9), quantile(0.99), us.back());
+    }
+  }
+
+  // What plans' threads call, each in a train on a stream that has work, while others wait for the
+  // device, launch, or recall pages one by one.
+  void KindsBesideOthers() {
+    constexpr int kTrains = 30, kCalls = 50;
+    constexpr int64_t kWaitNs = 400'000, kHeldNs = 2'000'000;
+    enum class Other : uint8_t { kWaits, kLaunches, kRecalls };
+    using Others = std::vector<Other>;
+    const std::pair<const char*, Others> columns[] = {
+        {"nobody", {}},
+        {"waits", {Other::kWaits}},
+        {"launches", {Other::kLaunches}},
+        {"recalls", {Other::kRecalls}},
+        {"2 recall", {Other::kRecalls, Other::kRecalls}},
+        {"w + rec", {Other::kWaits, Other::kRecalls}},
+        {"l + rec", {Other::kLaunches, Other::kRecalls}}};
+    const cudaStream_t stream = watch_.stream();
+    const auto copy = [&] { Copy(kPage, true, stream); };
+    const auto launch = [&] { kernels::Nothing(stream); };
+    const auto record = [&] { Check(cudaEventRecord(from_, stream), "cudaEventRecord"); };
+    const auto wait = [&] { Check(cudaStreamWaitEvent(stream, to_, 0), "cudaStreamWaitEvent"); };
+    const std::pair<const char*, std::function<void()>> kinds[] = {
+        {"launch", launch},
+        {"page", copy},
+        {"page, page", [&] { copy(), copy(); }},
+        {"page, launch", [&] { copy(), launch(); }},
+        {"page, page, launch", [&] { copy(), copy(), launch(); }},
+        {"launch, event", [&] { launch(), record(); }},
+        {"wait, launch", [&] { wait(), launch(); }},
+        {"wait, page, launch, event", [&] { wait(), copy(), launch(), record(); }},
+        {"wait, event", [&] { wait(), record(); }}};
+    Check(cudaEventRecord(to_, watch_.other()), "cudaEventRecord");
+    const std::vector<int> cores = kernels::FastestCores(4, kernels::LaunchTimer());
+    fmt::print("\n{:<28}", "calls beside others, us");
+    for (const auto& [name, others] : columns) fmt::print(" {:>8}", name);
+    fmt::print("\n");
+    for (const auto& [kind, calls] : kinds) {
+      fmt::print("{:<28}", kind);
+      for (const auto& [name, others] : columns) {
+        std::atomic<bool> stop = false;
+        std::atomic<size_t> begun = 0;
+        std::vector<std::jthread> threads;
+        for (size_t i = 0; i < others.size(); ++i) {
+          threads.emplace_back([&, i, of = others[i]] {
+            const OnCore core(cores, i + 1);
+            const kernels::Stream own;
+            const Buffer<uint64_t> stamps(2);
+            int at = 1000 * static_cast<int>(i + 1);
+            while (!stop) {
+              if (of == Other::kWaits) kernels::Stamp(stamps.get(), kWaitNs, own);
+              for (int call = 0; of != Other::kWaits && call < kCalls; ++call) {
+                if (of == Other::kRecalls) ends_.CopyPage(at++, kPage, true, own);
+                kernels::Nothing(own);
+              }
+              Check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
+              ++begun;
+            }
+          });
+        }
+        while (begun < others.size()) std::this_thread::yield();
+        std::vector<double> us;
+        {
+          const OnCore core(cores, 0);
+          for (int train = 0; train < kTrains; ++train) {
+            kernels::Stamp(stamps_.get(), kHeldNs, stream);
+            const auto begin = Clock::now();
+            for (int i = 0; i < kCalls; ++i) calls();
+            const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
+            us.push_back(took.count() / kCalls);
+            watch_.Finish();
+          }
+        }
+        stop = true;
+        threads.clear();
+        std::ranges::sort(us);
+        fmt::print(" {:>8.2f}", us[us.size() / 2]);
       }
       fmt::print("\n");
     }

@@ -261,7 +261,8 @@ TEST_F(ProfileTest, RefusesValuesThatMakeNoSense) {
   EXPECT_NE(Complaint(link, "value = [\"50.7 GB/s\"]"), "nothing");
   EXPECT_NE(Complaint("value = \"2.7 us\"", "value = \"2.7 s\""), "nothing");
   EXPECT_NE(Complaint("value = \"132\"", "value = \"0\""), "nothing");
-  EXPECT_NE(Complaint("beside = { value = \"1.4\"", "beside = { value = \"0.9\""), "nothing");
+  EXPECT_NE(Complaint("beside_call = { value = \"0.5 us\"", "beside_call = { value = \"-1 us\""),
+            "nothing");
   EXPECT_NE(Complaint("contended = { value = \"1.4\"", "contended = { value = \"0.9\""), "nothing");
   EXPECT_NE(Complaint("contended = {",
                       "contended_more = { value = \"1.3\", source = \"x\" }\ncontended = {"),
