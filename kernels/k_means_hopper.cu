@@ -31,7 +31,6 @@ struct Shared {
 
   alignas(1024) int8_t centroids[kStages][kTile * kDim];
   alignas(1024) int8_t keys[kGroups][kKeyBytes];
-  alignas(16) int32_t bias[kStages][kTile];
   uint64_t full[kStages];   ///< ends a phase when a tile is there
   uint64_t empty[kStages];  ///< ends a phase when all warps are done with it
 };
@@ -63,7 +62,10 @@ class Ring {
   }
   __device__ void AwaitFull(int tile) { Await(Address(&shared_.full[Stage(tile)]), Parity(tile)); }
   __device__ const int8_t* Centroids(int tile) const { return shared_.centroids[Stage(tile)]; }
-  __device__ const int32_t* Bias(int tile) const { return shared_.bias[Stage(tile)]; }
+  /// A row's are few: they stay in the first cache.
+  __device__ int32_t Bias(int tile, int row) const {
+    return __ldg(p_.bias + int64_t{blockIdx.y} * p_.padded + tile * kTile + row);
+  }
   /// By one thread of each warp.
   __device__ void Leave(int tile) { Arrive(Address(&shared_.empty[Stage(tile)])); }
   /// By one thread: fills the stage again once it is empty.
@@ -81,10 +83,9 @@ class Ring {
     const int64_t first = int64_t{blockIdx.y} * p_.padded + tile * kTile;
     const int stage = Stage(tile);
     const uint32_t full = Address(&shared_.full[stage]);
-    constexpr int kBytes = kTile * kDim, kBiasBytes = kTile * sizeof(int32_t);
-    ArriveAndExpect(full, kBytes + kBiasBytes);
+    constexpr int kBytes = kTile * kDim;
+    ArriveAndExpect(full, kBytes);
     CopyBulk(Address(shared_.centroids[stage]), p_.centroids + first * kDim, kBytes, full);
-    CopyBulk(Address(shared_.bias[stage]), p_.bias + first, kBiasBytes, full);
   }
 
   const NearestParams& p_;
@@ -140,9 +141,9 @@ class Searcher {
 
   __device__ void SearchTile(int tile, uint64_t keys) {
     const int lane = thread_ % 32, row = thread_ / 32 * Layout::kWarpRows + lane / 4;
+    const int32_t low = ring_.Bias(tile, row), high = ring_.Bias(tile, row + 8);
     ring_.AwaitFull(tile);
     const uint64_t centroids = Tile<kDim>(Address(ring_.Centroids(tile)));
-    const int32_t low = ring_.Bias(tile)[row], high = ring_.Bias(tile)[row + 8];
     BeginProducts();
 #pragma unroll
     for (int k = 0; k < kDim; k += 32) {
@@ -151,7 +152,6 @@ class Searcher {
     CommitProducts();
     AwaitProducts<0>();
     Pin(dots_);
-    __syncwarp();  // all lanes have their biases
     if (lane == 0) ring_.Leave(tile);
     if (group_ == kGroups - 1 && thread_ == 0) ring_.Refill(tile);
     __syncwarp();
