@@ -31,9 +31,11 @@ nvidia-smi >/dev/null 2>&1 || {
 }
 
 exec > >(tee "$results") 2>&1
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader |
+  sed -E "s/(.*), (.*)/The kernels' tests under compute-sanitizer on one \1, driver \2/" | head -n 1
+compute-sanitizer --version | sed -nE 's/^Version ([0-9.]+).*/compute-sanitizer \1/p'
 date -u +%F
-compute-sanitizer --version | grep -m 1 -i version
+echo "Command: tests/kernels/sanitize.sh $*"
 outputs=$(mktemp -d)
 trap 'rm -rf "$outputs"' EXIT
 shards=4

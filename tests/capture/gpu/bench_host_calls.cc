@@ -234,11 +234,12 @@ class Bench {
   void KindsBesideOthers() {
     constexpr int kTrains = 30, kCalls = 50;
     constexpr int64_t kWaitNs = 400'000, kHeldNs = 2'000'000;
-    enum class Other : uint8_t { kWaits, kLaunches, kRecalls };
+    enum class Other : uint8_t { kWaits, kWaitsForEvent, kLaunches, kRecalls };
     using Others = std::vector<Other>;
     const std::pair<const char*, Others> columns[] = {
         {"nobody", {}},
         {"waits", {Other::kWaits}},
+        {"event", {Other::kWaitsForEvent}},
         {"launches", {Other::kLaunches}},
         {"recalls", {Other::kRecalls}},
         {"2 recall", {Other::kRecalls, Other::kRecalls}},
@@ -247,6 +248,10 @@ class Bench {
     const cudaStream_t stream = watch_.stream();
     const auto copy = [&] { Copy(kPage, true, stream); };
     const auto launch = [&] { kernels::Nothing(stream); };
+    const auto recall = [&](cudaStream_t to) {
+      Copy(kPage, true, to);
+      kernels::Nothing(to);
+    };
     const auto record = [&] { Check(cudaEventRecord(from_, stream), "cudaEventRecord"); };
     const auto wait = [&] { Check(cudaStreamWaitEvent(stream, to_, 0), "cudaStreamWaitEvent"); };
     const std::pair<const char*, std::function<void()>> kinds[] = {
@@ -255,6 +260,7 @@ class Bench {
         {"page, page", [&] { copy(), copy(); }},
         {"page, launch", [&] { copy(), launch(); }},
         {"page, page, launch", [&] { copy(), copy(), launch(); }},
+        {"page, launch on two in turn", [&] { recall(stream), recall(watch_.other()); }},
         {"launch, event", [&] { launch(), record(); }},
         {"wait, launch", [&] { wait(), launch(); }},
         {"wait, page, launch, event", [&] { wait(), copy(), launch(), record(); }},
@@ -275,12 +281,18 @@ class Bench {
             const OnCore core(cores, i + 1);
             const kernels::Stream own;
             const Buffer<uint64_t> stamps(2);
+            const Event done(cudaEventDisableTiming);
             int at = 1000 * static_cast<int>(i + 1);
             while (!stop) {
-              if (of == Other::kWaits) kernels::Stamp(stamps.get(), kWaitNs, own);
-              for (int call = 0; of != Other::kWaits && call < kCalls; ++call) {
+              const bool waits = of == Other::kWaits || of == Other::kWaitsForEvent;
+              if (waits) kernels::Stamp(stamps.get(), kWaitNs, own);
+              for (int call = 0; !waits && call < kCalls; ++call) {
                 if (of == Other::kRecalls) ends_.CopyPage(at++, kPage, true, own);
                 kernels::Nothing(own);
+              }
+              if (of == Other::kWaitsForEvent) {
+                Check(cudaEventRecord(done, own), "cudaEventRecord");
+                Check(cudaEventSynchronize(done), "cudaEventSynchronize");
               }
               Check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
               ++begun;
@@ -293,6 +305,7 @@ class Bench {
           const OnCore core(cores, 0);
           for (int train = 0; train < kTrains; ++train) {
             kernels::Stamp(stamps_.get(), kHeldNs, stream);
+            kernels::Stamp(stamps_.get(), kHeldNs, watch_.other());
             const auto begin = Clock::now();
             for (int i = 0; i < kCalls; ++i) calls();
             const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
