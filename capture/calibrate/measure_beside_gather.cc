@@ -35,7 +35,6 @@ void MeasureBesideGather(Stopwatch& watch, const CopyEnds& ends, hardware::Profi
   constexpr int kTrain = 24;
   constexpr int kGathers = 14;            // outlast a train, 180 us an item beside 64 blocks
   constexpr int kFew = 4, kOutlast = 24;  // on a link that both keep busy
-  constexpr double kLeast = 1e-9;
   const ScatteredGather gather(ends, kPageTokens, /*rows=*/false, kMoved);
   const auto gathers = [&](int32_t blocks, int count, cudaStream_t stream) {
     for (int i = 0; i < count; ++i) gather.Run(blocks, gather.pieces(), stream);
@@ -46,11 +45,8 @@ void MeasureBesideGather(Stopwatch& watch, const CopyEnds& ends, hardware::Profi
   const auto holds = [&](const auto& item) {
     const double alone = watch.Period(kTrain, item, kTrials);
     return ByBlocks([&](int32_t blocks) {
-      const double beside = Stopwatch::Median(kTrials, [&] {
-        gathers(blocks, kGathers, watch.other());
-        return watch.PeriodWhileBusy(kTrain, item);
-      });
-      return std::max(beside - alone, kLeast);
+      const auto busy = [&](cudaStream_t stream) { gathers(blocks, kGathers, stream); };
+      return watch.LongerBeside(busy, alone, kTrain, item, kTrials);
     });
   };
   int at = 0;

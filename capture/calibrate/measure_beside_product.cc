@@ -26,7 +26,6 @@ constexpr int64_t kWeights = int64_t{448} << 20;
 void MeasureBesideProduct(Stopwatch& watch, hardware::Profile& profile) {
   constexpr int kTrain = 24, kTrials = 5;
   constexpr int kOutlast = 12;  // a train of them, 20 us an item, and the calls for it
-  constexpr double kLeast = 1e-9;
   const kernels::Buffer<Bf16> weights(kWeights), input(int64_t{1} << 16),
       output(8 * kWeights / 4096);
   for (const kernels::Buffer<Bf16>* buffer : {&weights, &input}) {
@@ -46,13 +45,13 @@ void MeasureBesideProduct(Stopwatch& watch, hardware::Profile& profile) {
   const double alone = watch.Period(kTrain, item, kTrials);
   std::vector<double> inputs, longer;
   for (const Product& of : kProducts) {
-    const double beside = Stopwatch::Median(kTrials, [&] {
-      for (int i = 0; i < kOutlast; ++i) product(of, watch.other());
-      return watch.PeriodWhileBusy(kTrain, item);
-    });
+    const auto products = [&](cudaStream_t stream) {
+      for (int i = 0; i < kOutlast; ++i) product(of, stream);
+    };
+    const double beside = watch.LongerBeside(products, alone, kTrain, item, kTrials);
     if (!std::isfinite(beside)) continue;
     inputs.push_back(static_cast<double>(of.input_bytes()));
-    longer.push_back(std::max(beside - alone, kLeast));
+    longer.push_back(beside);
   }
   profile.product_holds_kernel = {};
   if (!inputs.empty()) profile.product_holds_kernel = hardware::Curve(inputs, longer);

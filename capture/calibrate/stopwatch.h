@@ -65,6 +65,18 @@ class Stopwatch {
     return busy ? seconds : INFINITY;
   }
 
+  /// Seconds that one work(i) of a train takes longer than the `alone` that Period() gives, while
+  /// busy(stream) keeps the other stream busy; infinity where that ended first.
+  template <class Work, class Busy>
+  double LongerBeside(const Busy& busy, double alone, int count, const Work& work, int trials) {
+    constexpr double kLeast = 1e-9;
+    const double beside = Median(trials, [&] {
+      busy(other());
+      return PeriodWhileBusy(count, work);
+    });
+    return std::max(beside - alone, kLeast);
+  }
+
   /// Seconds that the host takes for one work(i) among `count` while the stream is held back; the
   /// median as Median() has it.
   template <class Work>

@@ -234,12 +234,13 @@ class Bench {
   void KindsBesideOthers() {
     constexpr int kTrains = 30, kCalls = 50;
     constexpr int64_t kWaitNs = 400'000, kHeldNs = 2'000'000;
-    enum class Other : uint8_t { kWaits, kWaitsForEvent, kLaunches, kRecalls };
+    enum class Other : uint8_t { kWaits, kWaitsForEvent, kWaitsForIt, kLaunches, kRecalls };
     using Others = std::vector<Other>;
     const std::pair<const char*, Others> columns[] = {
         {"nobody", {}},
         {"waits", {Other::kWaits}},
         {"event", {Other::kWaitsForEvent}},
+        {"for it", {Other::kWaitsForIt}},
         {"launches", {Other::kLaunches}},
         {"recalls", {Other::kRecalls}},
         {"2 recall", {Other::kRecalls, Other::kRecalls}},
@@ -284,15 +285,27 @@ class Bench {
             const Event done(cudaEventDisableTiming);
             int at = 1000 * static_cast<int>(i + 1);
             while (!stop) {
-              const bool waits = of == Other::kWaits || of == Other::kWaitsForEvent;
-              if (waits) kernels::Stamp(stamps.get(), kWaitNs, own);
-              for (int call = 0; !waits && call < kCalls; ++call) {
-                if (of == Other::kRecalls) ends_.CopyPage(at++, kPage, true, own);
-                kernels::Nothing(own);
-              }
-              if (of == Other::kWaitsForEvent) {
-                Check(cudaEventRecord(done, own), "cudaEventRecord");
-                Check(cudaEventSynchronize(done), "cudaEventSynchronize");
+              switch (of) {
+                case Other::kWaits:
+                  kernels::Stamp(stamps.get(), kWaitNs, own);
+                  break;
+                case Other::kWaitsForEvent:
+                  kernels::Stamp(stamps.get(), kWaitNs, own);
+                  Check(cudaEventRecord(done, own), "cudaEventRecord");
+                  Check(cudaEventSynchronize(done), "cudaEventSynchronize");
+                  break;
+                case Other::kWaitsForIt:
+                  Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+                  break;
+                case Other::kLaunches:
+                  for (int call = 0; call < kCalls; ++call) kernels::Nothing(own);
+                  break;
+                case Other::kRecalls:
+                  for (int call = 0; call < kCalls; ++call) {
+                    ends_.CopyPage(at++, kPage, true, own);
+                    kernels::Nothing(own);
+                  }
+                  break;
               }
               Check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
               ++begun;
