@@ -125,7 +125,8 @@ BenchRow Transfer(const char* kernel, std::string shape, double bytes, double se
 void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRow>& rows,
                const std::function<bool(const char*)>& wanted) {
   const CopyEnds ends;
-  MeasureCopies(watch, ends, profile);
+  LayerPages pages(ends);
+  MeasureCopies(watch, ends, pages, profile);
   SetLink(std::array{MeasureLink(watch, ends)}, profile);
   if (wanted(kCopies)) {
     for (const bool down : {true, false}) {
@@ -145,7 +146,7 @@ void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRo
   }
   if (!wanted(kBatches)) return;
   Batches batches;
-  batches.Measure(watch, ends);
+  batches.Measure(watch, pages);
   batches.Set(profile);
   for (const double bytes : profile.batch_host_piece.x()) {
     const double engine = profile.batch_engine_piece.At(bytes) + bytes / profile.link_h2d;

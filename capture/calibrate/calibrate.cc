@@ -47,7 +47,8 @@ std::string DriverOf(const traces::proto::TraceInfo& info) {
 // is faster at one moment than at another, for tens of seconds.
 class Moments {
  public:
-  Moments(Stopwatch& watch, const CopyEnds& ends) : watch_(watch), ends_(ends) {}
+  Moments(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages)
+      : watch_(watch), ends_(ends), pages_(pages) {}
 
   /// All of it.
   void MeasureNow() {
@@ -62,7 +63,7 @@ class Moments {
     calls_.push_back(MeasureCalls(watch_, ends_));
     gathers_.Measure();
     gathers_.MeasureCallsBehind(watch_, ends_);
-    batches_.Measure(watch_, ends_);
+    batches_.Measure(watch_, pages_);
     ops_.push_back(op_timer_.Seconds());
   }
   void SetHost(hardware::Profile& profile) const {
@@ -86,6 +87,7 @@ class Moments {
 
   Stopwatch& watch_;
   const CopyEnds& ends_;
+  LayerPages& pages_;
   const std::function<double()> timer_ = kernels::LaunchTimer();
   std::vector<HostCalls> calls_;
   std::vector<HostWaits> waits_;
@@ -131,7 +133,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
 
   Stopwatch watch;
   const CopyEnds ends;
-  Moments moments(watch, ends);
+  LayerPages pages(ends);
+  Moments moments(watch, ends, pages);
   const auto on_fastest_core = [timer = kernels::LaunchTimer()](const auto& measure) {
     const kernels::OnCore core(kernels::FastestCores(1, timer), 0);
     measure();
@@ -147,7 +150,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   MeasureHost(watch, profile);
   MeasureThreads(watch, profile);
   stage("copies", 0.05);
-  on_fastest_core([&] { MeasureCopies(watch, ends, profile); });
+  on_fastest_core([&] { MeasureCopies(watch, ends, pages, profile); });
   stage("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, ends, profile);
   MeasureTranslation(watch, profile);
@@ -266,7 +269,8 @@ hardware::Profile CalibrateHost(hardware::Profile profile, const CalibrateOption
   std::erase_if(profile.notes, IsDriftNote);
   Stopwatch watch;
   const CopyEnds ends;
-  Moments moments(watch, ends);
+  LayerPages pages(ends);
+  Moments moments(watch, ends, pages);
   for (int moment = 0; moment < kMoments; ++moment) {
     if (options.progress) options.progress("host calls", moment / (kMoments + 1.0));
     moments.MeasureHostNow();

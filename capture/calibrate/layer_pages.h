@@ -1,4 +1,4 @@
-// Pages of KV on the host as layers recall them, a copy each.
+// Pages of KV on the host as layers recall them.
 #pragma once
 
 #include <unistd.h>
@@ -41,13 +41,19 @@ class LayerPages {
     a_head_ = a_head;
   }
 
-  /// Enqueues the i-th of them, into a layer's cache.
-  void Copy(int i, cudaStream_t stream) const {
+  /// Of the i-th of them.
+  const std::byte* From(int i) const {
     const int64_t head = i / a_head_ % kHeads;
-    const int64_t from = at_ * layer_ + (chosen_[static_cast<size_t>(i)] * kHeads + head) * bytes_;
+    return host_ + at_ * layer_ + (chosen_[static_cast<size_t>(i)] * kHeads + head) * bytes_;
+  }
+  /// Its place in a layer's cache.
+  std::byte* To(int i) const {
     const int64_t to = (at_ * (ends_.pool / kLayers) + i * bytes_) % (ends_.pool - bytes_ + 1);
-    kernels::Check(cudaMemcpyAsync(ends_.device.get() + to, host_ + from,
-                                   static_cast<size_t>(bytes_), cudaMemcpyHostToDevice, stream),
+    return ends_.device.get() + to;
+  }
+  void Copy(int i, cudaStream_t stream) const {
+    kernels::Check(cudaMemcpyAsync(To(i), From(i), static_cast<size_t>(bytes_),
+                                   cudaMemcpyHostToDevice, stream),
                    "cudaMemcpyAsync");
   }
 

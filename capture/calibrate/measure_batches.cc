@@ -1,7 +1,7 @@
 #include "capture/calibrate/measure_batches.h"
 
 #include <algorithm>
-#include <random>
+#include <chrono>
 #include <utility>
 
 #include "kernels/cuda_error.h"
@@ -17,21 +17,19 @@ Batches::Batches() {
   }
 }
 
-void Batches::Measure(Stopwatch& watch, const CopyEnds& ends) {
-  // Sources are new ones each time, as those of a recall are: the same again come out a third
-  // faster.
-  constexpr int64_t kFew = 16, kMany = 160;
-  std::mt19937_64 random(3);
+// Pages are others each time: the same again come out a third faster.
+void Batches::Measure(Stopwatch& watch, LayerPages& pages) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kFew = 16, kMany = 160, kTrials = 15;
   for (Times& of : times_) {
     const auto bytes = static_cast<int64_t>(of.bytes);
-    const auto batch = [&](int64_t pieces) {
+    const auto batch = [&](int pieces) {
       std::vector<void*> to;
       std::vector<const void*> from;
       const std::vector<size_t> each(static_cast<size_t>(pieces), static_cast<size_t>(bytes));
-      for (int64_t i = 0; i < pieces; ++i) {
-        to.push_back(ends.device.get() + i * bytes);
-        const auto places = static_cast<uint64_t>(CopyEnds::kPool / bytes);
-        from.push_back(ends.host + static_cast<int64_t>(random() % places) * bytes);
+      for (int i = 0; i < pieces; ++i) {
+        to.push_back(pages.To(i));
+        from.push_back(pages.From(i));
       }
       cudaMemcpyAttributes attributes{};
       attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
@@ -40,17 +38,20 @@ void Batches::Measure(Stopwatch& watch, const CopyEnds& ends) {
                                  &first, 1, watch.stream()),
             "cudaMemcpyBatchAsync");
     };
-    const auto call_time = [&](int64_t pieces) { return watch.WallTime([&] { batch(pieces); }); };
-    const auto total_time = [&](int64_t pieces) {
-      return watch.WallTime([&] {
-        batch(pieces);
+    const auto seconds = [&](int pieces, bool until_done) {
+      return Stopwatch::Median(kTrials, [&] {
+        pages.Choose(pieces, bytes);
         watch.Finish();
+        const auto begin = Clock::now();
+        batch(pieces);
+        if (until_done) watch.Finish();
+        return std::chrono::duration<double>(Clock::now() - begin).count();
       });
     };
-    const double few = call_time(kFew), many = call_time(kMany);
+    const double few = seconds(kFew, false), many = seconds(kMany, false);
     const double piece = std::max((many - few) / (kMany - kFew), 1e-9);
     of.in_call.push_back(piece);
-    of.in_all.push_back((total_time(kMany) - total_time(kFew)) / (kMany - kFew));
+    of.in_all.push_back((seconds(kMany, true) - seconds(kFew, true)) / (kMany - kFew));
     of.call.push_back(std::max(few - kFew * piece, 1e-7));
   }
 }

@@ -3,21 +3,21 @@
 
 #include <vector>
 
-#include "capture/calibrate/copy_ends.h"
+#include "capture/calibrate/layer_pages.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
 namespace stallcast::capture {
 
-/// Batches of pieces from places of their own each, on the calling thread's core. The host moves
-/// small pieces itself, and takes a third longer for it at one moment than at another: time them at
+/// Batches of pieces as layers recall them, on the calling thread's core. The host moves small
+/// pieces itself, and takes a third longer for it at one moment than at another: time them at
 /// several.
 class Batches {
  public:
   Batches();
 
   /// Times all sizes once.
-  void Measure(Stopwatch& watch, const CopyEnds& ends);
+  void Measure(Stopwatch& watch, LayerPages& pages);
   /// Fills in batch.*, host.batch_call and copy.inline_below from the medians of what has been
   /// timed: once at least. Takes link.h2d from the profile.
   void Set(hardware::Profile& profile) const;

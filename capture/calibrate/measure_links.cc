@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "capture/calibrate/fit.h"
-#include "capture/calibrate/layer_pages.h"
 #include "capture/calibrate/scattered_gather.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/device_attribute.h"
@@ -164,8 +163,8 @@ void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
   profile.memory_bandwidth = 1 / FitLine(sizes, times).b;
 }
 
-void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  LayerPages pages(ends);
+void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages,
+                   hardware::Profile& profile) {
   const Copies h2d = FitCopies(watch, ends, &pages, true);
   const Copies d2h = FitCopies(watch, ends, nullptr, false);
   const Line& down = h2d.line;
