@@ -99,6 +99,8 @@ struct Executor::Impl {
   void Fail();
   void Sync(const Op& op);
   void Do(OpId id, const RunOptions& options);
+  /// Tells those that sleep until `id` is done.
+  void Notify(OpId id);
   void RunLane(size_t lane, const RunOptions& options);
   bool IsHost(LaneId lane) const { return plan.lanes[At(lane)].kind == traces::LaneKind::kHost; }
 };
@@ -278,17 +280,19 @@ void Executor::Impl::Do(OpId id, const RunOptions& options) {
     }
     if (work[At(id)]) work[At(id)](nullptr);
   }
+  const bool notifies = std::holds_alternative<plan::HostHandoff>(op.work);
+  if (notifies) Notify(id);  // which is what it takes
   if (options.observer != nullptr) options.observer->End(op, id);
-  if (std::holds_alternative<plan::HostHandoff>(op.work)) {
-    {
-      const std::lock_guard lock(mutex);
-      passed[At(id)] = true;
-    }
-    for (Sleeper& sleeper : sleepers) {
-      if (sleeper.until == id) sleeper.notice.notify_one();
-    }
-  } else {
-    passed[At(id)].store(true, std::memory_order_release);
+  if (!notifies) passed[At(id)].store(true, std::memory_order_release);
+}
+
+void Executor::Impl::Notify(OpId id) {
+  {
+    const std::lock_guard lock(mutex);
+    passed[At(id)] = true;
+  }
+  for (Sleeper& sleeper : sleepers) {
+    if (sleeper.until == id) sleeper.notice.notify_one();
   }
 }
 
