@@ -1,7 +1,6 @@
 #include "capture/calibrate/measure_batches.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "kernels/cuda_error.h"
@@ -19,7 +18,6 @@ Batches::Batches() {
 
 // Pages are others each time: the same again come out a third faster.
 void Batches::Measure(Stopwatch& watch, LayerPages& pages) {
-  using Clock = std::chrono::steady_clock;
   constexpr int kFew = 16, kMany = 160, kTrials = 15;
   for (Times& of : times_) {
     const auto bytes = static_cast<int64_t>(of.bytes);
@@ -39,14 +37,12 @@ void Batches::Measure(Stopwatch& watch, LayerPages& pages) {
             "cudaMemcpyBatchAsync");
     };
     const auto seconds = [&](int pieces, bool until_done) {
-      return Stopwatch::Median(kTrials, [&] {
-        pages.Choose(pieces, bytes);
-        watch.Finish();
-        const auto begin = Clock::now();
-        batch(pieces);
-        if (until_done) watch.Finish();
-        return std::chrono::duration<double>(Clock::now() - begin).count();
-      });
+      return watch.WallTime(
+          [&] {
+            batch(pieces);
+            if (until_done) watch.Finish();
+          },
+          kTrials, [&] { pages.Choose(pieces, bytes); });
     };
     const double few = seconds(kFew, false), many = seconds(kMany, false);
     const double piece = std::max((many - few) / (kMany - kFew), 1e-9);

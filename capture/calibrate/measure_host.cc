@@ -3,20 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
 #include <numeric>
 #include <optional>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
+#include "capture/calibrate/neighbour.h"
 #include "capture/calibrate/recording.h"
 #include "capture/calibrate/sleeper.h"
 #include "kernels/cuda_handles.h"
@@ -78,22 +76,14 @@ double MeanHandoff(const std::vector<double>& latency) {
 
 void MeasureHandoff(const std::vector<int>& cores, hardware::Profile& profile) {
   constexpr int kRounds = 300;
-  SteadyClock::time_point noticed;
-  std::vector<double> notify, latency, asleep, longer;
-  Sleeper sleeper(cores, [&] { latency.push_back(SecondsSince(noticed)); });
+  std::vector<double> notice, asleep, longer;
   for (const int microseconds : kAsleep) {
-    latency.clear();
-    for (int round = 0; round < kRounds; ++round) {
-      SpinUntil(SteadyClock::now() + std::chrono::microseconds(microseconds));
-      noticed = SteadyClock::now();
-      sleeper.Wake();
-      notify.push_back(SecondsSince(noticed));
-      sleeper.Await();
-    }
+    const Handoffs handoffs = TimeHandoffs(cores, std::chrono::microseconds(microseconds), kRounds);
+    notice.insert(notice.end(), handoffs.notice.begin(), handoffs.notice.end());
     asleep.push_back(microseconds * 1e-6);
-    longer.push_back(MeanHandoff(latency) - Median(notify));
+    longer.push_back(MeanHandoff(handoffs.latency) - Median(notice));
   }
-  profile.host_notify = Median(std::move(notify));
+  profile.host_notify = Median(std::move(notice));
   profile.host_handoff_asleep =
       hardware::Curve(std::move(asleep), NeverFalling(std::move(longer), 1e-7));
   profile.host_handoff = profile.host_handoff_asleep.At(kUsuallyAsleep);
@@ -168,46 +158,6 @@ void MeasureWoken(Stopwatch& watch, const std::vector<int>& cores, hardware::Pro
   profile.host_woken = hardware::Curve(std::move(asleep), std::move(longer));
 }
 
-// A thread that does the same over and over while this lives; it has begun once this is made. What
-// the work throws ends it, and the measurement at the latest in Finish().
-class Neighbour {
- public:
-  /// On the core at this place of `cores`.
-  Neighbour(const std::vector<int>& cores, size_t place, std::function<void()> work) {
-    int gpu = 0;
-    Check(cudaGetDevice(&gpu), "cudaGetDevice");
-    thread_ = std::thread([this, gpu, cores, place, work = std::move(work)] {
-      cudaSetDevice(gpu);
-      const OnCore core(cores, place);
-      try {
-        while (!stop_) {
-          work();
-          begun_ = true;
-        }
-      } catch (...) {
-        failure_ = std::current_exception();
-        begun_ = true;
-      }
-    });
-    while (!begun_) std::this_thread::yield();
-  }
-  ~Neighbour() { Join(); }
-  void Finish() {
-    Join();
-    if (failure_) std::rethrow_exception(failure_);
-  }
-
- private:
-  void Join() {
-    stop_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-
-  std::atomic<bool> begun_ = false, stop_ = false;
-  std::exception_ptr failure_;
-  std::thread thread_;
-};
-
 // What calls take longer while another thread waits in one, and how many times as long while one
 // makes one after the other, and while two do.
 void MeasureBeside(Stopwatch& watch, const std::vector<int>& cores, hardware::Profile& profile) {
@@ -238,27 +188,28 @@ void MeasureBeside(Stopwatch& watch, const std::vector<int>& cores, hardware::Pr
       of.Finish();
     };
   };
-  struct Beside {
-    double alone, others;  // s
+  struct Slower {
+    double longer, times;  // s for each of the mix's works; of all
   };
-  const auto beside = [&](const std::vector<std::function<void()>>& works, auto of) {
-    std::vector<double> values;
+  const auto beside = [&](const std::vector<std::function<void()>>& works) {
+    std::vector<double> longer, times;
     for (int trial = 0; trial < kTrials; ++trial) {
       const double alone = calls();
       std::deque<Neighbour> neighbours;
       for (size_t i = 0; i < works.size(); ++i) neighbours.emplace_back(cores, i + 1, works[i]);
-      values.push_back(of(Beside{alone, calls()}));
+      const double slower = calls();
       for (Neighbour& neighbour : neighbours) neighbour.Finish();
+      longer.push_back((slower - alone) / CallMix::kWorks);
+      times.push_back(slower / alone);
     }
-    return Median(std::move(values));
+    return Slower{std::max(Median(std::move(longer)), 0.0),
+                  std::max(Median(std::move(times)), 1.0)};
   };
-  // Events and waits for them take no longer then.
-  const auto longer = [](const Beside& of) { return (of.others - of.alone) / CallMix::kWorks; };
-  const auto times = [](const Beside& of) { return of.others / of.alone; };
-  profile.host_beside_call = std::max(beside({waits}, longer), 0.0);
-  profile.host_contended = std::max(beside({launches(other)}, times), 1.0);
+  // Events and waits for them take no longer beside one that waits.
+  profile.host_beside_call = beside({waits}).longer;
+  profile.host_contended = beside({launches(other)}).times;
   profile.host_contended_more =
-      std::max(beside({launches(other), launches(another)}, times), profile.host_contended);
+      std::max(beside({launches(other), launches(another)}).times, profile.host_contended);
 }
 
 // Copies of a few KiB to an idle stream take the host longer the larger they are: their bytes go to
@@ -334,6 +285,20 @@ double DirectionGap(const Stopwatch& watch, const CopyEnds& ends, bool to_device
 }
 
 }  // namespace
+
+Handoffs TimeHandoffs(const std::vector<int>& cores, std::chrono::microseconds asleep, int count) {
+  Handoffs handoffs;
+  SteadyClock::time_point noticed;
+  Sleeper sleeper(cores, [&] { handoffs.latency.push_back(SecondsSince(noticed)); });
+  for (int i = 0; i < count; ++i) {
+    SpinUntil(SteadyClock::now() + asleep);
+    noticed = SteadyClock::now();
+    sleeper.Wake();
+    handoffs.notice.push_back(SecondsSince(noticed));
+    sleeper.Await();
+  }
+  return handoffs;
+}
 
 double LaunchHere(Stopwatch& watch, int trials) {
   return watch.HostTime(

@@ -93,10 +93,13 @@ class Stopwatch {
     });
   }
 
-  /// Seconds of work() on the host, the stream being idle before and after.
-  template <class Work>
-  double WallTime(const Work& work, int trials = 15) {
+  /// Seconds of work() on the host, the stream being idle before and after; prepare(), before it,
+  /// does not count.
+  template <class Work, class Prepare = void (*)()>
+  double WallTime(
+      const Work& work, int trials = 15, const Prepare& prepare = [] {}) {
     return Median(trials, [&] {
+      prepare();
       Finish();
       const auto begin = Clock::now();
       work();

@@ -281,7 +281,7 @@ void Executor::Impl::Do(OpId id, const RunOptions& options) {
     if (work[At(id)]) work[At(id)](nullptr);
   }
   const bool notifies = std::holds_alternative<plan::HostHandoff>(op.work);
-  if (notifies) Notify(id);  // which is what it takes
+  if (notifies) Notify(id);  // its time is the notice's
   if (options.observer != nullptr) options.observer->End(op, id);
   if (!notifies) passed[At(id)].store(true, std::memory_order_release);
 }

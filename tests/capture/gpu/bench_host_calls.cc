@@ -3,25 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "capture/calibrate/measure_host.h"
+#include "capture/calibrate/neighbour.h"
 #include "capture/calibrate/sleeper.h"
 #include "kernels/executor/executor.h"
 #include "kernels/host_cores.h"
 #include "kernels/movement.h"
 #include "kernels/probe.h"
 #include "tests/kernels/measure.h"
+#include "traces/common/median.h"
 
 namespace stallcast::capture {
 namespace {
@@ -90,9 +92,10 @@ class Bench {
   void Run() {
     Trains();
     ThroughTheExecutor();
-    BesideOthers();
-    KindsBesideOthers();
-    Handoffs();
+    const std::vector<int> cores = kernels::FastestCores(4, kernels::LaunchTimer());
+    LaunchesBesideOthers(cores);
+    KindsBesideOthers(cores);
+    HandoffsBySleep();
     OverTime();
     Trains();
     Order("a layer: kernels, a flag to the host, a wait for it", [&] { Layer(kFlag, 0); });
@@ -156,87 +159,89 @@ class Bench {
         waits.kernel * 1e6, waits.flag * 1e6, waits.to_host_gap * 1e6, waits.to_device_gap * 1e6);
   }
 
-  // A launch while others launch, or wait for the device. The engine knows one that calls, two or
-  // more that do, and any that wait (host.contended, contended_more, beside), and takes the worse.
-  void BesideOthers() {
-    constexpr int kTrains = 40, kLaunches = 50;
+  enum class Other : uint8_t { kWaits, kWaitsForEvent, kWaitsForIt, kLaunches, kRecalls };
+
+  // What a neighbour does over and over; kWaitsForIt for the stream whose calls are timed.
+  std::function<void()> WorkOf(Other of, int first_page) {
+    constexpr int kCalls = 50;
     constexpr int64_t kWaitNs = 400'000;
-    const std::vector<int> cores = kernels::FastestCores(4, kernels::LaunchTimer());
-    fmt::print("a launch beside others, us (rows: how many launch; columns: how many wait)\n");
-    for (int launching = 0; launching <= 3; ++launching) {
-      for (int waiting = 0; launching + waiting <= 3; ++waiting) {
-        std::atomic<bool> stop = false;
-        std::atomic<int> begun = 0;
-        std::vector<std::jthread> threads;
-        for (int i = 0; i < launching + waiting; ++i) {
-          threads.emplace_back([&, i, waits = i >= launching] {
-            const OnCore core(cores, static_cast<size_t>(i) + 1);
-            const kernels::Stream stream;
-            const Buffer<uint64_t> stamps(2);
-            while (!stop) {
-              if (waits) kernels::Stamp(stamps.get(), kWaitNs, stream);
-              for (int call = 0; !waits && call < kLaunches; ++call) kernels::Nothing(stream);
-              Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-              ++begun;
-            }
-          });
-        }
-        while (begun < launching + waiting) std::this_thread::yield();
-        std::vector<double> us;
-        {
-          const OnCore core(cores, 0);
-          for (int train = 0; train < kTrains; ++train) {
-            const auto begin = Clock::now();
-            for (int i = 0; i < kLaunches; ++i) kernels::Nothing(watch_.stream());
-            const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
-            us.push_back(took.count() / kLaunches);
-            watch_.Finish();
+    struct Own {
+      kernels::Stream stream;
+      Buffer<uint64_t> stamps{2};
+      Event done{cudaEventDisableTiming};
+      int at = 0;
+    };
+    const auto own = std::make_shared<Own>();
+    own->at = first_page;
+    return [this, of, own] {
+      switch (of) {
+        case Other::kWaits:
+          kernels::Stamp(own->stamps.get(), kWaitNs, own->stream);
+          break;
+        case Other::kWaitsForEvent:
+          kernels::Stamp(own->stamps.get(), kWaitNs, own->stream);
+          Check(cudaEventRecord(own->done, own->stream), "cudaEventRecord");
+          Check(cudaEventSynchronize(own->done), "cudaEventSynchronize");
+          break;
+        case Other::kWaitsForIt:
+          Check(cudaStreamSynchronize(watch_.stream()), "cudaStreamSynchronize");
+          break;
+        case Other::kLaunches:
+          for (int call = 0; call < kCalls; ++call) kernels::Nothing(own->stream);
+          break;
+        case Other::kRecalls:
+          for (int call = 0; call < kCalls; ++call) {
+            ends_.CopyPage(own->at++, kPage, true, own->stream);
+            kernels::Nothing(own->stream);
           }
-        }
-        stop = true;
-        threads.clear();
-        std::ranges::sort(us);
-        fmt::print(" {:>6.2f}", us[us.size() / 2]);
+          break;
+      }
+      Check(cudaStreamSynchronize(own->stream), "cudaStreamSynchronize");
+    };
+  }
+
+  // Microseconds of one calls() in a train on streams that have work, while others do theirs.
+  double Beside(const std::vector<int>& cores, const std::vector<Other>& others,
+                const std::function<void()>& calls) {
+    constexpr int kTrains = 30, kCalls = 50;
+    constexpr int64_t kHeldNs = 2'000'000;
+    std::deque<Neighbour> neighbours;
+    for (size_t i = 1; i <= others.size(); ++i) {
+      neighbours.emplace_back(cores, i, WorkOf(others[i - 1], 1000 * static_cast<int>(i)));
+    }
+    const OnCore core(cores, 0);
+    std::vector<double> us;
+    for (int train = 0; train < kTrains; ++train) {
+      for (const cudaStream_t stream : {watch_.stream(), watch_.other()}) {
+        kernels::Stamp(stamps_.get(), kHeldNs, stream);
+      }
+      const auto begin = Clock::now();
+      for (int i = 0; i < kCalls; ++i) calls();
+      const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
+      us.push_back(took.count() / kCalls);
+      watch_.Finish();
+    }
+    for (Neighbour& neighbour : neighbours) neighbour.Finish();
+    return Median(std::move(us));
+  }
+
+  // A launch while others launch, or wait for the device. The engine knows one that calls, two or
+  // more that do (host.contended, contended_more), and any that wait (beside_call).
+  void LaunchesBesideOthers(const std::vector<int>& cores) {
+    fmt::print("a launch beside others, us (rows: how many launch; columns: how many wait)\n");
+    for (size_t launching = 0; launching <= 3; ++launching) {
+      for (size_t waiting = 0; launching + waiting <= 3; ++waiting) {
+        std::vector<Other> others(launching, Other::kLaunches);
+        others.resize(launching + waiting, Other::kWaits);
+        fmt::print(" {:>6.2f}", Beside(cores, others, [&] { kernels::Nothing(watch_.stream()); }));
       }
       fmt::print("\n");
     }
   }
 
-  // From the notice to another thread's going on, by how long that has slept.
-  void Handoffs() {
-    constexpr int kHandoffs = 400;
-    Clock::time_point noticed;
-    std::vector<double> us;
-    fmt::print("\n{:<28} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n", "a handoff, us, asleep for us",
-               "mean", "P50", "P75", "P90", "P99", "most");
-    Sleeper sleeper(cores_, [&] {
-      us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - noticed).count());
-    });
-    const OnCore core(cores_, 0);
-    for (const int asleep : {50, 200, 500, 1000, 2000, 5000}) {
-      us.clear();
-      for (int i = 0; i < kHandoffs; ++i) {
-        SpinUntil(Clock::now() + std::chrono::microseconds(asleep));
-        noticed = Clock::now();
-        sleeper.Wake();
-        sleeper.Await();
-      }
-      std::ranges::sort(us);
-      const auto quantile = [&](double q) { return us[static_cast<size_t>(q * (kHandoffs - 1))]; };
-      fmt::print("{:<28} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f}\n", asleep,
-                 std::accumulate(us.begin(), us.end(), 0.0) / kHandoffs, quantile(0.5),
-                 quantile(0.75), quantile(0.9), quantile(0.99), us.back());
-    }
-  }
-
-  // What plans' threads call, each in a train on a stream that has work, while others wait for the
-  // device, launch, or recall pages one by one.
-  void KindsBesideOthers() {
-    constexpr int kTrains = 30, kCalls = 50;
-    constexpr int64_t kWaitNs = 400'000, kHeldNs = 2'000'000;
-    enum class Other : uint8_t { kWaits, kWaitsForEvent, kWaitsForIt, kLaunches, kRecalls };
-    using Others = std::vector<Other>;
-    const std::pair<const char*, Others> columns[] = {
+  // What plans' threads call, while others wait for the device, launch, or recall pages one by one.
+  void KindsBesideOthers(const std::vector<int>& cores) {
+    const std::pair<const char*, std::vector<Other>> columns[] = {
         {"nobody", {}},
         {"waits", {Other::kWaits}},
         {"event", {Other::kWaitsForEvent}},
@@ -267,71 +272,32 @@ class Bench {
         {"wait, page, launch, event", [&] { wait(), copy(), launch(), record(); }},
         {"wait, event", [&] { wait(), record(); }}};
     Check(cudaEventRecord(to_, watch_.other()), "cudaEventRecord");
-    const std::vector<int> cores = kernels::FastestCores(4, kernels::LaunchTimer());
     fmt::print("\n{:<28}", "calls beside others, us");
     for (const auto& [name, others] : columns) fmt::print(" {:>8}", name);
     fmt::print("\n");
     for (const auto& [kind, calls] : kinds) {
       fmt::print("{:<28}", kind);
       for (const auto& [name, others] : columns) {
-        std::atomic<bool> stop = false;
-        std::atomic<size_t> begun = 0;
-        std::vector<std::jthread> threads;
-        for (size_t i = 0; i < others.size(); ++i) {
-          threads.emplace_back([&, i, of = others[i]] {
-            const OnCore core(cores, i + 1);
-            const kernels::Stream own;
-            const Buffer<uint64_t> stamps(2);
-            const Event done(cudaEventDisableTiming);
-            int at = 1000 * static_cast<int>(i + 1);
-            while (!stop) {
-              switch (of) {
-                case Other::kWaits:
-                  kernels::Stamp(stamps.get(), kWaitNs, own);
-                  break;
-                case Other::kWaitsForEvent:
-                  kernels::Stamp(stamps.get(), kWaitNs, own);
-                  Check(cudaEventRecord(done, own), "cudaEventRecord");
-                  Check(cudaEventSynchronize(done), "cudaEventSynchronize");
-                  break;
-                case Other::kWaitsForIt:
-                  Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-                  break;
-                case Other::kLaunches:
-                  for (int call = 0; call < kCalls; ++call) kernels::Nothing(own);
-                  break;
-                case Other::kRecalls:
-                  for (int call = 0; call < kCalls; ++call) {
-                    ends_.CopyPage(at++, kPage, true, own);
-                    kernels::Nothing(own);
-                  }
-                  break;
-              }
-              Check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
-              ++begun;
-            }
-          });
-        }
-        while (begun < others.size()) std::this_thread::yield();
-        std::vector<double> us;
-        {
-          const OnCore core(cores, 0);
-          for (int train = 0; train < kTrains; ++train) {
-            kernels::Stamp(stamps_.get(), kHeldNs, stream);
-            kernels::Stamp(stamps_.get(), kHeldNs, watch_.other());
-            const auto begin = Clock::now();
-            for (int i = 0; i < kCalls; ++i) calls();
-            const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
-            us.push_back(took.count() / kCalls);
-            watch_.Finish();
-          }
-        }
-        stop = true;
-        threads.clear();
-        std::ranges::sort(us);
-        fmt::print(" {:>8.2f}", us[us.size() / 2]);
+        fmt::print(" {:>8.2f}", Beside(cores, others, calls));
       }
       fmt::print("\n");
+    }
+  }
+
+  // From the notice to another thread's going on, by how long that has slept.
+  void HandoffsBySleep() {
+    constexpr int kHandoffs = 400;
+    fmt::print("\n{:<28} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n", "a handoff, us, asleep for us",
+               "mean", "P50", "P75", "P90", "P99", "most");
+    const OnCore core(cores_, 0);
+    for (const int asleep : {50, 200, 500, 1000, 2000, 5000}) {
+      std::vector<double> s =
+          TimeHandoffs(cores_, std::chrono::microseconds(asleep), kHandoffs).latency;
+      std::ranges::sort(s);
+      const auto us = [&](double q) { return s[static_cast<size_t>(q * (kHandoffs - 1))] * 1e6; };
+      fmt::print("{:<28} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f}\n", asleep,
+                 std::accumulate(s.begin(), s.end(), 0.0) / kHandoffs * 1e6, us(0.5), us(0.75),
+                 us(0.9), us(0.99), us(1));
     }
   }
 
