@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <random>
 #include <span>
 #include <utility>
@@ -32,6 +33,7 @@ class Layers {
   }
 
   int64_t largest() const { return std::min(kLargestLayer, bytes_); }
+  int64_t largest_of_all() const { return bytes_ / kLayers; }
   /// Layers that have pools of so many bytes.
   int Count(int64_t pool) const {
     return static_cast<int>(std::min<int64_t>(kLayers, bytes_ / pool));
@@ -86,47 +88,111 @@ double Regions(std::span<const uint32_t> numbers, int64_t gathers, int a_row, in
   const auto a_region = static_cast<uint32_t>(plan::kHostRegion / row_bytes);
   int64_t regions = 0;
   for (size_t at = 0; at < numbers.size(); at += static_cast<size_t>(a_row)) {
-    regions += 2 * plan::Regions(numbers.subspan(at, static_cast<size_t>(a_row)), a_region);
+    regions +=
+        2 * plan::Regions(numbers.subspan(at, static_cast<size_t>(a_row)), {}, a_region).regions;
   }
   return static_cast<double>(regions) / static_cast<double>(gathers);
 }
 
-}  // namespace
+// Random tokens of layers' pools, of others in each turn, and fetches of them.
+class Tokens {
+ public:
+  // So many of each row of so many layers with a pool of so many bytes each: all keys of a layer,
+  // then its values.
+  Tokens(std::mt19937& random, const Layers& layers, int64_t pool, int count, int rows, int a_row)
+      : layers_(layers),
+        pool_(pool),
+        count_(count),
+        rows_(rows),
+        a_row_(a_row),
+        in_row_(pool / (int64_t{2} * rows * kRowBytes)),
+        out_(int64_t{rows} * a_row * 2 * kDim) {
+    const int64_t gathers = int64_t{kTurns} * count;
+    const std::vector<uint32_t> numbers = Chosen(random, gathers * rows, a_row, in_row_);
+    places_ = kernels::Uploaded(std::vector<int32_t>(numbers.begin(), numbers.end()));
+    regions_ = Regions(numbers, gathers, a_row, kRowBytes);
+  }
 
-void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
-  const Layers layers(profile);
-  constexpr int32_t kDim = 128, kTokens = 100;
-  constexpr int32_t kBlocks = 64;  // of 256 threads, as ParisKV has them
+  double regions() const { return regions_; }  // that one reads
+
+  /// Seconds that one takes, with the gap before it, where the first `layers` take turns.
+  double Seconds(Stopwatch& watch, int layers, bool the_same) const {
+    return InTurn(watch, layers_, layers, [&](int turn, int layer) {
+      const kernels::TokenView from{reinterpret_cast<__nv_bfloat16*>(layers_.Pool(layer, pool_)),
+                                    in_row_ * kDim, kDim, rows_ * in_row_ * kDim};
+      const kernels::TokenView to{out_.get(), int64_t{a_row_} * 2 * kDim, int64_t{2} * kDim, kDim};
+      const int64_t gather = int64_t{the_same ? 0 : turn} * count_ + layer;
+      kernels::FetchTokens(from, places_.get() + gather * rows_ * a_row_, nullptr, rows_, 1, a_row_,
+                           0, 0, to, 0, kDim, kBlocks, watch.stream());
+    });
+  }
+
+ private:
+  static constexpr int32_t kDim = 128;
+  static constexpr int32_t kBlocks = 64;  // of 256 threads, as ParisKV has them
+  static constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
+  const Layers& layers_;
+  int64_t pool_;
+  int count_, rows_, a_row_;
+  int64_t in_row_;
+  Buffer<__nv_bfloat16> out_;
+  Buffer<int32_t> places_;
+  double regions_ = 0;
+};
+
+hardware::Curve Translation(Stopwatch& watch, const Layers& layers,
+                            const hardware::Profile& profile) {
   constexpr std::array kRows = {2, 8, 32};
-  constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
-  const Buffer<__nv_bfloat16> out(int64_t{kRows.back()} * kTokens * 2 * kDim);
-  const kernels::TokenView to{out.get(), int64_t{kTokens} * 2 * kDim, int64_t{2} * kDim, kDim};
   std::mt19937 random(2);
   std::vector<double> pools, times;
   for (int64_t pool = kSmallestLayer; pool <= layers.largest(); pool *= 2) {
     const int count = layers.Count(pool);
     std::vector<double> of_region;
     for (const int rows : kRows) {
-      // All keys of a layer, then its values.
-      const int64_t in_row = pool / (int64_t{2} * rows * kRowBytes);
-      const std::vector<uint32_t> numbers =
-          Chosen(random, int64_t{kTurns} * count * rows, kTokens, in_row);
-      const Buffer<int32_t> places =
-          kernels::Uploaded(std::vector<int32_t>(numbers.begin(), numbers.end()));
-      const double seconds = InTurn(watch, layers, count, [&](int turn, int layer) {
-        const kernels::TokenView from{reinterpret_cast<__nv_bfloat16*>(layers.Pool(layer, pool)),
-                                      in_row * kDim, kDim, rows * in_row * kDim};
-        const int64_t launch = int64_t{turn} * count + layer;
-        kernels::FetchTokens(from, places.get() + launch * rows * kTokens, nullptr, rows, 1,
-                             kTokens, 0, 0, to, 0, kDim, kBlocks, watch.stream());
-      });
+      const Tokens tokens(random, layers, pool, count, rows, /*a_row=*/100);
+      const double seconds = tokens.Seconds(watch, count, /*the_same=*/false);
       of_region.push_back((seconds - profile.device_gap - profile.zero_copy_start) /
-                          Regions(numbers, int64_t{kTurns} * count, kTokens, kRowBytes));
+                          tokens.regions());
     }
     pools.push_back(static_cast<double>(pool));
     times.push_back(std::max(Median(std::move(of_region)), 1e-12));
   }
-  profile.zero_copy_translation = hardware::Curve(std::move(pools), std::move(times));
+  return {std::move(pools), std::move(times)};
+}
+
+// Where few layers take turns nothing is translated anew that was read in the turn before; where
+// all read others, everything is.
+hardware::Curve Kept(Stopwatch& watch, const Layers& layers) {
+  constexpr int kRows = 8, kFew = 4;
+  constexpr double kLeast = 1e-3;
+  const int64_t pool = layers.largest_of_all();
+  std::mt19937 random(3);
+  std::map<double, double> by_regions;
+  for (const int a_row : {100, 200}) {
+    const Tokens tokens(random, layers, pool, kLayers, kRows, a_row);
+    const double anew = tokens.Seconds(watch, kLayers, /*the_same=*/false);
+    const double known = tokens.Seconds(watch, kFew, /*the_same=*/true);
+    for (const int count : {8, 16, 20, 24, 28, kLayers}) {
+      const double seconds = tokens.Seconds(watch, count, /*the_same=*/true);
+      by_regions[count * tokens.regions()] =
+          std::clamp((anew - seconds) / (anew - known), kLeast, 1.0);
+    }
+  }
+  std::vector<double> regions, kept;
+  for (const auto& [some, share] : by_regions) {
+    regions.push_back(some);
+    // More regions between leave no more of them known.
+    kept.push_back(kept.empty() ? share : std::min(share, kept.back()));
+  }
+  return {std::move(regions), std::move(kept)};
+}
+
+}  // namespace
+
+void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
+  const Layers layers(profile);
+  profile.zero_copy_translation = Translation(watch, layers, profile);
+  profile.zero_copy_kept = Kept(watch, layers);
   profile.zero_copy_scattered = {};  // of the profile that this one began as
 }
 

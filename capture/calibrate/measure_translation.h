@@ -6,11 +6,11 @@
 
 namespace stallcast::capture {
 
-/// Fills in zero_copy.translation, by fetches of 100 scattered tokens of each of some rows (single
-/// keys and values) from the pools of layers in turn, of others in each turn. Before each, other
-/// bytes are read, as many as a layer's products read. The pools are 16 GiB together, or a quarter
-/// of host.bytes where that is less. Where their bytes take longer, these count. Takes host.bytes,
-/// device.gap and zero_copy.start from the profile.
+/// Fills in zero_copy.translation and zero_copy.kept, by fetches of 100 scattered tokens of each of
+/// some rows (single keys and values) from the pools of layers in turn, of others in each turn and
+/// of the same ones. Before each, other bytes are read, as many as a layer's products read. The
+/// pools are 16 GiB together, or a quarter of host.bytes where that is less. Where their bytes take
+/// longer, these count. Takes host.bytes, device.gap and zero_copy.start from the profile.
 void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

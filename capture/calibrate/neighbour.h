@@ -16,8 +16,8 @@
 
 namespace stallcast::capture {
 
-/// It has begun once this is made. What the work throws ends it, and the measurement at the latest in
-/// Finish().
+/// It has begun once this is made. What the work throws ends it, and the measurement at the latest
+/// in Finish().
 class Neighbour {
  public:
   /// On the core at this place of `cores`.

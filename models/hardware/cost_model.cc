@@ -172,18 +172,30 @@ class Coster {
     return cost;
   }
 
-  // Addresses that must be translated may be the tighter limit.
+  // A region's addresses are translated while the bytes of the one before come. To the few bytes
+  // that a block has on their way it adds; blocks wait beside one another.
   void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
     const hardware::Curve& by_pool = profile_.zero_copy_translation;
     const hardware::Curve& scattered = profile_.zero_copy_scattered;
-    const hardware::Curve& known = by_pool.empty() ? scattered : by_pool;
-    if (known.empty()) return;
+    const hardware::Curve& measured = by_pool.empty() ? scattered : by_pool;
+    if (measured.empty()) return;
     const auto pool = static_cast<double>(gather.scattered_over);
+    cost.extrapolated = cost.extrapolated || pool > measured.x().back();
     const auto regions = static_cast<double>(gather.regions < 0 ? gather.pieces : gather.regions);
+    if (regions <= 0) return;
+    double known = 0;
+    if (const hardware::Curve& kept = profile_.zero_copy_kept; !kept.empty()) {
+      known = static_cast<double>(gather.regions_again) *
+              kept.At(static_cast<double>(gather.regions_a_step));
+    }
     // Between two gathers of a layer those of all others pass: as from the largest pool.
     const double one = by_pool.empty() ? 1 / scattered.y().back() : by_pool.At(pool);
-    if (regions > 0) cost.rate = std::min(cost.rate, cost.amount / (regions * one));
-    cost.extrapolated = cost.extrapolated || pool > known.x().back();
+    const double anew = regions - known, bytes = cost.amount / regions / cost.rate;
+    const double of_a_block =
+        cost.amount / profile_.zero_copy.At(static_cast<double>(gather.piece_bytes), 1);
+    cost.rate = cost.amount /
+                std::max(known * bytes + anew * std::max(bytes, one),
+                         (of_a_block + anew * one) / static_cast<double>(gather.BusyBlocks()));
   }
 
   OpCost operator()(const plan::HostGather& gather) const {

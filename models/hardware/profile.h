@@ -224,9 +224,12 @@ struct Profile {
   Curve zero_copy_scattered;
   /// What translating addresses takes a gather of scattered pieces, s, for each region of the
   /// host's memory that it reads (plan::Regions), by bytes of its layer's pool; the layers' pools
-  /// are read in turn. Bytes come meanwhile: the longer of both counts. Empty: by
+  /// are read in turn. A region's bytes come meanwhile: the longer of both counts. Empty: by
   /// zero_copy_scattered.
   Curve zero_copy_translation;
+  /// Of the regions that a layer's gather read in the step before too, the share whose addresses
+  /// are still known, by the regions that a step's gathers read. Empty: none.
+  Curve zero_copy_kept;
   /// As KernelPoint::drag, s, by the bytes that a gather brings into device memory; for what
   /// kernels write WriteBack goes by it too. Empty: none.
   Curve zero_copy_drag;

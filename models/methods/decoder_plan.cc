@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "models/plan/host_regions.h"
-
 namespace stallcast::methods {
 
 using plan::OpId;
@@ -51,19 +49,40 @@ DecoderPlan::LayerAccess DecoderPlan::Access(int step, int layer) const {
   return sum;
 }
 
-int64_t DecoderPlan::Regions(int step, int layer, Bytes piece) const {
+plan::ZeroCopyGather DecoderPlan::Scattered(plan::ZeroCopyGather gather, Bytes pool, int step,
+                                            int layer, int64_t parts) {
+  if (regions_.step != step) {
+    regions_ = {.step = step};
+    for (int each = 0; each < input.model.layers; ++each) {
+      regions_.regions += RegionsOf(step, each, gather.piece_bytes).regions;
+    }
+  }
+  const plan::RegionsRead read = RegionsOf(step, layer, gather.piece_bytes);
+  gather.scattered_over = pool;
+  gather.regions = parts * read.regions;
+  gather.regions_again = parts * read.again;
+  gather.regions_a_step = parts * regions_.regions;
+  return gather;
+}
+
+plan::RegionsRead DecoderPlan::RegionsOf(int step, int layer, Bytes piece) const {
   // In another context than the log's, units lie that much further apart, or closer.
   const double apart = static_cast<double>(piece) * static_cast<double>(input.prompt_tokens) /
                        static_cast<double>(std::max<int64_t>(1, input.log->prompt_tokens));
   const auto a_region =
       static_cast<uint32_t>(std::clamp(static_cast<double>(plan::kHostRegion) / apart, 1.0, 1e9));
-  int64_t regions = 0;
+  plan::RegionsRead sum;
   for (int sequence = 0; sequence < input.batch; ++sequence) {
     for (int head = 0; head < log.heads(); ++head) {
-      regions += plan::Regions(log.RecalledNow(step, layer, sequence, head), a_region);
+      std::span<const uint32_t> before;
+      if (step > 0) before = log.RecalledNow(step - 1, layer, sequence, head);
+      const plan::RegionsRead read =
+          plan::Regions(log.RecalledNow(step, layer, sequence, head), before, a_region);
+      sum.regions += read.regions;
+      sum.again += read.again;
     }
   }
-  return regions;
+  return sum;
 }
 
 OpId DecoderPlan::AttendAll(int step, int layer, std::initializer_list<OpId> waits) {

@@ -5,6 +5,7 @@
 
 #include "models/methods/method.h"
 #include "models/methods/projected_log.h"
+#include "models/plan/host_regions.h"
 #include "models/plan/plan.h"
 
 namespace stallcast::methods {
@@ -32,9 +33,12 @@ class DecoderPlan {
     int64_t attended_tokens = 0, attended_tokens_max = 0;
   };
   LayerAccess Access(int step, int layer) const;
-  /// Regions of the host's memory (plan::Regions) that recalls before a step's attention read,
-  /// where a unit is a piece of so many bytes, and a head's lie one behind the other.
-  int64_t Regions(int step, int layer, Bytes piece) const;
+  /// A gather of the units that are recalled before a step's attention, with the regions of the
+  /// host's memory (plan::Regions) that it reads in the layer's pool of so many bytes. A unit is a
+  /// piece in each of `parts` of the pool (such as keys and values), where a head's lie one behind
+  /// the other.
+  plan::ZeroCopyGather Scattered(plan::ZeroCopyGather gather, Bytes pool, int step, int layer,
+                                 int64_t parts = 1);
 
   /// For a method whose host decides within a step: usage Error with this remedy if the run wants
   /// each step as one CUDA graph.
@@ -45,6 +49,14 @@ class DecoderPlan {
                     std::initializer_list<plan::OpId> waits = {});
   /// Attention over the whole cache on the GPU.
   plan::OpId AttendAll(int step, int layer, std::initializer_list<plan::OpId> waits = {});
+
+ private:
+  plan::RegionsRead RegionsOf(int step, int layer, Bytes piece) const;
+  /// Of all layers in the step that was asked for last.
+  struct {
+    int step = -1;
+    int64_t regions = 0;
+  } regions_;
 };
 
 /// The whole plan of `input.steps` decode steps.

@@ -288,6 +288,9 @@ struct ZeroCopyGather {
   /// Regions of the host's memory (plan::Regions) that scattered pieces lie in; negative: as many
   /// as pieces.
   int64_t regions = -1;
+  /// How many of them the layer's gather of the step before read too, and how many all layers'
+  /// gathers of a step read, which come between the two.
+  int64_t regions_again = 0, regions_a_step = 0;
   /// Blocks that have bytes to read, 1 to `blocks`.
   int64_t BusyBlocks() const {
     const int64_t needed = (pieces * piece_bytes + kBytesABlock - 1) / kBytesABlock;

@@ -232,7 +232,7 @@ void FetchAgain(Stopwatch& watch) {
         std::sort(row, row + count);  // as candidates are listed
         if (row - numbers.begin() >= a_turn) continue;
         const std::vector<uint32_t> now(row, row + count);
-        regions += 2 * plan::Regions(now, plan::kHostRegion / (2 * kDim));
+        regions += 2 * plan::Regions(now, {}, plan::kHostRegion / (2 * kDim)).regions;
       }
       const Buffer<int32_t> places = Uploaded(numbers);
       const TokenView to{out.get(), int64_t{count} * 2 * kDim, 2 * kDim, kDim};

@@ -1035,6 +1035,26 @@ TEST_F(ParisKvPieces, InALongerContextTokensLieFurtherApart) {
   }
 }
 
+TEST_F(ParisKvPieces, AGatherKnowsWhatItsLayerReadAStepAgo) {
+  std::map<int, int64_t> a_step;  // regions of its gathers
+  const plan::Plan plan = Decode({});
+  int64_t again = 0;
+  const auto gathers = [&](const auto& use) {
+    for (const plan::Op& op : plan.ops) {
+      if (const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work)) use(op, *gather);
+    }
+  };
+  gathers([&](const plan::Op& op, const plan::ZeroCopyGather& gather) {
+    a_step[op.step] += gather.regions;
+    again += gather.regions_again;
+    EXPECT_LE(gather.regions_again, op.step == 0 ? 0 : gather.regions);
+  });
+  EXPECT_GT(again, 0) << "all keys of a head lie in two regions";
+  gathers([&](const plan::Op& op, const plan::ZeroCopyGather& gather) {
+    EXPECT_EQ(gather.regions_a_step, a_step[op.step]);
+  });
+}
+
 TEST_F(ParisKvPieces, AGatherReadsFromAllThatTheHostHolds) {
   for (const char* query : {"group-mean", "query-head"}) {
     const int64_t heads = std::string(query) == "group-mean" ? 2 : 6;

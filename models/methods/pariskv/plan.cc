@@ -71,10 +71,9 @@ class ParisKvPlan : public PlanWriter {
     const int64_t of_token = split ? 2 : 1;  // pieces
     const Bytes piece = RowBytes() * (split ? 1 : 2);
     builder_.Run(plan_.compute,
-                 plan::ZeroCopyGather{SelectionRows() * chosen * of_token, piece,
-                                      static_cast<int32_t>((params_.fetch_blocks + 3) / 4),
-                                      2 * Rows() * tokens * RowBytes(),
-                                      plan_.Regions(step, layer, piece) * of_token});
+                 plan_.Scattered({SelectionRows() * chosen * of_token, piece,
+                                  static_cast<int32_t>((params_.fetch_blocks + 3) / 4)},
+                                 2 * Rows() * tokens * RowBytes(), step, layer, of_token));
     const int64_t near = context - tokens;
     builder_.SetRole(Role::kAttention);
     builder_.Run(plan_.compute,

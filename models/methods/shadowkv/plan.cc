@@ -71,11 +71,10 @@ class ShadowKvPlan : public PlanWriter {
     if (missed > 0) {
       builder_.SetRole(Role::kRecall);
       const Bytes piece = params_.chunk * RowBytes();
-      fetched = builder_.Run(
-          recall_,
-          plan::ZeroCopyGather{missed, piece, Blocks(), Rows() * PoolTokens(step) * RowBytes(),
-                               plan_.Regions(step, layer, piece)},
-          {assigned});
+      fetched = builder_.Run(recall_,
+                             plan_.Scattered({missed, piece, Blocks()},
+                                             Rows() * PoolTokens(step) * RowBytes(), step, layer),
+                             {assigned});
       builder_.SetRole(Role::kLayout);
       builder_.Run(plan_.compute,
                    plan::RebuildKeys{Rows(), missed * params_.chunk, Rank(), model_.head_dim});

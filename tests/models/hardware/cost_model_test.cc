@@ -308,7 +308,7 @@ TEST_F(CostModelTest, ZeroCopyIsProportionalToBlocksUntilTheLink) {
   EXPECT_FALSE(cost(1'000, 1'000, 100).extrapolated);  // 16 blocks have bytes to read
 }
 
-// 10 MB.
+// 10 MB, which blocks of 8 GB/s together read in 1.25 ms.
 plan::ZeroCopyGather ScatteredPieces(int64_t regions, Bytes pool) {
   return {.pieces = 10'000,
           .piece_bytes = 1'000,
@@ -317,8 +317,15 @@ plan::ZeroCopyGather ScatteredPieces(int64_t regions, Bytes pool) {
           .regions = regions};
 }
 
-TEST_F(CostModelTest, RegionsAreTranslatedAsFastAsScatteredPiecesOfTheLargestPool) {
+// Of whose bytes the link or translation sets the rate, not how much a block has on its way.
+Profile ProfileOfManyBlocks() {
   Profile profile = RoundProfile();
+  profile.zero_copy = hardware::Surface({100, 7'000}, {1, 8, 64}, {6e9, 8e9, 8e9, 6e9, 8e9, 8e9});
+  return profile;
+}
+
+TEST_F(CostModelTest, RegionsAreTranslatedAsFastAsScatteredPiecesOfTheLargestPool) {
+  Profile profile = ProfileOfManyBlocks();
   profile.zero_copy_scattered = Curve({1e6, 100e6}, {40e6, 10e6});
   const CostModel model(profile);
   const auto cost = [&](int64_t regions, Bytes pool) {
@@ -333,7 +340,7 @@ TEST_F(CostModelTest, RegionsAreTranslatedAsFastAsScatteredPiecesOfTheLargestPoo
 }
 
 TEST_F(CostModelTest, TheTranslationOfAddressesMayTakeLongerThanTheBytes) {
-  Profile profile = RoundProfile();
+  Profile profile = ProfileOfManyBlocks();
   profile.zero_copy_scattered = Curve({1e6, 100e6}, {1e3, 1e3});  // not asked
   profile.zero_copy_translation = Curve({1e6, 100e6}, {40e-9, 160e-9});
   const CostModel model(profile);
@@ -350,6 +357,37 @@ TEST_F(CostModelTest, TheTranslationOfAddressesMayTakeLongerThanTheBytes) {
   EXPECT_DOUBLE_EQ(cost(0, 100'000'000).rate, near.rate);
   EXPECT_FALSE(cost(10'000, 100'000'000).extrapolated);
   EXPECT_TRUE(cost(10'000, 200'000'000).extrapolated);
+}
+
+TEST_F(CostModelTest, RegionsThatAStepAgoWereReadNeedNoTranslationWhileFewLieBetween) {
+  Profile profile = ProfileOfManyBlocks();
+  profile.zero_copy_translation = Curve({1e6, 100e6}, {300e-9, 300e-9});
+  const auto rate = [&](int64_t again, int64_t a_step) {
+    plan::ZeroCopyGather gather = ScatteredPieces(10'000, 10'000'000);
+    gather.regions_again = again;
+    gather.regions_a_step = a_step;
+    return CostModel(profile).Cost(gather).rate;
+  };
+  EXPECT_DOUBLE_EQ(rate(10'000, 1'000), 10e6 / 3e-3) << "not known which share: none";
+  profile.zero_copy_kept = Curve({20'000, 40'000}, {1, 0.25});
+  EXPECT_DOUBLE_EQ(rate(0, 1'000), 10e6 / 3e-3);
+  EXPECT_NEAR(rate(10'000, 1'000), 8e9, 1) << "all known: the bytes alone";
+  // 125 ns of bytes a region, or 300.
+  EXPECT_NEAR(rate(4'000, 20'000), 10e6 / (4'000 * 125e-9 + 6'000 * 300e-9), 1);
+  EXPECT_NEAR(rate(4'000, 60'000), 10e6 / (1'000 * 125e-9 + 9'000 * 300e-9), 1);
+}
+
+TEST_F(CostModelTest, AFewBlocksWaitForTranslationAndBytesInTurn) {
+  Profile profile = RoundProfile();  // a block reads 1 GB/s
+  profile.zero_copy_translation = Curve({1e6, 100e6}, {40e-9, 40e-9});
+  const auto seconds = [&](int32_t blocks, int64_t regions) {
+    plan::ZeroCopyGather gather = ScatteredPieces(regions, 10'000'000);
+    gather.blocks = blocks;
+    return 10e6 / CostModel(profile).Cost(gather).rate;
+  };
+  EXPECT_NEAR(seconds(1, 10'000), 10e-3 + 10'000 * 40e-9, 1e-9);
+  EXPECT_NEAR(seconds(4, 10'000), (10e-3 + 10'000 * 40e-9) / 4, 1e-9);
+  EXPECT_NEAR(seconds(4, 100), (10e-3 + 100 * 40e-9) / 4, 1e-9);
 }
 
 TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
