@@ -174,8 +174,9 @@ hardware::Curve Kept(Stopwatch& watch, const Layers& layers) {
     const double known = tokens.Seconds(watch, kFew, /*the_same=*/true);
     for (const int count : {8, 16, 20, 24, 28, kLayers}) {
       const double seconds = tokens.Seconds(watch, count, /*the_same=*/true);
+      // On a host with little memory all addresses may stay known.
       by_regions[count * tokens.regions()] =
-          std::clamp((anew - seconds) / (anew - known), kLeast, 1.0);
+          anew > known ? std::clamp((anew - seconds) / (anew - known), kLeast, 1.0) : 1.0;
     }
   }
   std::vector<double> regions, kept;
