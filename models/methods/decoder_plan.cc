@@ -51,17 +51,21 @@ DecoderPlan::LayerAccess DecoderPlan::Access(int step, int layer) const {
 
 plan::ZeroCopyGather DecoderPlan::Scattered(plan::ZeroCopyGather gather, Bytes pool, int step,
                                             int layer, int64_t parts) {
-  if (regions_.step != step) {
-    regions_ = {.step = step};
+  if (regions_step_ != step) {
+    regions_step_ = step;
+    regions_.clear();
     for (int each = 0; each < input.model.layers; ++each) {
-      regions_.regions += RegionsOf(step, each, gather.piece_bytes).regions;
+      regions_.push_back(RegionsOf(step, each, gather.piece_bytes));
     }
   }
-  const plan::RegionsRead read = RegionsOf(step, layer, gather.piece_bytes);
+  const plan::RegionsRead& read = regions_[static_cast<size_t>(layer)];
   gather.scattered_over = pool;
   gather.regions = parts * read.regions;
   gather.regions_again = parts * read.again;
-  gather.regions_a_step = parts * regions_.regions;
+  gather.regions_a_step = 0;
+  for (const plan::RegionsRead& of_layer : regions_) {
+    gather.regions_a_step += parts * of_layer.regions;
+  }
   return gather;
 }
 

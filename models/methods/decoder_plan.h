@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "models/methods/method.h"
 #include "models/methods/projected_log.h"
@@ -52,11 +53,9 @@ class DecoderPlan {
 
  private:
   plan::RegionsRead RegionsOf(int step, int layer, Bytes piece) const;
-  /// Of all layers in the step that was asked for last.
-  struct {
-    int step = -1;
-    int64_t regions = 0;
-  } regions_;
+  /// By layer, of the step that was asked for last.
+  std::vector<plan::RegionsRead> regions_;
+  int regions_step_ = -1;
 };
 
 /// The whole plan of `input.steps` decode steps.
