@@ -361,6 +361,10 @@ void Check(const Profile& profile, std::string_view where) {
           fmt::format("memory.drag_share is {}: more than the whole of a product's time",
                       profile.memory_drag_share),
           where, "give a share, 0 to 1");
+  for (const double share : profile.zero_copy_kept.y()) {
+    Require(share <= 1, fmt::format("zero_copy.kept is {}: more than all regions", share), where,
+            "give shares of at most 1");
+  }
   for (const std::string_view kind : kKernelKinds) {
     const auto kernel = profile.kernels.find(kind);
     Require(kernel != profile.kernels.end(), fmt::format("there is no [kernel.{}]", kind), where,

@@ -451,6 +451,14 @@ TEST(ProfileSetTest, MistakesAreUsageErrorsAndChangeNothing) {
   EXPECT_TRUE(Has(complaint("link.both_h2d", "60GB/s"), "while the other runs"));
 }
 
+TEST(ProfileCheckTest, NoMoreRegionsStayKnownThanWereRead) {
+  Profile profile = FindProfile("h200");
+  profile.zero_copy_kept = Curve({20'000, 40'000}, {1, 0.5});
+  EXPECT_NO_THROW(Check(profile, "test"));
+  profile.zero_copy_kept = Curve({20'000, 40'000}, {1.01, 0.5});
+  EXPECT_THROW(Check(profile, "test"), Error);
+}
+
 TEST(ProfileCheckTest, EveryKernelKindIsNeededAndNoOther) {
   Profile profile = FindProfile("h200");
   profile.kernels.erase("score");
