@@ -110,7 +110,7 @@ struct ChosenByRow {
   }
 };
 
-template <int kThreads, int kLoads, class Router>
+template <int kThreads, int kLoads, int kBlocks, class Router>
 void Launch(const PagedKv& from, const PagedKv& to, const Router& route, int64_t pieces,
             int64_t blocks_max, const char* name, cudaStream_t stream, size_t scratch_bytes = 0) {
   if (pieces == 0) return;
@@ -127,13 +127,23 @@ void Launch(const PagedKv& from, const PagedKv& to, const Router& route, int64_t
   if (blocks_max < 1) throw Error("no blocks to run on", name, "allow at least one block");
   const int64_t tile = kThreads * kLoads;
   const auto blocks = static_cast<unsigned>(std::min((chunks + tile - 1) / tile, blocks_max));
-  CopyPieces<kThreads, kLoads>
+  CopyPieces<kThreads, kLoads, kBlocks>
       <<<blocks, kThreads, scratch_bytes, stream>>>(from, to, PieceShape(to), route);
   CheckLaunch(name);
 }
 
 /// Blocks of 256 threads that fill the device.
 int64_t DeviceBlocks() { return int64_t{8} * DeviceAttribute(cudaDevAttrMultiProcessorCount); }
+
+/// Reads the host's memory with `blocks` blocks of 1,024 threads, each as two halves that have few
+/// enough registers to run beside a block of SkinnyProduct(): whole ones would wait for its end.
+template <class Router>
+void ReadHost(const PagedKv& from, const PagedKv& to, const Router& route, int64_t pieces,
+              int32_t blocks, const char* name, cudaStream_t stream, size_t scratch_bytes = 0) {
+  constexpr int kThreads = 512, kBlocks = 3;  // 40 registers a thread
+  Launch<kThreads, 4, kBlocks>(from, to, route, pieces, int64_t{2} * blocks, name, stream,
+                               scratch_bytes);
+}
 
 /// A layout of `pages` with pages of its own; the copies read pools through it and never write.
 PagedKv Pool(const __nv_bfloat16* data, const PagedKv& like, int32_t kv_heads, bool nhd) {
@@ -147,13 +157,13 @@ PagedKv Pool(const __nv_bfloat16* data, const PagedKv& like, int32_t kv_heads, b
 void ScatterPages(const __nv_bfloat16* pieces, const int32_t* slot, const int32_t* head,
                   int32_t pieces_max, const int32_t* count, const PagedKv& cache,
                   cudaStream_t stream) {
-  Launch<256, 4>(Pool(pieces, cache, 1, false), cache, FromPacked{{pieces_max, count}, slot, head},
+  Launch<256, 4, 1>(Pool(pieces, cache, 1, false), cache, FromPacked{{pieces_max, count}, slot, head},
                  pieces_max, DeviceBlocks(), "ScatterPages", stream);
 }
 
 void TransposePages(const PagedKv& cache, const int32_t* slots, int32_t pages, __nv_bfloat16* hnd,
                     cudaStream_t stream) {
-  Launch<256, 4>(
+  Launch<256, 4, 1>(
       cache, Pool(hnd, cache, cache.kv_heads, false),
       ToPool{{pages * cache.kv_heads, nullptr}, slots, Divider(std::max(cache.kv_heads, 1))},
       int64_t{pages} * cache.kv_heads, DeviceBlocks(), "TransposePages", stream);
@@ -162,7 +172,7 @@ void TransposePages(const PagedKv& cache, const int32_t* slots, int32_t pages, _
 void ZeroCopyGather(const __nv_bfloat16* pool, const int64_t* source, const int32_t* slot,
                     const int32_t* head, int32_t pieces_max, const int32_t* count,
                     const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream) {
-  Launch<1024, 4>(
+  ReadHost(
       Pool(pool, cache, cache.kv_heads, rows), cache,
       FromPool{{pieces_max, count}, source, slot, head, Divider(std::max(cache.kv_heads, 1))},
       pieces_max, blocks, "ZeroCopyGather", stream);
@@ -170,14 +180,14 @@ void ZeroCopyGather(const __nv_bfloat16* pool, const int64_t* source, const int3
 
 void ScatterMissed(const __nv_bfloat16* pieces, const MissedUnits& missed, const CacheSlots& place,
                    const PagedKv& cache, cudaStream_t stream) {
-  Launch<256, 4>(Pool(pieces, cache, 1, false), cache,
+  Launch<256, 4, 1>(Pool(pieces, cache, 1, false), cache,
                  MissedByRow{missed, place, cache.kv_heads, true}, int64_t{missed.rows} * missed.k,
                  DeviceBlocks(), "ScatterMissed", stream, RowSumsBytes(missed.rows));
 }
 
 void ZeroCopyMissed(const __nv_bfloat16* pool, const MissedUnits& missed, const CacheSlots& place,
                     const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream) {
-  Launch<1024, 4>(Pool(pool, cache, cache.kv_heads, rows), cache,
+  ReadHost(Pool(pool, cache, cache.kv_heads, rows), cache,
                   MissedByRow{missed, place, cache.kv_heads, false},
                   int64_t{missed.rows} * missed.k, blocks, "ZeroCopyMissed", stream,
                   RowSumsBytes(missed.rows));
@@ -185,14 +195,14 @@ void ZeroCopyMissed(const __nv_bfloat16* pool, const MissedUnits& missed, const 
 
 void ZeroCopyTokens(const PagedKv& pool, const ChosenTokens& chosen, const PagedKv& cache,
                     int32_t blocks, cudaStream_t stream) {
-  Launch<1024, 4>(pool, cache, ChosenByRow{chosen, cache.kv_heads, false},
+  ReadHost(pool, cache, ChosenByRow{chosen, cache.kv_heads, false},
                   int64_t{chosen.rows} * chosen.k, blocks, "ZeroCopyTokens", stream,
                   RowSumsBytes(chosen.rows));
 }
 
 void ScatterTokens(const __nv_bfloat16* pieces, const ChosenTokens& chosen, const PagedKv& cache,
                    cudaStream_t stream) {
-  Launch<256, 4>(Pool(pieces, cache, 1, false), cache, ChosenByRow{chosen, cache.kv_heads, true},
+  Launch<256, 4, 1>(Pool(pieces, cache, 1, false), cache, ChosenByRow{chosen, cache.kv_heads, true},
                  int64_t{chosen.rows} * chosen.k, DeviceBlocks(), "ScatterTokens", stream,
                  RowSumsBytes(chosen.rows));
 }

@@ -44,8 +44,9 @@ inline __device__ uint4* ChunkAddress(const PagedKv& pages, const PieceShape& sh
 /// all its threads, and gives the number of pieces; `route(piece, scratch)` gives a pair of places,
 /// from and to. Each thread has kLoads independent loads in flight before its first store. Pieces
 /// are marked as read and written once, so that what starts the next kernels stays in the cache.
-template <int kThreads, int kLoads, class Route>
-__global__ void __launch_bounds__(kThreads)
+/// kBlocks: how many should fit on a multiprocessor.
+template <int kThreads, int kLoads, int kBlocks, class Route>
+__global__ void __launch_bounds__(kThreads, kBlocks)
     CopyPieces(PagedKv from, PagedKv to, PieceShape shape, Route route) {
   extern __shared__ uint32_t scratch[];
   const uint32_t chunks = route.Begin(scratch) * shape.chunks;
