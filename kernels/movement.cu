@@ -157,8 +157,9 @@ PagedKv Pool(const __nv_bfloat16* data, const PagedKv& like, int32_t kv_heads, b
 void ScatterPages(const __nv_bfloat16* pieces, const int32_t* slot, const int32_t* head,
                   int32_t pieces_max, const int32_t* count, const PagedKv& cache,
                   cudaStream_t stream) {
-  Launch<256, 4, 1>(Pool(pieces, cache, 1, false), cache, FromPacked{{pieces_max, count}, slot, head},
-                 pieces_max, DeviceBlocks(), "ScatterPages", stream);
+  Launch<256, 4, 1>(Pool(pieces, cache, 1, false), cache,
+                    FromPacked{{pieces_max, count}, slot, head}, pieces_max, DeviceBlocks(),
+                    "ScatterPages", stream);
 }
 
 void TransposePages(const PagedKv& cache, const int32_t* slots, int32_t pages, __nv_bfloat16* hnd,
@@ -172,39 +173,37 @@ void TransposePages(const PagedKv& cache, const int32_t* slots, int32_t pages, _
 void ZeroCopyGather(const __nv_bfloat16* pool, const int64_t* source, const int32_t* slot,
                     const int32_t* head, int32_t pieces_max, const int32_t* count,
                     const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream) {
-  ReadHost(
-      Pool(pool, cache, cache.kv_heads, rows), cache,
-      FromPool{{pieces_max, count}, source, slot, head, Divider(std::max(cache.kv_heads, 1))},
-      pieces_max, blocks, "ZeroCopyGather", stream);
+  ReadHost(Pool(pool, cache, cache.kv_heads, rows), cache,
+           FromPool{{pieces_max, count}, source, slot, head, Divider(std::max(cache.kv_heads, 1))},
+           pieces_max, blocks, "ZeroCopyGather", stream);
 }
 
 void ScatterMissed(const __nv_bfloat16* pieces, const MissedUnits& missed, const CacheSlots& place,
                    const PagedKv& cache, cudaStream_t stream) {
   Launch<256, 4, 1>(Pool(pieces, cache, 1, false), cache,
-                 MissedByRow{missed, place, cache.kv_heads, true}, int64_t{missed.rows} * missed.k,
-                 DeviceBlocks(), "ScatterMissed", stream, RowSumsBytes(missed.rows));
+                    MissedByRow{missed, place, cache.kv_heads, true},
+                    int64_t{missed.rows} * missed.k, DeviceBlocks(), "ScatterMissed", stream,
+                    RowSumsBytes(missed.rows));
 }
 
 void ZeroCopyMissed(const __nv_bfloat16* pool, const MissedUnits& missed, const CacheSlots& place,
                     const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream) {
   ReadHost(Pool(pool, cache, cache.kv_heads, rows), cache,
-                  MissedByRow{missed, place, cache.kv_heads, false},
-                  int64_t{missed.rows} * missed.k, blocks, "ZeroCopyMissed", stream,
-                  RowSumsBytes(missed.rows));
+           MissedByRow{missed, place, cache.kv_heads, false}, int64_t{missed.rows} * missed.k,
+           blocks, "ZeroCopyMissed", stream, RowSumsBytes(missed.rows));
 }
 
 void ZeroCopyTokens(const PagedKv& pool, const ChosenTokens& chosen, const PagedKv& cache,
                     int32_t blocks, cudaStream_t stream) {
-  ReadHost(pool, cache, ChosenByRow{chosen, cache.kv_heads, false},
-                  int64_t{chosen.rows} * chosen.k, blocks, "ZeroCopyTokens", stream,
-                  RowSumsBytes(chosen.rows));
+  ReadHost(pool, cache, ChosenByRow{chosen, cache.kv_heads, false}, int64_t{chosen.rows} * chosen.k,
+           blocks, "ZeroCopyTokens", stream, RowSumsBytes(chosen.rows));
 }
 
 void ScatterTokens(const __nv_bfloat16* pieces, const ChosenTokens& chosen, const PagedKv& cache,
                    cudaStream_t stream) {
   Launch<256, 4, 1>(Pool(pieces, cache, 1, false), cache, ChosenByRow{chosen, cache.kv_heads, true},
-                 int64_t{chosen.rows} * chosen.k, DeviceBlocks(), "ScatterTokens", stream,
-                 RowSumsBytes(chosen.rows));
+                    int64_t{chosen.rows} * chosen.k, DeviceBlocks(), "ScatterTokens", stream,
+                    RowSumsBytes(chosen.rows));
 }
 
 }  // namespace stallcast::kernels

@@ -125,7 +125,8 @@ BenchRow Transfer(const char* kernel, std::string shape, double bytes, double se
 void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRow>& rows,
                const std::function<bool(const char*)>& wanted) {
   const CopyEnds ends;
-  LayerPages pages(ends);
+  const LayerPools pools(int64_t{32} << 30);
+  LayerPages pages(pools, ends);
   MeasureCopies(watch, ends, pages, profile);
   SetLink(std::array{MeasureLink(watch, ends)}, profile);
   if (wanted(kCopies)) {
@@ -136,6 +137,14 @@ void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRo
       for (const double bytes : piece.x()) {
         rows.push_back(Transfer(kCopies, Bytes(bytes) + (down ? " to device" : " to host"), bytes,
                                 piece.At(bytes) + bytes / rate, link, rate));
+      }
+      if (down) {
+        const double page = 16384, alone = piece.At(page) + page / rate;
+        for (const double pool : profile.copy_translation.x()) {
+          rows.push_back(Transfer(kCopies,
+                                  fmt::format("{} anywhere in {}", Bytes(page), Bytes(pool)), page,
+                                  alone + profile.copy_translation.At(pool), link, rate));
+        }
       }
       const double both = down ? profile.link_both_h2d : profile.link_both_d2h;
       rows.push_back(Transfer(

@@ -133,7 +133,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
 
   Stopwatch watch;
   const CopyEnds ends;
-  LayerPages pages(ends);
+  const LayerPools pools(int64_t{32} << 30);
+  LayerPages pages(pools, ends);
   Moments moments(watch, ends, pages);
   const auto on_fastest_core = [timer = kernels::LaunchTimer()](const auto& measure) {
     const kernels::OnCore core(kernels::FastestCores(1, timer), 0);
@@ -153,7 +154,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   on_fastest_core([&] { MeasureCopies(watch, ends, pages, profile); });
   stage("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, ends, profile);
-  MeasureTranslation(watch, profile);
+  MeasureTranslation(watch, pools, profile);
   MeasureBesideGather(watch, ends, profile);
   MeasureBoost(watch, profile);
   stage("between ops", 0.18);
@@ -269,7 +270,8 @@ hardware::Profile CalibrateHost(hardware::Profile profile, const CalibrateOption
   std::erase_if(profile.notes, IsDriftNote);
   Stopwatch watch;
   const CopyEnds ends;
-  LayerPages pages(ends);
+  const LayerPools pools(LayerPools::kLayers * LayerPages::kPool);
+  LayerPages pages(pools, ends);
   Moments moments(watch, ends, pages);
   for (int moment = 0; moment < kMoments; ++moment) {
     if (options.progress) options.progress("host calls", moment / (kMoments + 1.0));

@@ -42,7 +42,7 @@ void Batches::Measure(Stopwatch& watch, LayerPages& pages) {
             batch(pieces);
             if (until_done) watch.Finish();
           },
-          kTrials, [&] { pages.Choose(pieces, bytes); });
+          kTrials, [&] { pages.Choose(pieces, bytes, watch.stream(), Lie::kFar); });
     };
     const double few = seconds(kFew, false), many = seconds(kMany, false);
     const double piece = std::max((many - few) / (kMany - kFew), 1e-9);

@@ -27,16 +27,12 @@ constexpr int64_t kRead = int64_t{2} << 30;  // a read that runs at the memory's
 
 // Time of one copy among many of its size. The ends of a train of long copies count for nothing
 // and stay in: where others use the link during one train and not during the next, a difference of
-// the two is more than the link carries. `pages` has those that go to the GPU, or is null.
-double CopyTime(Stopwatch& watch, const CopyEnds& ends, LayerPages* pages, int64_t bytes,
-                bool down) {
+// the two is more than the link carries.
+double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down) {
   const int many = static_cast<int>(std::clamp<int64_t>(kPool / bytes / 2, 4, 200));
   const auto train_time = [&](int copies) {
     return copies * watch.Period(copies, [&](int i) {
-      if (pages != nullptr && bytes >= kSmallestPage && bytes <= kLargestPage) {
-        if (i == 0) pages->Choose(copies, bytes);
-        pages->Copy(i, watch.stream());
-      } else if (bytes < kSmallestPage) {
+      if (bytes < kSmallestPage) {
         ends.CopyRow(i, bytes, down, watch.stream());
       } else {
         ends.CopyPage(i, bytes, down, watch.stream());
@@ -47,16 +43,47 @@ double CopyTime(Stopwatch& watch, const CopyEnds& ends, LayerPages* pages, int64
   return Stopwatch::WithoutEnds(many / 4, many, train_time);
 }
 
+// Time of one of a layer's pages, called one by one while the GPU has nothing else to do: of those
+// behind the first, up to as many as layers recall.
+double PageTime(Stopwatch& watch, LayerPages& pages, int64_t bytes, Lie lie,
+                int64_t pool = LayerPages::kPool) {
+  constexpr int kFew = 8, kSome = 64, kTrials = 41;
+  return Stopwatch::WithoutEnds(kFew, kSome, [&](int copies) {
+    return watch.WallTime(
+        [&] {
+          for (int i = 0; i < copies; ++i) pages.Copy(i, watch.stream());
+          watch.Finish();
+        },
+        kTrials, [&] { pages.Choose(copies, bytes, watch.stream(), lie, pool); });
+  });
+}
+
+// What pages take longer that lie anywhere in a pool, by its size.
+hardware::Curve Translation(Stopwatch& watch, LayerPages& pages) {
+  constexpr int64_t kPage = 16384;
+  constexpr double kLeast = 1e-12;
+  std::vector<double> pools, times;
+  for (const int64_t pool : pages.Pools()) {
+    pools.push_back(static_cast<double>(pool));
+    const double near = PageTime(watch, pages, kPage, Lie::kNear, pool);
+    times.push_back(std::max(PageTime(watch, pages, kPage, Lie::kFar, pool) - near, kLeast));
+  }
+  return {std::move(pools), std::move(times)};
+}
+
 struct Copies {
   Line line;
   hardware::Curve piece;  // beyond bytes over the line's rate
 };
 
+// `pages` has those that go to the GPU, or is null.
 Copies FitCopies(Stopwatch& watch, const CopyEnds& ends, LayerPages* pages, bool down) {
   std::vector<double> sizes, times;
   for (int64_t bytes = 256; bytes <= kLarge; bytes *= 4) {
+    const bool page = pages != nullptr && bytes >= kSmallestPage && bytes <= kLargestPage;
     sizes.push_back(static_cast<double>(bytes));
-    times.push_back(CopyTime(watch, ends, pages, bytes, down));
+    times.push_back(page ? PageTime(watch, *pages, bytes, Lie::kNear)
+                         : CopyTime(watch, ends, bytes, down));
   }
   Copies copies;
   copies.line = FitLine(sizes, times);
@@ -140,7 +167,7 @@ double GatherStart(Stopwatch& watch, const CopyEnds& ends) {
 
 LinkRates MeasureLink(Stopwatch& watch, const CopyEnds& ends) {
   const auto rate = [&](bool down) {
-    return static_cast<double>(kLarge) / CopyTime(watch, ends, nullptr, kLarge, down);
+    return static_cast<double>(kLarge) / CopyTime(watch, ends, kLarge, down);
   };
   return {.h2d = rate(true),
           .d2h = rate(false),
@@ -170,6 +197,7 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages,
   const Line& down = h2d.line;
   const Line& up = d2h.line;
   profile.copy_h2d_piece = h2d.piece, profile.copy_d2h_piece = d2h.piece;
+  profile.copy_translation = Translation(watch, pages);
   profile.copy_h2d_start = down.a, profile.link_h2d = 1 / down.b;
   profile.copy_d2h_start = up.a, profile.link_d2h = 1 / up.b;
   profile.copy_spread = std::max(down.spread, up.spread);

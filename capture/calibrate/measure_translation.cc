@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/executor/host_pool.h"
 #include "kernels/pariskv.h"
 #include "kernels/probe.h"
 #include "kernels/upload.h"
@@ -21,44 +20,13 @@ namespace {
 
 using kernels::Buffer;
 
-constexpr int kLayers = 32, kTurns = 4;  // the first turn warms up
+constexpr int kLayers = LayerPools::kLayers, kTurns = 4;  // the first turn warms up
 constexpr int64_t kSmallestLayer = int64_t{32} << 20, kLargestLayer = int64_t{2} << 30;
-
-/// The pools of layers, and weights that are read between what two of them bring.
-class Layers {
- public:
-  explicit Layers(const hardware::Profile& profile) {
-    while (static_cast<double>(bytes_) > profile.host_bytes / 4) bytes_ /= 2;
-    host_ = memory_.Get(bytes_);
-  }
-
-  int64_t largest() const { return std::min(kLargestLayer, bytes_); }
-  int64_t largest_of_all() const { return bytes_ / kLayers; }
-  /// Layers that have pools of so many bytes.
-  int Count(int64_t pool) const {
-    return static_cast<int>(std::min<int64_t>(kLayers, bytes_ / pool));
-  }
-  std::byte* Pool(int layer, int64_t bytes) const { return host_ + layer * bytes; }
-
-  /// Those of a layer.
-  void ReadWeights(int layer, cudaStream_t stream) const {
-    kernels::ReadOnce(weights_.get() + layer % kWeights * kLayerWeights, kLayerWeights, sink_.get(),
-                      stream);
-  }
-
- private:
-  static constexpr int64_t kLayerWeights = int64_t{400} << 20, kWeights = 8;
-  kernels::HostPool memory_;
-  int64_t bytes_ = int64_t{16} << 30;
-  std::byte* host_ = nullptr;
-  Buffer<std::byte> weights_{kWeights * kLayerWeights};
-  Buffer<int> sink_{1};
-};
 
 /// Seconds that bring(turn, layer) takes longer a layer, which enqueues on the stream, in turns
 /// over `count` layers.
 template <class Bring>
-double InTurn(Stopwatch& watch, const Layers& layers, int count, const Bring& bring) {
+double InTurn(Stopwatch& watch, const LayerPools& layers, int count, const Bring& bring) {
   const auto read = [&](int layer) { layers.ReadWeights(layer, watch.stream()); };
   const double alone = watch.Period(count, read, kTurns - 1);
   int turn = 0;
@@ -99,7 +67,8 @@ class Tokens {
  public:
   // So many of each row of so many layers with a pool of so many bytes each: all keys of a layer,
   // then its values.
-  Tokens(std::mt19937& random, const Layers& layers, int64_t pool, int count, int rows, int a_row)
+  Tokens(std::mt19937& random, const LayerPools& layers, int64_t pool, int count, int rows,
+         int a_row)
       : layers_(layers),
         pool_(pool),
         count_(count),
@@ -131,7 +100,7 @@ class Tokens {
   static constexpr int32_t kDim = 128;
   static constexpr int32_t kBlocks = 64;  // of 256 threads, as ParisKV has them
   static constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
-  const Layers& layers_;
+  const LayerPools& layers_;
   int64_t pool_;
   int count_, rows_, a_row_;
   int64_t in_row_;
@@ -140,12 +109,12 @@ class Tokens {
   double regions_ = 0;
 };
 
-hardware::Curve Translation(Stopwatch& watch, const Layers& layers,
+hardware::Curve Translation(Stopwatch& watch, const LayerPools& layers,
                             const hardware::Profile& profile) {
   constexpr std::array kRows = {2, 8, 32};
   std::mt19937 random(2);
   std::vector<double> pools, times;
-  for (int64_t pool = kSmallestLayer; pool <= layers.largest(); pool *= 2) {
+  for (int64_t pool = kSmallestLayer; pool <= std::min(kLargestLayer, layers.bytes()); pool *= 2) {
     const int count = layers.Count(pool);
     std::vector<double> of_region;
     for (const int rows : kRows) {
@@ -162,10 +131,10 @@ hardware::Curve Translation(Stopwatch& watch, const Layers& layers,
 
 // Where few layers take turns nothing is translated anew that was read in the turn before; where
 // all read others, everything is.
-hardware::Curve Kept(Stopwatch& watch, const Layers& layers) {
+hardware::Curve Kept(Stopwatch& watch, const LayerPools& layers) {
   constexpr int kRows = 8, kFew = 4;
   constexpr double kLeast = 1e-3;
-  const int64_t pool = layers.largest_of_all();
+  const int64_t pool = layers.bytes() / kLayers;
   std::mt19937 random(3);
   std::map<double, double> by_regions;
   for (const int a_row : {100, 200}) {
@@ -190,8 +159,7 @@ hardware::Curve Kept(Stopwatch& watch, const Layers& layers) {
 
 }  // namespace
 
-void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile) {
-  const Layers layers(profile);
+void MeasureTranslation(Stopwatch& watch, const LayerPools& layers, hardware::Profile& profile) {
   profile.zero_copy_translation = Translation(watch, layers, profile);
   profile.zero_copy_kept = Kept(watch, layers);
   profile.zero_copy_scattered = {};  // of the profile that this one began as

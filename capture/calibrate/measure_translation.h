@@ -1,6 +1,7 @@
 // What the translation of addresses takes where pieces lie scattered over the pools of many layers.
 #pragma once
 
+#include "capture/calibrate/layer_pools.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
@@ -8,9 +9,8 @@ namespace stallcast::capture {
 
 /// Fills in zero_copy.translation and zero_copy.kept, by fetches of 100 scattered tokens of each of
 /// some rows (single keys and values) from the pools of layers in turn, of others in each turn and
-/// of the same ones. Before each, other bytes are read, as many as a layer's products read. The
-/// pools are 16 GiB together, or a quarter of host.bytes where that is less. Where their bytes take
-/// longer, these count. Takes host.bytes, device.gap and zero_copy.start from the profile.
-void MeasureTranslation(Stopwatch& watch, hardware::Profile& profile);
+/// of the same ones. Before each, other bytes are read, as many as a layer's products read. Where
+/// their bytes take longer, these count. Takes device.gap and zero_copy.start from the profile.
+void MeasureTranslation(Stopwatch& watch, const LayerPools& layers, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -115,11 +115,11 @@ class Coster {
       case plan::CopyPath::kPerPiece:
         cost.host = Time(pieces * one_call);
         cost.calls = static_cast<int32_t>(std::min<int64_t>(copy.pieces, INT32_MAX));
-        cost.engine_start =
-            Time(pieces * start + std::max(pieces - 1, 0.0) * profile_.recorder_copy);
-        cost.crowded = Time(pieces * profile_.copy_crowded_piece);
-        cost.last_piece = Time(start + piece / cost.rate);
         if (copy.pieces == 0) return NoCall();
+        cost.engine_start = Time(pieces * start + Translation(copy, cost) +
+                                 std::max(pieces - 1, 0.0) * profile_.recorder_copy);
+        cost.crowded = Time(pieces * profile_.copy_crowded_piece);
+        cost.last_piece = Time(start + Translation(copy, cost) / pieces + piece / cost.rate);
         break;
       case plan::CopyPath::kBatched: {
         const double large = std::max(piece, profile_.copy_inline_below);
@@ -148,6 +148,15 @@ class Coster {
       TakeTurns(cost, pieces, turns.At(piece));
     }
     return cost;
+  }
+
+  // Of the addresses of scattered pieces, all together, s.
+  double Translation(const plan::Copy& copy, OpCost& cost) const {
+    const hardware::Curve& by_pool = profile_.copy_translation;
+    if (by_pool.empty() || copy.scattered_over == 0) return 0;
+    const auto pool = static_cast<double>(copy.scattered_over);
+    cost.extrapolated = cost.extrapolated || pool > by_pool.x().back();
+    return static_cast<double>(copy.regions) * by_pool.At(pool);
   }
 
   OpCost operator()(const plan::ZeroCopyGather& gather) const {

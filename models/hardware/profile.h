@@ -185,6 +185,10 @@ struct Profile {
   /// at most the last x. Larger ones of a stream follow one another until it has no more, as those
   /// of all sizes do where this is empty.
   Curve copy_h2d_turns;
+  /// What translating addresses takes a copy to the GPU longer, s, for each region of the host's
+  /// memory (plan::kCopyRegion) that none of the layer's pieces before lay in, by bytes of the
+  /// layer's pool; the layers' pools are read in turn. Empty: nothing.
+  Curve copy_translation;
   Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
   Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes
   /// Host call of a copy to the GPU whose bytes the call itself carries, s, by bytes: one of at

@@ -38,6 +38,7 @@ constexpr CurveField kCurves[] = {
     {"copy.h2d_piece", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_piece, true},
     {"copy.d2h_piece", "piece_bytes", "time_us", 1e6, &Profile::copy_d2h_piece, true},
     {"copy.h2d_turns", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_turns, true},
+    {"copy.translation", "pool_bytes", "time_us", 1e6, &Profile::copy_translation, true},
     {"batch.host_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_host_piece},
     {"batch.engine_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_engine_piece},
     {"copy.h2d_inline_call", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_inline_call, true},

@@ -1,8 +1,10 @@
 #include "models/methods/decoder_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 namespace stallcast::methods {
 
@@ -30,16 +32,19 @@ OpId DecoderPlan::Attend(int layer, int64_t kv_tokens, int64_t kv_tokens_max,
                      waits);
 }
 
+AccessCell DecoderPlan::Cell(int step, int layer, int sequence, int head) const {
+  const auto context = static_cast<int32_t>(std::min<int64_t>(Context(step), INT32_MAX));
+  const AccessCell cell = log.At(step, layer, sequence, head);
+  // Everything fits the budget at this shorter context: nothing is selected or moved.
+  if (cell.attended_tokens >= context) return {.attended_tokens = context};
+  return cell;
+}
+
 DecoderPlan::LayerAccess DecoderPlan::Access(int step, int layer) const {
   LayerAccess sum;
-  const auto context = static_cast<int32_t>(std::min<int64_t>(Context(step), INT32_MAX));
   for (int sequence = 0; sequence < input.batch; ++sequence) {
     for (int head = 0; head < log.heads(); ++head) {
-      AccessCell cell = log.At(step, layer, sequence, head);
-      if (cell.attended_tokens >= context) {
-        // Everything fits the budget at this shorter context: nothing is selected or moved.
-        cell = {.attended_tokens = context};
-      }
+      const AccessCell cell = Cell(step, layer, sequence, head);
       sum.attended_tokens += cell.attended_tokens;
       sum.attended_tokens_max = std::max<int64_t>(sum.attended_tokens_max, cell.attended_tokens);
       sum.flags |= cell.flags;
@@ -87,6 +92,48 @@ plan::RegionsRead DecoderPlan::RegionsOf(int step, int layer, Bytes piece) const
     }
   }
   return sum;
+}
+
+std::vector<plan::Copy> DecoderPlan::CopiesOfUnits(When when, int step, int layer,
+                                                   Bytes piece) const {
+  const int heads = log.heads();
+  // In another context than the log's, units lie that much further apart, or closer.
+  const double apart = static_cast<double>(input.prompt_tokens) /
+                       static_cast<double>(std::max<int64_t>(1, input.log->prompt_tokens));
+  const auto pieces_a_region = static_cast<double>(plan::kCopyRegion) / static_cast<double>(piece);
+  const Bytes pool = input.batch * input.prompt_tokens * input.model.KvBytesPerTokenLayer();
+  std::vector<plan::Copy> copies;
+  std::vector<std::pair<int64_t, size_t>> regions;  // of a sequence's pieces, and whose cell's
+  for (int sequence = 0; sequence < input.batch; ++sequence) {
+    regions.clear();
+    for (int head = 0; head < heads; ++head) {
+      const AccessCell cell = Cell(step, layer, sequence, head);
+      const bool now = when == When::kNow;
+      copies.push_back({plan::Direction::kHostToDevice, plan::CopyPath::kPerPiece,
+                        now ? cell.recalled_now : cell.recalled_ahead, piece, pool});
+      if (copies.back().pieces == 0) continue;
+      for (const uint32_t unit : now ? log.RecalledNow(step, layer, sequence, head)
+                                     : log.RecalledAhead(step, layer, sequence, head)) {
+        const double at = std::floor(unit * apart) * heads + head;
+        regions.emplace_back(static_cast<int64_t>(at / pieces_a_region), copies.size() - 1);
+      }
+    }
+    std::sort(regions.begin(), regions.end());
+    for (size_t i = 0; i < regions.size(); ++i) {
+      const auto [region, cell] = regions[i];
+      if (i == 0 || regions[i - 1].first != region) ++copies[cell].regions;
+    }
+  }
+  return copies;
+}
+
+plan::Copy DecoderPlan::OneAfterTheOther(std::span<const plan::Copy> copies) {
+  plan::Copy all = copies.front();
+  for (const plan::Copy& copy : copies.subspan(1)) {
+    all.pieces += copy.pieces;
+    all.regions += copy.regions;
+  }
+  return all;
 }
 
 OpId DecoderPlan::AttendAll(int step, int layer, std::initializer_list<OpId> waits) {

@@ -1,6 +1,8 @@
 // The part of a plan that every method shares: a decoder's projections, MLP and sampling.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -40,6 +42,13 @@ class DecoderPlan {
   /// the other.
   plan::ZeroCopyGather Scattered(plan::ZeroCopyGather gather, Bytes pool, int step, int layer,
                                  int64_t parts = 1);
+  enum class When : uint8_t { kNow, kAhead };  ///< before the step's attention; beside it
+  /// Of each of a layer's cells (as LayerAccess has them) the copies, one a unit, that recall it
+  /// from a pool in which a unit's heads lie one behind the other, `piece` bytes each (HND): in how
+  /// many regions (plan::kCopyRegion) they lie that no cell before has read.
+  std::vector<plan::Copy> CopiesOfUnits(When when, int step, int layer, Bytes piece) const;
+  /// All of them (one at least, of equal pieces) as one op.
+  static plan::Copy OneAfterTheOther(std::span<const plan::Copy> copies);
 
   /// For a method whose host decides within a step: usage Error with this remedy if the run wants
   /// each step as one CUDA graph.
@@ -52,6 +61,8 @@ class DecoderPlan {
   plan::OpId AttendAll(int step, int layer, std::initializer_list<plan::OpId> waits = {});
 
  private:
+  /// What the log says of a head, clamped to the run's context.
+  AccessCell Cell(int step, int layer, int sequence, int head) const;
   plan::RegionsRead RegionsOf(int step, int layer, Bytes piece) const;
   /// By layer, of the step that was asked for last.
   std::vector<plan::RegionsRead> regions_;

@@ -1,4 +1,4 @@
-// How much of the host's memory a zero-copy gather reads.
+// How much of the host's memory a recall reads.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,9 @@ namespace stallcast::plan {
 /// Bytes of the host's memory whose addresses one look into the tables translates: a line of 64
 /// bytes holds those of eight pages of 4 KiB.
 inline constexpr Bytes kHostRegion = Bytes{32} * 1024;
+/// Bytes of it that a copy engine has translated when it has read some of them: pieces 32 KiB apart
+/// cost it no more than those that follow one another, pieces 64 KiB apart what others do.
+inline constexpr Bytes kCopyRegion = Bytes{64} * 1024;
 
 /// What a gather reads: in how many regions some of its pieces lie, and in how many of these some
 /// of the gather's before it did.

@@ -271,6 +271,11 @@ struct Copy {
   CopyPath path = CopyPath::kBulk;
   int64_t pieces = 0;
   Bytes piece_bytes = 0;
+  /// Pieces come from anywhere in a pool of so many bytes; 0: from near each other.
+  Bytes scattered_over = 0;
+  /// Regions of that pool (plan::kCopyRegion) in which scattered pieces lie and none of the layer's
+  /// recall before them does.
+  int64_t regions = 0;
   bool operator==(const Copy&) const = default;
 };
 

@@ -8,7 +8,9 @@
 #include <memory>
 #include <ostream>
 #include <set>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -209,6 +211,49 @@ TEST_P(Plans, RecallWhatTheLogSays) {
   const int64_t parts = GetParam().method == "shadowkv" ? 1 : 2;
   const int64_t unit_head_bytes = parts * log_->unit_tokens * 24 * 2;
   EXPECT_EQ(recalled, units * unit_head_bytes);
+}
+
+// Pages are copied one by one from a pool of pages whose heads lie one behind the other.
+TEST_P(Plans, CopiesTranslateARegionOnceForALayersRecall) {
+  input_.batch = 2;
+  // Far enough apart that some of a recall's pages share a region and some do not.
+  input_.prompt_tokens *= 100;
+  std::map<std::pair<int, int>, std::pair<int64_t, int64_t>> copied;  // pieces, regions
+  Bytes piece = 0;
+  for (const plan::Op& op : Decode().ops) {
+    const auto* copy = std::get_if<Copy>(&op.work);
+    if (copy == nullptr || copy->scattered_over == 0) continue;
+    EXPECT_EQ(copy->path, plan::CopyPath::kPerPiece);
+    EXPECT_EQ(copy->scattered_over, 2 * input_.prompt_tokens * SmallModel().KvBytesPerTokenLayer());
+    EXPECT_LE(copy->regions, copy->pieces);
+    auto& [pieces, regions] = copied[{op.step, op.layer}];
+    pieces += copy->pieces, regions += copy->regions, piece = copy->piece_bytes;
+  }
+  if (copied.empty()) {
+    EXPECT_NE(GetParam().method, "arkvale");
+    return;
+  }
+  const methods::ProjectedLog log(&*log_, SmallModel(), 2);
+  for (const auto& [recall, counts] : copied) {
+    const auto [step, layer] = recall;
+    std::set<std::tuple<bool, int, int64_t>> regions;  // ahead or not, sequence, region
+    int64_t pieces = 0;
+    for (int sequence = 0; sequence < 2; ++sequence) {
+      for (int head = 0; head < log.heads(); ++head) {
+        const auto add = [&](bool ahead, std::span<const uint32_t> units) {
+          for (const uint32_t unit : units) {
+            const int64_t byte = (int64_t{100} * unit * log.heads() + head) * piece;
+            regions.insert({ahead, sequence, byte / (64 * 1024)});
+            ++pieces;
+          }
+        };
+        add(false, log.RecalledNow(step, layer, sequence, head));
+        add(true, log.RecalledAhead(step, layer, sequence, head));
+      }
+    }
+    EXPECT_EQ(counts.first, pieces) << "step " << step << ", layer " << layer;
+    EXPECT_EQ(counts.second, std::ssize(regions)) << "step " << step << ", layer " << layer;
+  }
 }
 
 TEST_P(Plans, AttendWhatTheLogSays) {

@@ -37,9 +37,9 @@ class ArkValePlan : public PlanWriter {
     if (access.flags & traces::kSelectedNow) {
       Select(step, layer);
       if (published_) {
-        RecallPublished(access, offload_.Written(layer));
+        RecallPublished(step, layer);
       } else {
-        RecallAsFreeKv(access, offload_.Written(layer));
+        RecallAsFreeKv(step, layer);
       }
     }
     // One page set serves every KV head of the layer: the log's single cell counts for each.
@@ -89,38 +89,37 @@ class ArkValePlan : public PlanWriter {
   }
 
   // Three scalars a sequence (is there a miss, the list's bounds), two a page, one copy a page.
-  void RecallPublished(const DecoderPlan::LayerAccess& access, OpId pooled) {
-    for (const AccessCell& sequence : access.cells) {
-      for (int i = 0; i < (sequence.recalled_now > 0 ? 3 : 1); ++i) ReadScalar();
-      for (int page = 0; page < sequence.recalled_now; ++page) {
+  void RecallPublished(int step, int layer) {
+    for (const Copy& pages : plan_.CopiesOfUnits(DecoderPlan::When::kNow, step, layer,
+                                                 PageHeadBytes() * plan_.input.model.kv_heads)) {
+      for (int i = 0; i < (pages.pieces > 0 ? 3 : 1); ++i) ReadScalar();
+      for (int64_t i = 0; i < pages.pieces; ++i) {
         ReadScalar();
         ReadScalar();
         builder_.SetRole(Role::kRecall);
-        builder_.Run(plan_.compute,
-                     Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 1,
-                          PageHeadBytes() * plan_.input.model.kv_heads},
-                     {pooled});
+        Copy page = pages;
+        page.pieces = 1;
+        page.regions = i < pages.regions ? 1 : 0;
+        builder_.Run(plan_.compute, page, {offload_.Written(layer)});
       }
     }
   }
 
   // The miss list goes to the host; each page of each head is a copy and is scattered into the
   // paged cache; then the host waits for the device.
-  void RecallAsFreeKv(const DecoderPlan::LayerAccess& access, OpId pooled) {
-    int64_t missed = 0;
-    for (const AccessCell& cell : access.cells) missed += cell.recalled_now;
+  void RecallAsFreeKv(int step, int layer) {
+    const Copy missed = DecoderPlan::OneAfterTheOther(
+        plan_.CopiesOfUnits(DecoderPlan::When::kNow, step, layer, PageHeadBytes()));
     builder_.SetRole(Role::kSync);
     builder_.Run(plan_.compute,
                  Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
                       Sets() * (2 * params_.slots() + 1) * int64_t{sizeof(int32_t)}});
     builder_.SyncStream(plan_.host, plan_.compute);
-    if (missed > 0) {
+    if (missed.pieces > 0) {
       builder_.SetRole(Role::kRecall);
-      builder_.Run(plan_.compute,
-                   Copy{Direction::kHostToDevice, CopyPath::kPerPiece, missed, PageHeadBytes()},
-                   {pooled});
+      builder_.Run(plan_.compute, missed, {offload_.Written(layer)});
       builder_.SetRole(Role::kLayout);
-      builder_.Run(plan_.compute, plan::Layout{missed, PageHeadBytes()});
+      builder_.Run(plan_.compute, plan::Layout{missed.pieces, PageHeadBytes()});
     }
     builder_.SetRole(Role::kSync);
     builder_.SyncDevice(plan_.host);

@@ -59,9 +59,9 @@ class FreeKvPlan : public PlanWriter {
                        std::any_of(access.cells.begin(), access.cells.end(),
                                    [](const AccessCell& cell) { return cell.recalled_ahead > 0; });
     if ((now || ahead) && params_.checks()) CheckSimilarity(layer);
-    const OpId recalled = now ? RecallNow(step, layer, access) : OpId::kNone;
+    const OpId recalled = now ? RecallNow(step, layer) : OpId::kNone;
     const OpId attended = AttendRecalled(layer, access, recalled);
-    if (ahead) RecallAhead(step, layer, access, /*select=*/!now, query_ready, attended);
+    if (ahead) RecallAhead(step, layer, /*select=*/!now, query_ready, attended);
   }
 
   void BeforePrefillAttention(int layer) override {
@@ -133,12 +133,11 @@ class FreeKvPlan : public PlanWriter {
   }
 
   /// What the attention must wait for: nothing, where the host has or where nothing was missed.
-  OpId RecallNow(int step, int layer, const DecoderPlan::LayerAccess& access) {
+  OpId RecallNow(int step, int layer) {
     builder_.At(layer, Role::kSelection);
     // What the layer recalled ahead must be in its slots before others are chosen for them.
     SelectForStep(step, plan_.compute, plan_.host, ahead_[static_cast<size_t>(layer)]);
-    std::vector<int64_t> missed;
-    for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_now);
+    const auto missed = plan_.CopiesOfUnits(DecoderPlan::When::kNow, step, layer, PageBytes());
     const bool moved = Recall(missed, plan_.host,
                               {builder_.Last(plan_.compute), offload_.Written(layer)}, OpId::kNone);
     if (!NeedsMissList()) return moved ? builder_.Last(recall_[0]) : OpId::kNone;
@@ -153,8 +152,7 @@ class FreeKvPlan : public PlanWriter {
                         {waits[0], waits[1], recalled_now});
   }
 
-  void RecallAhead(int step, int layer, const DecoderPlan::LayerAccess& access, bool select,
-                   OpId query_ready, OpId attended) {
+  void RecallAhead(int step, int layer, bool select, OpId query_ready, OpId attended) {
     LaneId issuer = plan_.host;
     builder_.At(layer, Role::kHost);
     if (!workers_.empty()) {
@@ -166,8 +164,7 @@ class FreeKvPlan : public PlanWriter {
     if (select) {
       SelectForStep(step, recall_[0], issuer, std::array{query_ready, waits[0], waits[1]});
     }
-    std::vector<int64_t> missed;
-    for (const AccessCell& cell : access.cells) missed.push_back(cell.recalled_ahead);
+    const auto missed = plan_.CopiesOfUnits(DecoderPlan::When::kAhead, step, layer, PageBytes());
     const bool safe = params_.overwrite == FreeKvParams::Overwrite::kSafe;
     // A kernel takes the list from the selection; who copies has waited for it at the host.
     const OpId listed = NeedsMissList() ? OpId::kNone : selected_;
@@ -182,27 +179,30 @@ class FreeKvPlan : public PlanWriter {
 
   // Moves the missed pages of each (sequence, KV head), if any. `free`: what must be done before
   // pages in the cache are overwritten.
-  bool Recall(const std::vector<int64_t>& missed, LaneId issuer, Readable ready, OpId free) {
-    int64_t total = 0;
-    for (int64_t pages : missed) total += pages;
+  bool Recall(std::span<const Copy> missed, LaneId issuer, Readable ready, OpId free) {
+    const int64_t total = DecoderPlan::OneAfterTheOther(missed).pieces;
     if (total == 0) return false;
     switch (params_.recall) {
       case FreeKvParams::Recall::kPerPage:
         // A buffer holds one head's pages: with two, a head is copied while the one before is put
         // into the cache.
         for (size_t row = 0; row < missed.size(); ++row) {
-          if (missed[row] == 0) continue;
+          const int64_t pages = missed[row].pieces;
+          if (pages == 0) continue;
           const LaneId stream = recall_[params_.double_buffer ? row % 2 : 0];
-          Transfer(stream, issuer, missed[row], CopyPath::kPerPiece, ready, free);
+          Transfer(stream, issuer, Hybrid() ? missed[row] : PiecesOf(pages, CopyPath::kPerPiece),
+                   pages, ready, free);
         }
         break;
       case FreeKvParams::Recall::kBatched:
-        Transfer(recall_[0], issuer, total, CopyPath::kBatched, ready, free);
+        Transfer(recall_[0], issuer, PiecesOf(total, CopyPath::kBatched), total, ready, free);
         break;
       case FreeKvParams::Recall::kStaged:
         builder_.SetRole(Role::kRecall);
         builder_.Run(issuer, plan::HostGather{Pieces(total), PieceBytes(), 1}, {ready.pooled});
-        Transfer(recall_[0], issuer, total, CopyPath::kBulk, ready, free);
+        Transfer(recall_[0], issuer,
+                 Copy{Direction::kHostToDevice, CopyPath::kBulk, 1, total * PageBytes()}, total,
+                 ready, free);
         break;
       case FreeKvParams::Recall::kZeroCopy: {
         builder_.SetRole(Role::kRecall);
@@ -217,16 +217,18 @@ class FreeKvPlan : public PlanWriter {
     return true;
   }
 
+  Copy PiecesOf(int64_t pages, CopyPath path) const {
+    return {Direction::kHostToDevice, path, Pieces(pages), PieceBytes()};
+  }
+
   // Pages to a buffer and from there into the cache; NHD rows go straight into the cache, unless
   // one bulk copy brings them all.
-  void Transfer(LaneId stream, LaneId issuer, int64_t pages, CopyPath path, Readable ready,
+  void Transfer(LaneId stream, LaneId issuer, const Copy& copy, int64_t pages, Readable ready,
                 OpId free) {
-    const bool buffered = Hybrid() || path == CopyPath::kBulk;
+    const bool buffered = Hybrid() || copy.path == CopyPath::kBulk;
     builder_.SetRole(Role::kRecall);
     const std::array waits{ready.listed, ready.pooled, buffered ? OpId::kNone : free};
-    const Copy pieces{Direction::kHostToDevice, path, Pieces(pages), PieceBytes()};
-    const Copy whole{Direction::kHostToDevice, path, 1, pages * PageBytes()};
-    builder_.Run(stream, path == CopyPath::kBulk ? whole : pieces, waits, issuer);
+    builder_.Run(stream, copy, waits, issuer);
     if (!buffered) return;
     builder_.SetRole(Role::kLayout);
     const std::array<OpId, 1> overwrite{free};

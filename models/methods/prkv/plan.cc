@@ -57,7 +57,7 @@ class PrkvPlan : public PlanWriter {
     if (selecting > 0 && dynamic > 0) {
       Select(layer, selecting, pages - static_pages, dynamic);
       if (selecting > restructuring) {
-        ready = Recall(layer, selecting - restructuring, dynamic, missed);
+        ready = Recall(step, layer, selecting - restructuring, dynamic, missed);
       }
     }
     if (restructuring > 0) {
@@ -160,7 +160,7 @@ class PrkvPlan : public PlanWriter {
   }
 
   // What is missed comes from the host. Returns the op that the attention waits for.
-  OpId Recall(int layer, int64_t sequences, int64_t dynamic, int64_t missed) {
+  OpId Recall(int step, int layer, int64_t sequences, int64_t dynamic, int64_t missed) {
     const int64_t rows = sequences * model_.kv_heads;
     builder_.Run(plan_.compute, plan::AssignSlots{rows, dynamic, dynamic});
     builder_.SetRole(Role::kSync);
@@ -179,9 +179,13 @@ class PrkvPlan : public PlanWriter {
                                     static_cast<int32_t>(params_.workers)},
                    {written_[layer], filled_.Written(layer)});
     }
-    const Copy copy =
-        batched ? Copy{Direction::kHostToDevice, CopyPath::kBulk, 1, missed * PageHeadBytes()}
-                : Copy{Direction::kHostToDevice, CopyPath::kPerPiece, missed, PageHeadBytes()};
+    Copy copy{Direction::kHostToDevice, CopyPath::kPerPiece, missed, PageHeadBytes()};
+    if (batched) {
+      copy = {Direction::kHostToDevice, CopyPath::kBulk, 1, missed * PageHeadBytes()};
+    } else if (hnd) {
+      copy = DecoderPlan::OneAfterTheOther(
+          plan_.CopiesOfUnits(DecoderPlan::When::kNow, step, layer, PageHeadBytes()));
+    }
     const OpId copied = builder_.Run(recall_, copy, {written_[layer], filled_.Written(layer)});
     // A page copied by itself to an HND cache is where it belongs.
     if (!batched && hnd) return copied;

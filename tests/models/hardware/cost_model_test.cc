@@ -586,6 +586,36 @@ TEST_F(CostModelTest, WhatAPieceOfACopyTakesGoesByItsSize) {
   EXPECT_EQ(alone(kDown, CopyPath::kBulk, 1, 40'000), Us(3 + 1));
 }
 
+TEST_F(CostModelTest, CopiesOfScatteredPiecesTranslateAddresses) {
+  Profile profile = RoundProfile();
+  profile.copy_h2d_piece = Curve({1'000}, {2e-6});
+  profile.copy_translation = Curve({1e6, 100e6}, {0.4e-6, 1.6e-6});
+  const CostModel model(profile);
+  const auto cost = [&](int64_t regions, Bytes pool) {
+    return model.Cost(Copy{.path = CopyPath::kPerPiece,
+                           .pieces = 10,
+                           .piece_bytes = 1'000,
+                           .scattered_over = pool,
+                           .regions = regions});
+  };
+  EXPECT_EQ(cost(10, 0).Alone(), Us(10 * (2 + 0.02))) << "near each other";
+  EXPECT_EQ(cost(0, 1'000'000).Alone(), Us(10 * (2 + 0.02)));
+  EXPECT_EQ(cost(10, 1'000'000).Alone(), Us(10 * (2.4 + 0.02)));
+  EXPECT_EQ(cost(5, 100'000'000).Alone(), Us(10 * (2.8 + 0.02)));
+  EXPECT_EQ(cost(10, 10'000'000).last_piece, Us(2.8 + 0.02)) << "log-log";
+  EXPECT_FALSE(cost(1, 100'000'000).extrapolated);
+  EXPECT_TRUE(cost(1, 200'000'000).extrapolated);
+  // A profile that does not know.
+  const Copy scattered{.path = CopyPath::kPerPiece,
+                       .pieces = 10,
+                       .piece_bytes = 1'000,
+                       .scattered_over = 1'000'000,
+                       .regions = 10};
+  Copy near = scattered;
+  near.regions = 0;
+  EXPECT_EQ(model_.Cost(scattered).Alone(), model_.Cost(near).Alone());
+}
+
 TEST_F(CostModelTest, RefusesOpsLongerThanADay) {
   EXPECT_THROW(model_.Cost(Copy{.pieces = 1'000'000'000'000, .piece_bytes = 1'000'000}), Error);
   EXPECT_THROW(model_.Cost(Copy{.path = CopyPath::kPerPiece, .pieces = 1'000'000'000'000'000}),

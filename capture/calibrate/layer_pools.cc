@@ -1,0 +1,35 @@
+#include "capture/calibrate/layer_pools.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "kernels/probe.h"
+#include "traces/common/error.h"
+
+namespace stallcast::capture {
+
+LayerPools::LayerPools(int64_t most) : bytes_(most), host_(Pin()) {}
+
+int LayerPools::Count(int64_t pool) const {
+  return static_cast<int>(std::min<int64_t>(kLayers, bytes_ / pool));
+}
+
+void LayerPools::ReadWeights(int layer, cudaStream_t stream) const {
+  kernels::ReadOnce(weights_.get() + layer % kWeights * kLayerWeights, kLayerWeights, sink_.get(),
+                    stream);
+}
+
+std::byte* LayerPools::Pin() {
+  const int64_t host_memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  while (bytes_ > kLeast && bytes_ > host_memory / 3) bytes_ /= 2;
+  for (;; bytes_ /= 2) {
+    try {
+      return memory_.Get(bytes_);
+    } catch (const Error&) {
+      if (bytes_ <= kLeast) throw;
+    }
+  }
+}
+
+}  // namespace stallcast::capture

@@ -1,0 +1,40 @@
+// The host's KV pools of a decoder's layers, and weights that are read between two of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/buffer.h"
+#include "kernels/executor/host_pool.h"
+
+namespace stallcast::capture {
+
+class LayerPools {
+ public:
+  static constexpr int kLayers = 32;
+
+  /// `most` bytes of pools together; fewer, by halves, where that is more than a third of the
+  /// host's memory or more than can be pinned. Error: not even 1 GiB can be.
+  explicit LayerPools(int64_t most);
+
+  int64_t bytes() const { return bytes_; }
+  /// Layers that have pools of so many bytes each, at most bytes().
+  int Count(int64_t pool) const;
+  std::byte* Pool(int layer, int64_t pool) const { return host_ + layer * pool; }
+
+  /// Those of a layer.
+  void ReadWeights(int layer, cudaStream_t stream) const;
+
+ private:
+  std::byte* Pin();
+
+  static constexpr int64_t kLeast = int64_t{1} << 30;
+  static constexpr int64_t kLayerWeights = int64_t{400} << 20, kWeights = 2;
+  int64_t bytes_;
+  kernels::HostPool memory_;
+  std::byte* const host_;
+  const kernels::Buffer<std::byte> weights_{kWeights * kLayerWeights};
+  const kernels::Buffer<int> sink_{1};
+};
+
+}  // namespace stallcast::capture
