@@ -12,6 +12,7 @@
 #include "capture/calibrate/measure_gather.h"
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
+#include "capture/calibrate/measure_pages.h"
 #include "traces/common/error.h"
 
 namespace stallcast::capture {
@@ -127,8 +128,11 @@ void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRo
   const CopyEnds ends;
   const LayerPools pools(int64_t{32} << 30);
   LayerPages pages(pools, ends);
-  MeasureCopies(watch, ends, pages, profile);
+  MeasureCopies(watch, ends, profile);
   SetLink(std::array{MeasureLink(watch, ends)}, profile);
+  Pages page_times(pages);
+  page_times.Measure(watch);
+  page_times.Set(profile);
   if (wanted(kCopies)) {
     for (const bool down : {true, false}) {
       const hardware::Curve& piece = down ? profile.copy_h2d_piece : profile.copy_d2h_piece;

@@ -21,6 +21,7 @@
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
+#include "capture/calibrate/measure_pages.h"
 #include "capture/calibrate/measure_translation.h"
 #include "capture/calibrate/op_timer.h"
 #include "capture/calibrate/product_layers.h"
@@ -48,7 +49,7 @@ std::string DriverOf(const traces::proto::TraceInfo& info) {
 class Moments {
  public:
   Moments(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages)
-      : watch_(watch), ends_(ends), pages_(pages) {}
+      : watch_(watch), ends_(ends), pages_(pages), page_times_(pages) {}
 
   /// All of it.
   void MeasureNow() {
@@ -56,6 +57,7 @@ class Moments {
     MeasureHostNow();  // has no other core to choose
     waits_.push_back(MeasureWaits(watch_, ends_));
     links_.push_back(MeasureLink(watch_, ends_));
+    page_times_.Measure(watch_);
   }
   /// For SetHost() alone.
   void MeasureHostNow() {
@@ -77,6 +79,7 @@ class Moments {
   void SetWaits(hardware::Profile& profile) const { capture::SetWaits(waits_, profile); }
   void SetLink(hardware::Profile& profile) const {
     capture::SetLink(links_, profile);
+    page_times_.Set(profile);
     Note(LinkDriftNote(links_), profile);
   }
 
@@ -88,6 +91,7 @@ class Moments {
   Stopwatch& watch_;
   const CopyEnds& ends_;
   LayerPages& pages_;
+  Pages page_times_;
   const std::function<double()> timer_ = kernels::LaunchTimer();
   std::vector<HostCalls> calls_;
   std::vector<HostWaits> waits_;
@@ -151,7 +155,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   MeasureHost(watch, profile);
   MeasureThreads(watch, profile);
   stage("copies", 0.05);
-  on_fastest_core([&] { MeasureCopies(watch, ends, pages, profile); });
+  on_fastest_core([&] { MeasureCopies(watch, ends, profile); });
   stage("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, ends, profile);
   MeasureTranslation(watch, pools, profile);

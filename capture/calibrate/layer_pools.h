@@ -22,14 +22,15 @@ class LayerPools {
   int Count(int64_t pool) const;
   std::byte* Pool(int layer, int64_t pool) const { return host_ + layer * pool; }
 
-  /// Those of a layer.
+  /// Those of a layer: of 3.2 GiB of them together, whose addresses take the place of the pools'
+  /// (by 0.8 GiB ParisKV's tokens come out a third faster than they are in a step).
   void ReadWeights(int layer, cudaStream_t stream) const;
 
  private:
   std::byte* Pin();
 
   static constexpr int64_t kLeast = int64_t{1} << 30;
-  static constexpr int64_t kLayerWeights = int64_t{400} << 20, kWeights = 2;
+  static constexpr int64_t kLayerWeights = int64_t{400} << 20, kWeights = 8;
   int64_t bytes_;
   kernels::HostPool memory_;
   std::byte* const host_;

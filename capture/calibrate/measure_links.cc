@@ -22,8 +22,7 @@ constexpr int64_t kPool = CopyEnds::kPool;
 constexpr int64_t kLarge = int64_t{1} << 28;  // a copy that runs at the link's rate
 constexpr int64_t kLong = int64_t{1} << 24;   // 32 take a thousand times as long as their ends
 constexpr int64_t kSmallestPage = 4096;       // smaller copies are rows of one
-constexpr int64_t kLargestPage = 65536;
-constexpr int64_t kRead = int64_t{2} << 30;  // a read that runs at the memory's rate
+constexpr int64_t kRead = int64_t{2} << 30;   // a read that runs at the memory's rate
 
 // Time of one copy among many of its size. The ends of a train of long copies count for nothing
 // and stay in: where others use the link during one train and not during the next, a difference of
@@ -43,47 +42,16 @@ double CopyTime(Stopwatch& watch, const CopyEnds& ends, int64_t bytes, bool down
   return Stopwatch::WithoutEnds(many / 4, many, train_time);
 }
 
-// Time of one of a layer's pages, called one by one while the GPU has nothing else to do: of those
-// behind the first, up to as many as layers recall.
-double PageTime(Stopwatch& watch, LayerPages& pages, int64_t bytes, Lie lie,
-                int64_t pool = LayerPages::kPool) {
-  constexpr int kFew = 8, kSome = 64, kTrials = 41;
-  return Stopwatch::WithoutEnds(kFew, kSome, [&](int copies) {
-    return watch.WallTime(
-        [&] {
-          for (int i = 0; i < copies; ++i) pages.Copy(i, watch.stream());
-          watch.Finish();
-        },
-        kTrials, [&] { pages.Choose(copies, bytes, watch.stream(), lie, pool); });
-  });
-}
-
-// What pages take longer that lie anywhere in a pool, by its size.
-hardware::Curve Translation(Stopwatch& watch, LayerPages& pages) {
-  constexpr int64_t kPage = 16384;
-  constexpr double kLeast = 1e-12;
-  std::vector<double> pools, times;
-  for (const int64_t pool : pages.Pools()) {
-    pools.push_back(static_cast<double>(pool));
-    const double near = PageTime(watch, pages, kPage, Lie::kNear, pool);
-    times.push_back(std::max(PageTime(watch, pages, kPage, Lie::kFar, pool) - near, kLeast));
-  }
-  return {std::move(pools), std::move(times)};
-}
-
 struct Copies {
   Line line;
   hardware::Curve piece;  // beyond bytes over the line's rate
 };
 
-// `pages` has those that go to the GPU, or is null.
-Copies FitCopies(Stopwatch& watch, const CopyEnds& ends, LayerPages* pages, bool down) {
+Copies FitCopies(Stopwatch& watch, const CopyEnds& ends, bool down) {
   std::vector<double> sizes, times;
   for (int64_t bytes = 256; bytes <= kLarge; bytes *= 4) {
-    const bool page = pages != nullptr && bytes >= kSmallestPage && bytes <= kLargestPage;
     sizes.push_back(static_cast<double>(bytes));
-    times.push_back(page ? PageTime(watch, *pages, bytes, Lie::kNear)
-                         : CopyTime(watch, ends, bytes, down));
+    times.push_back(CopyTime(watch, ends, bytes, down));
   }
   Copies copies;
   copies.line = FitLine(sizes, times);
@@ -190,14 +158,12 @@ void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
   profile.memory_bandwidth = 1 / FitLine(sizes, times).b;
 }
 
-void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages,
-                   hardware::Profile& profile) {
-  const Copies h2d = FitCopies(watch, ends, &pages, true);
-  const Copies d2h = FitCopies(watch, ends, nullptr, false);
+void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
+  const Copies h2d = FitCopies(watch, ends, true);
+  const Copies d2h = FitCopies(watch, ends, false);
   const Line& down = h2d.line;
   const Line& up = d2h.line;
   profile.copy_h2d_piece = h2d.piece, profile.copy_d2h_piece = d2h.piece;
-  profile.copy_translation = Translation(watch, pages);
   profile.copy_h2d_start = down.a, profile.link_h2d = 1 / down.b;
   profile.copy_d2h_start = up.a, profile.link_d2h = 1 / up.b;
   profile.copy_spread = std::max(down.spread, up.spread);

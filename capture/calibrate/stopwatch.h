@@ -101,10 +101,15 @@ class Stopwatch {
     return Median(trials, [&] {
       prepare();
       Finish();
-      const auto begin = Clock::now();
-      work();
-      return std::chrono::duration<double>(Clock::now() - begin).count();
+      return WallSeconds(work);
     });
+  }
+  /// Of work() once, whatever the stream does.
+  template <class Work>
+  static double WallSeconds(const Work& work) {
+    const auto begin = Clock::now();
+    work();
+    return std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
   /// The median of `trials` behind one that warms up. Of those in which no other program has a
