@@ -21,14 +21,14 @@ void ScatterPages(const __nv_bfloat16* pieces, const int32_t* slot, const int32_
 void TransposePages(const PagedKv& cache, const int32_t* slots, int32_t pages, __nv_bfloat16* hnd,
                     cudaStream_t stream);
 
-/// Reads pieces straight from pinned host memory with at most `blocks` blocks of 1,024 threads and
-/// 16-byte loads: source[i] = page * kv_heads + head, under 2^31, names a piece of the pool, which
-/// goes to the cache at (slot[i], head[i]). Pool pages are HND, [page][H][2][p][d], or with `rows`
-/// NHD, [page][2][p][H][d], where a piece is 2 p rows of head_dim; p, H and d are the cache's. An
-/// H200's multiprocessors reach 51 GB/s of the host where its copy engine has 55, with the link
-/// full in both cases: L2 asks for 128 bytes at a time, whatever the instruction, the copy engine
-/// for 256, and each completion takes 20 bytes of the link beside its payload (bench_movement
-/// counts both). Four blocks suffice for that.
+/// Reads pieces straight from pinned host memory with at most `blocks` blocks of 1,024 threads
+/// (each two of 512) and 16-byte loads: source[i] = page * kv_heads + head, under 2^31, names a
+/// piece of the pool, which goes to the cache at (slot[i], head[i]). Pool pages are HND,
+/// [page][H][2][p][d], or with `rows` NHD, [page][2][p][H][d], where a piece is 2 p rows of
+/// head_dim; p, H and d are the cache's. An H200's multiprocessors reach 51 GB/s of the host where
+/// its copy engine has 55, with the link full in both cases: L2 asks for 128 bytes at a time,
+/// whatever the instruction, the copy engine for 256, and each completion takes 20 bytes of the
+/// link beside its payload (bench_movement counts both). Four blocks suffice for that.
 void ZeroCopyGather(const __nv_bfloat16* pool, const int64_t* source, const int32_t* slot,
                     const int32_t* head, int32_t pieces_max, const int32_t* count,
                     const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream);

@@ -54,8 +54,7 @@ void Pages::Set(hardware::Profile& profile) const {
     const auto bytes = static_cast<double>(of.bytes);
     const auto at = std::ranges::find(sizes, bytes) - sizes.begin();
     if (at == std::ssize(sizes)) continue;
-    beyond[static_cast<size_t>(at)] =
-        std::max(Median(of.seconds) - bytes / profile.link_h2d, 1e-9);
+    beyond[static_cast<size_t>(at)] = std::max(Median(of.seconds) - bytes / profile.link_h2d, 1e-9);
   }
   profile.copy_h2d_piece = hardware::Curve(std::move(sizes), std::move(beyond));
   std::vector<double> pools, times;

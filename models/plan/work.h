@@ -279,8 +279,8 @@ struct Copy {
   bool operator==(const Copy&) const = default;
 };
 
-/// A kernel of `blocks` blocks of 1,024 threads that reads `pieces` pieces straight from pinned
-/// host memory.
+/// A kernel of `blocks` blocks of 1,024 threads (each two of 512) that reads `pieces` pieces
+/// straight from pinned host memory.
 struct ZeroCopyGather {
   static constexpr std::string_view kName = "zero_copy_gather";
   /// On their way at a time: four loads of 16 bytes a thread.
