@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 namespace stallcast::methods {
 
@@ -103,25 +102,31 @@ std::vector<plan::Copy> DecoderPlan::CopiesOfUnits(When when, int step, int laye
   const auto pieces_a_region = static_cast<double>(plan::kCopyRegion) / static_cast<double>(piece);
   const Bytes pool = input.batch * input.prompt_tokens * input.model.KvBytesPerTokenLayer();
   std::vector<plan::Copy> copies;
-  std::vector<std::pair<int64_t, size_t>> regions;  // of a sequence's pieces, and whose cell's
+  std::vector<int64_t> read, with_head;  // regions of a sequence's heads so far, ascending
   for (int sequence = 0; sequence < input.batch; ++sequence) {
-    regions.clear();
+    read.clear();
     for (int head = 0; head < heads; ++head) {
       const AccessCell cell = Cell(step, layer, sequence, head);
       const bool now = when == When::kNow;
-      copies.push_back({plan::Direction::kHostToDevice, plan::CopyPath::kPerPiece,
-                        now ? cell.recalled_now : cell.recalled_ahead, piece, pool});
-      if (copies.back().pieces == 0) continue;
+      plan::Copy& copy = copies.emplace_back(
+          plan::Copy{plan::Direction::kHostToDevice, plan::CopyPath::kPerPiece,
+                     now ? cell.recalled_now : cell.recalled_ahead, piece, pool});
+      if (copy.pieces == 0) continue;
+      with_head.clear();
+      auto other = read.begin();
       for (const uint32_t unit : now ? log.RecalledNow(step, layer, sequence, head)
                                      : log.RecalledAhead(step, layer, sequence, head)) {
         const double at = std::floor(unit * apart) * heads + head;
-        regions.emplace_back(static_cast<int64_t>(at / pieces_a_region), copies.size() - 1);
+        const auto region = static_cast<int64_t>(at / pieces_a_region);
+        while (other != read.end() && *other < region) with_head.push_back(*other++);
+        const bool of_other = other != read.end() && *other == region;
+        const bool again = !with_head.empty() && with_head.back() == region;
+        if (of_other || again) continue;
+        ++copy.regions;
+        with_head.push_back(region);
       }
-    }
-    std::sort(regions.begin(), regions.end());
-    for (size_t i = 0; i < regions.size(); ++i) {
-      const auto [region, cell] = regions[i];
-      if (i == 0 || regions[i - 1].first != region) ++copies[cell].regions;
+      with_head.insert(with_head.end(), other, read.end());
+      read.swap(with_head);
     }
   }
   return copies;
