@@ -110,7 +110,7 @@ struct ChosenByRow {
   }
 };
 
-template <int kThreads, int kLoads, int kBlocks, class Router>
+template <int kThreads, int kLoads, int kBlocks = 1, class Router>
 void Launch(const PagedKv& from, const PagedKv& to, const Router& route, int64_t pieces,
             int64_t blocks_max, const char* name, cudaStream_t stream, size_t scratch_bytes = 0) {
   if (pieces == 0) return;
@@ -157,14 +157,13 @@ PagedKv Pool(const __nv_bfloat16* data, const PagedKv& like, int32_t kv_heads, b
 void ScatterPages(const __nv_bfloat16* pieces, const int32_t* slot, const int32_t* head,
                   int32_t pieces_max, const int32_t* count, const PagedKv& cache,
                   cudaStream_t stream) {
-  Launch<256, 4, 1>(Pool(pieces, cache, 1, false), cache,
-                    FromPacked{{pieces_max, count}, slot, head}, pieces_max, DeviceBlocks(),
-                    "ScatterPages", stream);
+  Launch<256, 4>(Pool(pieces, cache, 1, false), cache, FromPacked{{pieces_max, count}, slot, head},
+                 pieces_max, DeviceBlocks(), "ScatterPages", stream);
 }
 
 void TransposePages(const PagedKv& cache, const int32_t* slots, int32_t pages, __nv_bfloat16* hnd,
                     cudaStream_t stream) {
-  Launch<256, 4, 1>(
+  Launch<256, 4>(
       cache, Pool(hnd, cache, cache.kv_heads, false),
       ToPool{{pages * cache.kv_heads, nullptr}, slots, Divider(std::max(cache.kv_heads, 1))},
       int64_t{pages} * cache.kv_heads, DeviceBlocks(), "TransposePages", stream);
@@ -180,10 +179,9 @@ void ZeroCopyGather(const __nv_bfloat16* pool, const int64_t* source, const int3
 
 void ScatterMissed(const __nv_bfloat16* pieces, const MissedUnits& missed, const CacheSlots& place,
                    const PagedKv& cache, cudaStream_t stream) {
-  Launch<256, 4, 1>(Pool(pieces, cache, 1, false), cache,
-                    MissedByRow{missed, place, cache.kv_heads, true},
-                    int64_t{missed.rows} * missed.k, DeviceBlocks(), "ScatterMissed", stream,
-                    RowSumsBytes(missed.rows));
+  Launch<256, 4>(Pool(pieces, cache, 1, false), cache,
+                 MissedByRow{missed, place, cache.kv_heads, true}, int64_t{missed.rows} * missed.k,
+                 DeviceBlocks(), "ScatterMissed", stream, RowSumsBytes(missed.rows));
 }
 
 void ZeroCopyMissed(const __nv_bfloat16* pool, const MissedUnits& missed, const CacheSlots& place,
@@ -201,9 +199,9 @@ void ZeroCopyTokens(const PagedKv& pool, const ChosenTokens& chosen, const Paged
 
 void ScatterTokens(const __nv_bfloat16* pieces, const ChosenTokens& chosen, const PagedKv& cache,
                    cudaStream_t stream) {
-  Launch<256, 4, 1>(Pool(pieces, cache, 1, false), cache, ChosenByRow{chosen, cache.kv_heads, true},
-                    int64_t{chosen.rows} * chosen.k, DeviceBlocks(), "ScatterTokens", stream,
-                    RowSumsBytes(chosen.rows));
+  Launch<256, 4>(Pool(pieces, cache, 1, false), cache, ChosenByRow{chosen, cache.kv_heads, true},
+                 int64_t{chosen.rows} * chosen.k, DeviceBlocks(), "ScatterTokens", stream,
+                 RowSumsBytes(chosen.rows));
 }
 
 }  // namespace stallcast::kernels

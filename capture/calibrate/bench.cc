@@ -126,7 +126,7 @@ BenchRow Transfer(const char* kernel, std::string shape, double bytes, double se
 void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRow>& rows,
                const std::function<bool(const char*)>& wanted) {
   const CopyEnds ends;
-  const LayerPools pools(int64_t{32} << 30);
+  const LayerPools pools(LayerPools::kOfLongContexts);
   LayerPages pages(pools, ends);
   MeasureCopies(watch, ends, profile);
   SetLink(std::array{MeasureLink(watch, ends)}, profile);

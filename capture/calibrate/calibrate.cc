@@ -137,7 +137,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
 
   Stopwatch watch;
   const CopyEnds ends;
-  const LayerPools pools(int64_t{32} << 30);
+  const LayerPools pools(LayerPools::kOfLongContexts);
   LayerPages pages(pools, ends);
   Moments moments(watch, ends, pages);
   const auto on_fastest_core = [timer = kernels::LaunchTimer()](const auto& measure) {

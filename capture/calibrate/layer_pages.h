@@ -30,15 +30,7 @@ class LayerPages {
   /// From `pools` to the device memory of `ends`, which both must outlive it.
   LayerPages(const LayerPools& pools, const CopyEnds& ends) : pools_(pools), ends_(ends) {}
 
-  /// Bytes a layer that can be asked for, ascending.
-  std::vector<int64_t> Pools() const {
-    constexpr int64_t kSmallest = int64_t{32} << 20, kLargest = int64_t{2} << 30;
-    std::vector<int64_t> pools;
-    for (int64_t pool = kSmallest; pool <= std::min(kLargest, pools_.bytes()); pool *= 2) {
-      pools.push_back(pool);
-    }
-    return pools;
-  }
+  const LayerPools& pools() const { return pools_; }
 
   /// The next layer's recall, of so many pages of so many bytes, behind its weights on `stream`;
   /// `pool` bytes at most have the pools.

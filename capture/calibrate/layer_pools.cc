@@ -11,6 +11,15 @@ namespace stallcast::capture {
 
 LayerPools::LayerPools(int64_t most) : bytes_(most), host_(Pin()) {}
 
+std::vector<int64_t> LayerPools::Sizes() const {
+  constexpr int64_t kSmallest = int64_t{32} << 20, kLargest = int64_t{2} << 30;
+  std::vector<int64_t> sizes;
+  for (int64_t size = kSmallest; size <= std::min(kLargest, bytes_); size *= 2) {
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
 int LayerPools::Count(int64_t pool) const {
   return static_cast<int>(std::min<int64_t>(kLayers, bytes_ / pool));
 }

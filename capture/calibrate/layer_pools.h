@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/buffer.h"
 #include "kernels/executor/host_pool.h"
@@ -12,12 +13,16 @@ namespace stallcast::capture {
 class LayerPools {
  public:
   static constexpr int kLayers = 32;
+  /// As four sequences of 64K tokens have them.
+  static constexpr int64_t kOfLongContexts = int64_t{32} << 30;
 
   /// `most` bytes of pools together; fewer, by halves, where that is more than a third of the
   /// host's memory or more than can be pinned. Error: not even 1 GiB can be.
   explicit LayerPools(int64_t most);
 
   int64_t bytes() const { return bytes_; }
+  /// Bytes of a layer's pool that curves by pools are measured at, ascending: up to 2 GiB.
+  std::vector<int64_t> Sizes() const;
   /// Layers that have pools of so many bytes each, at most bytes().
   int Count(int64_t pool) const;
   std::byte* Pool(int layer, int64_t pool) const { return host_ + layer * pool; }

@@ -17,7 +17,7 @@ Pages::Pages(LayerPages& pages) : pages_(pages) {
   for (const int64_t bytes : {int64_t{4096}, kPage, int64_t{65536}}) {
     near_.push_back({.bytes = bytes});
   }
-  for (const int64_t pool : pages.Pools()) translation_.push_back({.bytes = pool});
+  for (const int64_t pool : pages.pools().Sizes()) translation_.push_back({.bytes = pool});
 }
 
 // Of those behind the first, up to as many as layers recall, in a recall of some and one of few.
@@ -50,11 +50,10 @@ void Pages::Set(hardware::Profile& profile) const {
   const hardware::Curve& curve = profile.copy_h2d_piece;
   std::vector<double> sizes(curve.x().begin(), curve.x().end());
   std::vector<double> beyond(curve.y().begin(), curve.y().end());
-  for (const Times& of : near_) {
-    const auto bytes = static_cast<double>(of.bytes);
-    const auto at = std::ranges::find(sizes, bytes) - sizes.begin();
-    if (at == std::ssize(sizes)) continue;
-    beyond[static_cast<size_t>(at)] = std::max(Median(of.seconds) - bytes / profile.link_h2d, 1e-9);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto of = std::ranges::find(near_, static_cast<int64_t>(sizes[i]), &Times::bytes);
+    if (of == near_.end()) continue;
+    beyond[i] = std::max(Median(of->seconds) - sizes[i] / profile.link_h2d, 1e-9);
   }
   profile.copy_h2d_piece = hardware::Curve(std::move(sizes), std::move(beyond));
   std::vector<double> pools, times;

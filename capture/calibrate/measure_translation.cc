@@ -21,7 +21,6 @@ namespace {
 using kernels::Buffer;
 
 constexpr int kLayers = LayerPools::kLayers, kTurns = 4;  // the first turn warms up
-constexpr int64_t kSmallestLayer = int64_t{32} << 20, kLargestLayer = int64_t{2} << 30;
 
 /// Seconds that bring(turn, layer) takes longer a layer, which enqueues on the stream, in turns
 /// over `count` layers.
@@ -114,7 +113,7 @@ hardware::Curve Translation(Stopwatch& watch, const LayerPools& layers,
   constexpr std::array kRows = {2, 8, 32};
   std::mt19937 random(2);
   std::vector<double> pools, times;
-  for (int64_t pool = kSmallestLayer; pool <= std::min(kLargestLayer, layers.bytes()); pool *= 2) {
+  for (const int64_t pool : layers.Sizes()) {
     const int count = layers.Count(pool);
     std::vector<double> of_region;
     for (const int rows : kRows) {

@@ -112,15 +112,17 @@ class Coster {
           cost.rate = std::min(cost.rate, piece / profile_.copy_2d_row);
         }
         break;
-      case plan::CopyPath::kPerPiece:
+      case plan::CopyPath::kPerPiece: {
+        if (copy.pieces == 0) return NoCall();
+        const double translation = Translation(copy, cost);
         cost.host = Time(pieces * one_call);
         cost.calls = static_cast<int32_t>(std::min<int64_t>(copy.pieces, INT32_MAX));
-        if (copy.pieces == 0) return NoCall();
-        cost.engine_start = Time(pieces * start + Translation(copy, cost) +
-                                 std::max(pieces - 1, 0.0) * profile_.recorder_copy);
+        cost.engine_start =
+            Time(pieces * start + translation + std::max(pieces - 1, 0.0) * profile_.recorder_copy);
         cost.crowded = Time(pieces * profile_.copy_crowded_piece);
-        cost.last_piece = Time(start + Translation(copy, cost) / pieces + piece / cost.rate);
+        cost.last_piece = Time(start + translation / pieces + piece / cost.rate);
         break;
+      }
       case plan::CopyPath::kBatched: {
         const double large = std::max(piece, profile_.copy_inline_below);
         const bool inlined = h2d && piece < large;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 
 namespace stallcast::methods {
@@ -73,10 +74,13 @@ plan::ZeroCopyGather DecoderPlan::Scattered(plan::ZeroCopyGather gather, Bytes p
   return gather;
 }
 
+double DecoderPlan::UnitsApart() const {
+  return static_cast<double>(input.prompt_tokens) /
+         static_cast<double>(std::max<int64_t>(1, input.log->prompt_tokens));
+}
+
 plan::RegionsRead DecoderPlan::RegionsOf(int step, int layer, Bytes piece) const {
-  // In another context than the log's, units lie that much further apart, or closer.
-  const double apart = static_cast<double>(piece) * static_cast<double>(input.prompt_tokens) /
-                       static_cast<double>(std::max<int64_t>(1, input.log->prompt_tokens));
+  const double apart = static_cast<double>(piece) * UnitsApart();
   const auto a_region =
       static_cast<uint32_t>(std::clamp(static_cast<double>(plan::kHostRegion) / apart, 1.0, 1e9));
   plan::RegionsRead sum;
@@ -96,15 +100,13 @@ plan::RegionsRead DecoderPlan::RegionsOf(int step, int layer, Bytes piece) const
 std::vector<plan::Copy> DecoderPlan::CopiesOfUnits(When when, int step, int layer,
                                                    Bytes piece) const {
   const int heads = log.heads();
-  // In another context than the log's, units lie that much further apart, or closer.
-  const double apart = static_cast<double>(input.prompt_tokens) /
-                       static_cast<double>(std::max<int64_t>(1, input.log->prompt_tokens));
+  const double apart = UnitsApart();
   const auto pieces_a_region = static_cast<double>(plan::kCopyRegion) / static_cast<double>(piece);
   const Bytes pool = input.batch * input.prompt_tokens * input.model.KvBytesPerTokenLayer();
   std::vector<plan::Copy> copies;
-  std::vector<int64_t> read, with_head;  // regions of a sequence's heads so far, ascending
+  std::vector<uint32_t> regions, before, all;  // of a head's pieces, of the heads' before, of both
   for (int sequence = 0; sequence < input.batch; ++sequence) {
-    read.clear();
+    before.clear();
     for (int head = 0; head < heads; ++head) {
       const AccessCell cell = Cell(step, layer, sequence, head);
       const bool now = when == When::kNow;
@@ -112,21 +114,17 @@ std::vector<plan::Copy> DecoderPlan::CopiesOfUnits(When when, int step, int laye
           plan::Copy{plan::Direction::kHostToDevice, plan::CopyPath::kPerPiece,
                      now ? cell.recalled_now : cell.recalled_ahead, piece, pool});
       if (copy.pieces == 0) continue;
-      with_head.clear();
-      auto other = read.begin();
+      regions.clear();
       for (const uint32_t unit : now ? log.RecalledNow(step, layer, sequence, head)
                                      : log.RecalledAhead(step, layer, sequence, head)) {
         const double at = std::floor(unit * apart) * heads + head;
-        const auto region = static_cast<int64_t>(at / pieces_a_region);
-        while (other != read.end() && *other < region) with_head.push_back(*other++);
-        const bool of_other = other != read.end() && *other == region;
-        const bool again = !with_head.empty() && with_head.back() == region;
-        if (of_other || again) continue;
-        ++copy.regions;
-        with_head.push_back(region);
+        regions.push_back(static_cast<uint32_t>(std::min(at / pieces_a_region, 4e9)));
       }
-      with_head.insert(with_head.end(), other, read.end());
-      read.swap(with_head);
+      const plan::RegionsRead read = plan::Regions(regions, before, 1);
+      copy.regions = read.regions - read.again;
+      all.clear();
+      std::ranges::set_union(regions, before, std::back_inserter(all));
+      before.swap(all);
     }
   }
   return copies;

@@ -63,6 +63,8 @@ class DecoderPlan {
  private:
   /// What the log says of a head, clamped to the run's context.
   AccessCell Cell(int step, int layer, int sequence, int head) const;
+  /// In another context than the log's, units lie that many times as far apart.
+  double UnitsApart() const;
   plan::RegionsRead RegionsOf(int step, int layer, Bytes piece) const;
   /// By layer, of the step that was asked for last.
   std::vector<plan::RegionsRead> regions_;
