@@ -3,6 +3,7 @@
 // reduced in rounds: the k best of all are among the k best of each segment, and as segments and
 // what they keep are in order, ties still go to the smaller id.
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <utility>
 
@@ -15,12 +16,8 @@ namespace stallcast::kernels {
 namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
-constexpr int kThreads = 1024;
-constexpr int kBinBits = 11;
-constexpr int kBins = 1 << kBinBits;
-static_assert(kBins == 2 * kThreads);
-constexpr int kSegment = 16 * kThreads;  // scores that a block holds at most
-constexpr int kMaxK = kSegment / 2;      // so that a round at least halves
+constexpr int kSegment = 16384;      // scores that a block holds at most
+constexpr int kMaxK = kSegment / 2;  // so that a round at least halves
 constexpr int kMaxCandidates = 1 << 20;
 
 // Orders like the float.
@@ -42,10 +39,13 @@ struct Round {
   uint32_t flip;        // turns the order of keys round where the lowest are wanted
 };
 
+// Of a block of so many threads.
+template <int kThreads>
 struct Shared {
+  static constexpr int kBins = 2 * kThreads;
   uint32_t bins[kBins];
   uint32_t scratch[32];
-  uint32_t low[32], high[32];
+  uint32_t low[kThreads / 32], high[kThreads / 32];
   uint32_t bin, rank, in_bin;
 };
 
@@ -55,9 +55,13 @@ struct Threshold {
 };
 
 // The threshold of the k largest of the keys, of which a thread holds `valid`.
-template <int kItems>
+template <int kThreads, int kItems>
 __device__ Threshold FindThreshold(const uint32_t (&keys)[kItems], int valid, uint32_t k,
-                                   Shared& shared) {
+                                   Shared<kThreads>& shared) {
+  constexpr int kBins = Shared<kThreads>::kBins;
+  constexpr int kBinBits = std::bit_width(static_cast<unsigned>(kBins)) - 1;
+  static_assert(kBins == 1 << kBinBits);
+  constexpr int kWarps = kThreads / 32;
   const uint32_t thread = threadIdx.x;
   uint32_t low = 0xffffffffu, high = 0;
 #pragma unroll
@@ -75,8 +79,8 @@ __device__ Threshold FindThreshold(const uint32_t (&keys)[kItems], int valid, ui
   shared.bins[thread] = 0;
   shared.bins[thread + kThreads] = 0;
   __syncthreads();
-  low = __reduce_min_sync(kAll, shared.low[thread % 32]);
-  high = __reduce_max_sync(kAll, shared.high[thread % 32]);
+  low = __reduce_min_sync(kAll, shared.low[thread % kWarps]);
+  high = __reduce_max_sync(kAll, shared.high[thread % kWarps]);
 
   // Bins cover just the keys there are, so that scores that lie close together spread over them.
   int shift = max(0, 32 - __clz(static_cast<int>(high - low)) - kBinBits);
@@ -137,9 +141,9 @@ __device__ void LoadKeys(const float* scores, int valid, uint32_t flip, uint32_t
   }
 }
 
-template <int kItems>
+template <int kThreads, int kItems>
 __global__ void __launch_bounds__(kThreads) TopKKernel(const Round round) {
-  __shared__ Shared shared;
+  __shared__ Shared<kThreads> shared;
   const int row = static_cast<int>(blockIdx.y);
   if (round.last != nullptr && threadIdx.x == 0) {
     round.kept_ids[int64_t{row} * round.kept + round.k] = round.last[row];
@@ -184,6 +188,20 @@ __global__ void __launch_bounds__(kThreads) TopKKernel(const Round round) {
     if (round.kept_scores != nullptr) round.kept_scores[to] = round.scores[at + i];
     ++to;
   }
+}
+
+struct Kernel {
+  void (*function)(Round);
+  int threads;
+};
+// Blocks of up to 4,096 candidates find room beside those of SkinnyProduct(), which leave 24,576
+// registers of a multiprocessor: what chooses for a recall need not wait for what a decoder
+// computes meanwhile.
+Kernel KernelFor(int candidates) {
+  if (candidates <= 4 * 512) return {TopKKernel<512, 4>, 512};
+  if (candidates <= 8 * 512) return {TopKKernel<512, 8>, 512};
+  if (candidates <= 8 * 1024) return {TopKKernel<1024, 8>, 1024};
+  return {TopKKernel<1024, 16>, 1024};
 }
 
 int Segments(int candidates) { return std::max(1, (candidates + kSegment - 1) / kSegment); }
@@ -233,13 +251,8 @@ void Choose(const float* scores, int32_t rows, int32_t candidates, int32_t k, in
       round.kept_ids = reinterpret_cast<int32_t*>(free + int64_t{rows} * round.kept);
     }
     const dim3 grid(static_cast<unsigned>(segments), static_cast<unsigned>(rows));
-    if (round.candidates <= 4 * kThreads) {
-      TopKKernel<4><<<grid, kThreads, 0, stream>>>(round);
-    } else if (round.candidates <= 8 * kThreads) {
-      TopKKernel<8><<<grid, kThreads, 0, stream>>>(round);
-    } else {
-      TopKKernel<16><<<grid, kThreads, 0, stream>>>(round);
-    }
+    const auto [kernel, threads] = KernelFor(round.candidates);
+    kernel<<<grid, threads, 0, stream>>>(round);
     CheckLaunch("TopK");
     if (ends) return;
     round = {round.kept_scores, round.kept_ids, round.kept, k,    0,

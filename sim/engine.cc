@@ -25,7 +25,7 @@ using plan::OpId;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // Which of the machine's gaps lies before an op.
-enum class Gap : uint8_t { kNone, kKernel, kCopy, kCopies, kToHost, kToDevice, kGraph };
+enum class Gap : uint8_t { kNone, kKernel, kCopy, kFlag, kCopies, kToHost, kToDevice, kGraph };
 
 int64_t Time(Gap gap, const hardware::Latencies& latency) {
   switch (gap) {
@@ -35,6 +35,8 @@ int64_t Time(Gap gap, const hardware::Latencies& latency) {
       return latency.gap.count();
     case Gap::kCopy:
       return latency.copy_gap.count();
+    case Gap::kFlag:
+      return latency.flag_gap.count();
     case Gap::kCopies:
       return latency.between_copies.count();
     case Gap::kToHost:
@@ -47,6 +49,11 @@ int64_t Time(Gap gap, const hardware::Latencies& latency) {
   return 0;
 }
 
+bool IsCopyToHost(const plan::Op& op) {
+  const auto* copy = std::get_if<plan::Copy>(&op.work);
+  return copy != nullptr && copy->direction == plan::Direction::kDeviceToHost;
+}
+
 Gap GapBetween(const plan::Op& before, const plan::Op& op) {
   if (before.graph_node && op.graph_node) return Gap::kGraph;
   const auto* from = std::get_if<plan::Copy>(&before.work);
@@ -54,7 +61,7 @@ Gap GapBetween(const plan::Op& before, const plan::Op& op) {
   if (from == nullptr && to == nullptr) return Gap::kKernel;
   if (from == nullptr || to == nullptr) return Gap::kCopy;
   if (from->direction == to->direction) return Gap::kCopies;
-  return to->direction == plan::Direction::kDeviceToHost ? Gap::kToHost : Gap::kToDevice;
+  return IsCopyToHost(op) ? Gap::kToHost : Gap::kToDevice;
 }
 
 // To the nearest, of what is not negative: std::llround() is a call.
@@ -151,6 +158,10 @@ Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel
   for (size_t i = 0; i < count; ++i) {
     for (OpId wait : plan.Waits(ops[i])) {
       dependents.ids[fill[At(wait)]++] = OpId{static_cast<int32_t>(i)};
+      if (gap[At(wait)] == Gap::kCopy && IsCopyToHost(ops[At(wait)]) &&
+          NatureOf(OpId{static_cast<int32_t>(i)}).host_sync) {
+        gap[At(wait)] = Gap::kFlag;
+      }
     }
   }
 }

@@ -212,6 +212,12 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   profile.device_copy_latency = std::max(left, 1e-8);
   // Where nothing is left and less, the host learns of a copy's end sooner than of a kernel's.
   profile.host_sync_copy = std::max(profile.host_sync + std::min(left, 0.0), 1e-7);
+  // Of such a copy behind a kernel, what is neither the copy nor that the host learns of it instead
+  // of the kernel's end.
+  profile.device_flag_gap =
+      std::max(profile.device_flag_gap - profile.copy_d2h_piece.At(sizeof(int)) -
+                   (profile.host_sync_copy - profile.host_sync),
+               1e-8);
   const std::string source = fmt::format("measured, {}", info.created());
   for (const hardware::ProfileField& field : hardware::ProfileFields()) {
     if (!field.in_file) continue;

@@ -66,6 +66,7 @@ void SetWaits(std::span<const HostWaits> moments, hardware::Profile& profile) {
   const double behind_call = median(&HostWaits::kernel) - profile.host_launch;
   profile.host_sync = profile.device_launch_latency = std::max(behind_call / 2, 1e-7);
   profile.device_copy_latency = median(&HostWaits::flag);
+  profile.device_flag_gap = median(&HostWaits::flag_behind_kernel);
   profile.device_direction_gap = std::max(median(&HostWaits::to_host_gap), 1e-8);
   profile.device_direction_gap_h2d = std::max(median(&HostWaits::to_device_gap), 1e-8);
 }

@@ -25,6 +25,8 @@ struct HostCalls {
 struct HostWaits {
   double kernel = 0;  ///< from the launch of an empty kernel until the host knows of its end
   double flag = 0;    ///< the same of a copy of some bytes to the host
+  /// What such a copy behind a kernel takes more than the wait for that kernel does.
+  double flag_behind_kernel = 0;
   /// What a copy to the host comes later behind one to the GPU than behind one to the host, and the
   /// other way round.
   double to_host_gap = 0, to_device_gap = 0;
@@ -39,8 +41,8 @@ void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile);
 
 /// The medians over the moments, of which there is one at least, of waits behind the calls that
 /// `profile` has: device.direction_gap and direction_gap_h2d; half of `kernel` without its call as
-/// host.sync and as device.launch_latency, which MeasureGaps() divides better; `flag`, whole, as
-/// device.copy_latency.
+/// host.sync and as device.launch_latency, which MeasureGaps() divides better; `flag` and
+/// `flag_behind_kernel`, whole, as device.copy_latency and device.flag_gap.
 void SetWaits(std::span<const HostWaits> moments, hardware::Profile& profile);
 
 /// What each call takes more while it is recorded than alone: recorder.launch, event_record,

@@ -258,6 +258,23 @@ double WaitFor(const Stopwatch& watch, const Enqueue& enqueue) {
   });
 }
 
+// What a flag between a kernel and the host's wait adds to the wait for the kernel alone. The front
+// end of copies looks for the kernel's end every 8.2 us: kernels whose lengths meet each moment of
+// two such rounds, and longer than the calls behind them.
+double FlagBehindKernel(const Stopwatch& watch, const CopyEnds& ends, int64_t bytes) {
+  constexpr int64_t kShortestNs = 20000, kStepNs = 512, kLengths = 32;
+  const Buffer<uint64_t> stamps(2);
+  int at = 0;
+  const auto seconds = [&](bool flag) {
+    return WaitFor(watch, [&] {
+      kernels::Stamp(stamps.get(), kShortestNs + at++ % kLengths * kStepNs, watch.stream());
+      if (flag) ends.CopyPage(at, bytes, false, watch.stream());
+    });
+  };
+  const double alone = seconds(false);
+  return seconds(true) - alone;
+}
+
 // What a copy comes later behind one the other way than behind one the same way, on a stream that
 // was idle: such are the copies that a host waits for between two of its decisions. In a train,
 // whose commands all lie ready, the handover is shorter.
@@ -379,6 +396,7 @@ HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends) {
   };
   return {.kernel = WaitFor(watch, [&] { kernels::Nothing(watch.stream()); }),
           .flag = (behind_a_page(4) - behind_a_page(1)) / 3,
+          .flag_behind_kernel = FlagBehindKernel(watch, ends, kFlag),
           .to_host_gap = DirectionGap(watch, ends, false),
           .to_device_gap = DirectionGap(watch, ends, true)};
 }

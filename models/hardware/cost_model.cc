@@ -386,6 +386,8 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .gap = FromSeconds(profile_.device_gap),
                 .crowded_gap = FromSeconds(profile_.device_crowded_gap),
                 .copy_gap = FromSeconds(profile_.device_copy_gap),
+                .flag_gap = FromSeconds(profile_.device_flag_gap > 0 ? profile_.device_flag_gap
+                                                                     : profile_.device_copy_gap),
                 .between_copies = FromSeconds(profile_.recorder_copy),
                 .to_host_gap = FromSeconds(profile_.device_direction_gap),
                 .to_device_gap = FromSeconds(profile_.device_direction_gap_h2d > 0

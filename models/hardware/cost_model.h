@@ -88,6 +88,7 @@ struct Latencies {
   Picoseconds gap{0};              ///< previous op of the lane to this one
   Picoseconds crowded_gap{0};      ///< more of that while other streams crowd the front end
   Picoseconds copy_gap{0};         ///< the same between a kernel and a copy
+  Picoseconds flag_gap{0};         ///< before a copy to the host that a host waits for
   Picoseconds between_copies{0};   ///< the same between copies that go one way, beside their own
   Picoseconds to_host_gap{0};      ///< the same before a copy to the host behind one to the GPU
   Picoseconds to_device_gap{0};    ///< the same before a copy to the GPU behind one to the host

@@ -98,6 +98,8 @@ constexpr ProfileField kFields[] = {
     {"device.crowded_gap", kTime, &Profile::device_crowded_gap,
      "between kernels, more while two other streams work, one with a kernel behind copies"},
     {"device.copy_gap", kTime, &Profile::device_copy_gap, "between a kernel and a copy"},
+    {"device.flag_gap", kTime, &Profile::device_flag_gap,
+     "the same before a copy to the host that a host waits for; 0: as device.copy_gap", true, true},
     {"device.direction_gap", kTime, &Profile::device_direction_gap,
      "between copies of a stream that go opposite ways, before one to the host"},
     {"device.direction_gap_h2d", kTime, &Profile::device_direction_gap_h2d,

@@ -154,6 +154,7 @@ struct Profile {
   /// it holds at once.
   double device_crowded_gap = 0;
   double device_copy_gap = 0;  ///< between a kernel and a copy of one stream, either way
+  double device_flag_gap = 0;  ///< the same before a copy to the host that a host waits for
   /// Between copies of one stream that go opposite ways, which different engines move: before one
   /// to the host, and before one to the GPU; the latter 0: no different.
   double device_direction_gap = 0, device_direction_gap_h2d = 0;

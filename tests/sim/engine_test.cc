@@ -342,6 +342,28 @@ TEST(Engine, CopiesFollowOneAnotherWithoutAGap) {
   ExpectTime(ran.Start(third), 63us + 2us);
 }
 
+TEST(Engine, AFlagThatAHostWaitsForHasAGapOfItsOwn) {
+  Profile machine = TestMachine();
+  machine.device_copy_gap = 2e-6;
+  for (const auto gap : {0us, 6us}) {
+    SCOPED_TRACE(gap.count());
+    machine.device_flag_gap = Seconds(gap);
+    Streams s;
+    const LaneId lane = s.Add(true);
+    const OpId kernel = s.builder.Run(lane, Kernel(10us));
+    const OpId flag = s.builder.Run(lane, D2H(kMB));
+    s.builder.Run(s.host, plan::HostSync{}, {flag});
+    const OpId next = s.builder.Run(lane, Kernel(10us));
+    const OpId offload = s.builder.Run(lane, D2H(kMB));  // nobody waits for it
+    const OpId down = s.builder.Run(lane, H2D(kMB));
+    s.builder.Run(s.host, plan::HostSync{}, {down});
+    const Ran ran(s, machine);
+    // Where a machine's is not known, it is the one before any copy.
+    ExpectTime(ran.Start(flag), ran.End(kernel) + (gap == 0us ? 2us : gap));
+    ExpectTime(ran.Start(offload), ran.End(next) + 2us);
+  }
+}
+
 TEST(Engine, CopiesTheOtherWayFollowBehindTheirGap) {
   Profile machine = TestMachine();
   machine.device_copy_gap = 2e-6;

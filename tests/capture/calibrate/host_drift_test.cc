@@ -25,19 +25,21 @@ TEST(HostDrift, ACallIsTypicallyItsMedian) {
 }
 
 TEST(HostDrift, AWaitIsTypicallyItsMedianAndOfAKernelSharedByBothSides) {
-  const std::vector<HostWaits> moments = {
-      {12e-6, 6.5e-6, 4e-6, 3e-6}, {14e-6, 9e-6, 6e-6, 5e-6}, {11e-6, 6e-6, 5e-6, -1e-6}};
+  const std::vector<HostWaits> moments = {{12e-6, 6.5e-6, 8e-6, 4e-6, 3e-6},
+                                          {14e-6, 9e-6, 7e-6, 6e-6, 5e-6},
+                                          {11e-6, 6e-6, 9e-6, 5e-6, -1e-6}};
   hardware::Profile profile;
   profile.host_launch = 4e-6;
   SetWaits(moments, profile);
   EXPECT_DOUBLE_EQ(profile.host_sync, 4e-6);
   EXPECT_DOUBLE_EQ(profile.device_launch_latency, 4e-6);
   EXPECT_EQ(profile.device_copy_latency, 6.5e-6);
+  EXPECT_EQ(profile.device_flag_gap, 8e-6);
   EXPECT_EQ(profile.device_direction_gap, 5e-6);
   EXPECT_EQ(profile.device_direction_gap_h2d, 3e-6);
   // A machine must be able to be predicted with it, whatever was measured.
   profile.host_launch = 13e-6;
-  SetWaits({{{12e-6, 6e-6, -1e-6, -2e-6}}}, profile);
+  SetWaits({{{12e-6, 6e-6, 8e-6, -1e-6, -2e-6}}}, profile);
   for (const double seconds : {profile.host_sync, profile.device_launch_latency,
                                profile.device_direction_gap, profile.device_direction_gap_h2d}) {
     EXPECT_GT(seconds, 0);
