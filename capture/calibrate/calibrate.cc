@@ -22,6 +22,7 @@
 #include "capture/calibrate/measure_kernels.h"
 #include "capture/calibrate/measure_links.h"
 #include "capture/calibrate/measure_pages.h"
+#include "capture/calibrate/measure_threads.h"
 #include "capture/calibrate/measure_translation.h"
 #include "capture/calibrate/op_timer.h"
 #include "capture/calibrate/product_layers.h"
@@ -53,23 +54,22 @@ class Moments {
 
   /// All of it.
   void MeasureNow() {
+    threads_.Measure(watch_);
     const kernels::OnCore core(kernels::FastestCores(1, timer_), 0);
-    MeasureHostNow();  // has no other core to choose
+    MeasureCallsHere();
     waits_.push_back(MeasureWaits(watch_, ends_));
     links_.push_back(MeasureLink(watch_, ends_));
     page_times_.Measure(watch_);
   }
   /// For SetHost() alone.
   void MeasureHostNow() {
+    threads_.Measure(watch_);
     const kernels::OnCore core(kernels::FastestCores(1, timer_), 0);
-    calls_.push_back(MeasureCalls(watch_, ends_));
-    gathers_.Measure();
-    gathers_.MeasureCallsBehind(watch_, ends_);
-    batches_.Measure(watch_, pages_);
-    ops_.push_back(op_timer_.Seconds());
+    MeasureCallsHere();
   }
   void SetHost(hardware::Profile& profile) const {
     SetTypical(calls_, profile);
+    threads_.Set(profile);
     profile.host_op = Median(ops_);
     gathers_.Set(profile);
     batches_.Set(profile);
@@ -84,6 +84,13 @@ class Moments {
   }
 
  private:
+  void MeasureCallsHere() {
+    calls_.push_back(MeasureCalls(watch_, ends_));
+    gathers_.Measure();
+    gathers_.MeasureCallsBehind(watch_, ends_);
+    batches_.Measure(watch_, pages_);
+    ops_.push_back(op_timer_.Seconds());
+  }
   static void Note(std::string note, hardware::Profile& profile) {
     if (!note.empty()) profile.notes.push_back(std::move(note));
   }
@@ -98,6 +105,7 @@ class Moments {
   std::vector<LinkRates> links_;
   std::vector<double> ops_;
   OpTimer op_timer_;
+  Threads threads_;
   Gathers gathers_;
   Batches batches_;
 };
@@ -153,7 +161,6 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   stage("host calls", 0.02);
   moments.MeasureNow();
   MeasureHost(watch, profile);
-  MeasureThreads(watch, profile);
   stage("copies", 0.05);
   on_fastest_core([&] { MeasureCopies(watch, ends, profile); });
   stage("zero-copy reads", 0.1);
@@ -284,12 +291,10 @@ hardware::Profile CalibrateHost(hardware::Profile profile, const CalibrateOption
   LayerPages pages(pools, ends);
   Moments moments(watch, ends, pages);
   for (int moment = 0; moment < kMoments; ++moment) {
-    if (options.progress) options.progress("host calls", moment / (kMoments + 1.0));
+    if (options.progress) options.progress("host calls", moment / double{kMoments});
     moments.MeasureHostNow();
   }
   moments.SetHost(profile);
-  if (options.progress) options.progress("threads", kMoments / (kMoments + 1.0));
-  MeasureThreads(watch, profile);
   for (auto& [kind, fit] : profile.kernels) {
     fit.host_s *= profile.host_launch / before.host_launch;
   }

@@ -3,20 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <deque>
 #include <filesystem>
-#include <functional>
 #include <initializer_list>
-#include <numeric>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
-#include "capture/calibrate/neighbour.h"
 #include "capture/calibrate/recording.h"
-#include "capture/calibrate/sleeper.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/host_cores.h"
 #include "kernels/movement.h"
@@ -53,194 +47,6 @@ cudaGraphExec_t EmptyGraph(cudaStream_t stream, int nodes) {
   Check(cudaGraphUpload(exec, stream), "cudaGraphUpload");
   cudaGraphDestroy(graph);
   return exec;
-}
-
-// How long workers have nothing to do between two layers or steps, us.
-constexpr int kAsleep[] = {50, 200, 500, 1000, 2000, 5000};
-constexpr double kUsuallyAsleep = 200e-6;
-
-// The mean of `latency`, which a step adds up: of a virtual machine's threads that have slept for a
-// millisecond, one in five or ten takes 150 to 400 us to go on, the others 15. What took longer
-// than any of those was kept from its core.
-double MeanHandoff(const std::vector<double>& latency) {
-  constexpr double kMost = 1e-3;
-  double sum = 0;
-  int count = 0;
-  for (const double seconds : latency) {
-    if (seconds > kMost) continue;
-    sum += seconds;
-    ++count;
-  }
-  return count > 0 ? sum / count : kMost;
-}
-
-void MeasureHandoff(const std::vector<int>& cores, hardware::Profile& profile) {
-  constexpr int kRounds = 300;
-  std::vector<double> notice, asleep, longer;
-  for (const int microseconds : kAsleep) {
-    const Handoffs handoffs = TimeHandoffs(cores, std::chrono::microseconds(microseconds), kRounds);
-    notice.insert(notice.end(), handoffs.notice.begin(), handoffs.notice.end());
-    asleep.push_back(microseconds * 1e-6);
-    longer.push_back(MeanHandoff(handoffs.latency) - Median(notice));
-  }
-  profile.host_notify = Median(std::move(notice));
-  profile.host_handoff_asleep =
-      hardware::Curve(std::move(asleep), NeverFalling(std::move(longer), 1e-7));
-  profile.host_handoff = profile.host_handoff_asleep.At(kUsuallyAsleep);
-}
-
-// What recalling threads do over and over: a wait, a copy of pages that the processor has not seen
-// lately, a kernel, an event.
-class CallMix {
- public:
-  CallMix() : host_(kPool, Memory::kPinned), device_(kMost) {}
-  void Call(cudaStream_t stream, cudaEvent_t awaited) {
-    Check(cudaStreamWaitEvent(stream, awaited, 0), "cudaStreamWaitEvent");
-    Copy(stream, kPiece);
-    kernels::Nothing(stream);
-    Check(cudaEventRecord(event_, stream), "cudaEventRecord");
-  }
-  void Copy(cudaStream_t stream, size_t bytes) {
-    const std::byte* from = host_.get() + random_() % (kPool / kMost) * kMost;
-    Check(cudaMemcpyAsync(device_.get(), from, bytes, cudaMemcpyHostToDevice, stream),
-          "cudaMemcpyAsync");
-  }
-
-  static constexpr int kWorks = 2;  // the copy and the kernel
-  static constexpr size_t kPiece = 16384, kMost = 65536;
-  static constexpr int64_t kPool = int64_t{1} << 30;
-
- private:
-  Buffer<std::byte> host_, device_;
-  std::mt19937_64 random_;
-  Event event_{cudaEventDisableTiming};
-};
-
-// What the first calls of a woken thread take longer than its later ones, by how long it slept: its
-// core has forgotten code and data, or has gone to rest.
-void MeasureWoken(Stopwatch& watch, const std::vector<int>& cores, hardware::Profile& profile) {
-  constexpr int kRounds = 31, kFirst = 4, kCalls = 12;
-  int gpu = 0;
-  Check(cudaGetDevice(&gpu), "cudaGetDevice");
-  const Event held(cudaEventDisableTiming);
-  CallMix mix;
-  std::vector<std::vector<double>> seconds(kCalls);
-  std::vector<double> asleep, longer;
-  {
-    Sleeper sleeper(cores, [&] {
-      cudaSetDevice(gpu);
-      for (std::vector<double>& of : seconds) {
-        const auto begin = SteadyClock::now();
-        mix.Call(watch.other(), held);
-        of.push_back(SecondsSince(begin));
-      }
-    });
-    for (const int microseconds : kAsleep) {
-      for (std::vector<double>& of : seconds) of.clear();
-      for (int round = 0; round < kRounds; ++round) {
-        // The stream has work all the while, so that no copy goes in its call.
-        watch.Hold();
-        Check(cudaEventRecord(held, watch.stream()), "cudaEventRecord");
-        SpinUntil(SteadyClock::now() + std::chrono::microseconds(microseconds));
-        sleeper.Wake();
-        sleeper.Await();
-        watch.Release();
-        watch.Finish();
-      }
-      double first = 0, later = 0;
-      for (int i = 0; i < kCalls; ++i) {
-        (i < kFirst ? first : later) += Median(seconds[static_cast<size_t>(i)]);
-      }
-      asleep.push_back(microseconds * 1e-6);
-      longer.push_back(std::max(first - later * kFirst / (kCalls - kFirst), 1e-9));
-    }
-  }
-  profile.host_woken = hardware::Curve(std::move(asleep), std::move(longer));
-}
-
-// What calls take longer while another thread waits in one, and how many times as long while one
-// makes one after the other, and while two do.
-void MeasureBeside(Stopwatch& watch, const std::vector<int>& cores, hardware::Profile& profile) {
-  constexpr int kTrials = 7, kCalls = 60, kLaunches = 200;
-  constexpr int64_t kKernelNs = 400'000;  // longer than the calls beside it
-  const Event done(cudaEventDisableTiming);
-  CallMix mix;
-  const auto calls = [&] {
-    return watch.HostTime(
-        kCalls,
-        [&](int i) {
-          // What the calls wait for is still to come, as in a plan.
-          if (i == 0) Check(cudaEventRecord(done, watch.stream()), "cudaEventRecord");
-          mix.Call(watch.other(), done);
-        },
-        3);
-  };
-  Stopwatch other, another;
-  const Buffer<uint64_t> stamps(2);
-  const std::function<void()> waits = [&] {
-    kernels::Stamp(stamps.get(), kKernelNs, other.stream());
-    other.Finish();
-  };
-  // Now and then they wait for what they have launched, so that no queue is ever full.
-  const auto launches = [](Stopwatch& of) -> std::function<void()> {
-    return [&of] {
-      for (int i = 0; i < kLaunches; ++i) kernels::Nothing(of.stream());
-      of.Finish();
-    };
-  };
-  struct Slower {
-    double longer, times;  // s for each of the mix's works; of all
-  };
-  const auto beside = [&](const std::vector<std::function<void()>>& works) {
-    std::vector<double> longer, times;
-    for (int trial = 0; trial < kTrials; ++trial) {
-      const double alone = calls();
-      std::deque<Neighbour> neighbours;
-      for (size_t i = 0; i < works.size(); ++i) neighbours.emplace_back(cores, i + 1, works[i]);
-      const double slower = calls();
-      for (Neighbour& neighbour : neighbours) neighbour.Finish();
-      longer.push_back((slower - alone) / CallMix::kWorks);
-      times.push_back(slower / alone);
-    }
-    return Slower{std::max(Median(std::move(longer)), 0.0),
-                  std::max(Median(std::move(times)), 1.0)};
-  };
-  // Events and waits for them take no longer beside one that waits.
-  profile.host_beside_call = beside({waits}).longer;
-  profile.host_contended = beside({launches(other)}).times;
-  profile.host_contended_more =
-      std::max(beside({launches(other), launches(another)}).times, profile.host_contended);
-}
-
-// Copies of a few KiB to an idle stream take the host longer the larger they are: their bytes go to
-// the GPU among the commands. Larger ones again take only the call. Timed with the launch that
-// follows in a recall, which may have to wait for them, less that of a launch alone.
-void MeasureInlinedCopies(Stopwatch& watch, hardware::Profile& profile) {
-  CallMix mix;
-  constexpr int kTrials = 61;
-  const auto launch = [&] { kernels::Nothing(watch.stream()); };
-  const double alone = watch.WallTime(launch, kTrials);
-  const auto call = [&](size_t bytes) {
-    const double both = watch.WallTime(
-        [&] {
-          mix.Copy(watch.stream(), bytes);
-          launch();
-        },
-        kTrials);
-    return std::max(both - alone, 1e-7);
-  };
-  const double never = call(CallMix::kMost);
-  std::vector<double> sizes, seconds;
-  size_t inlined = 0;
-  for (const int bytes : {256, 1024, 2048, 4096, 8192, 12288, 16384, 20480, 24576, 28672, 32768}) {
-    sizes.push_back(bytes);
-    seconds.push_back(call(static_cast<size_t>(bytes)));
-    if (seconds.back() > 1.5 * never) inlined = sizes.size();
-  }
-  sizes.resize(inlined), seconds.resize(inlined);
-  profile.copy_h2d_inline_call = {};
-  if (inlined > 0)
-    profile.copy_h2d_inline_call = hardware::Curve(std::move(sizes), std::move(seconds));
 }
 
 // Seconds of what `enqueue` gives the stream and the wait for it, one after the other as a method's
@@ -302,20 +108,6 @@ double DirectionGap(const Stopwatch& watch, const CopyEnds& ends, bool to_device
 }
 
 }  // namespace
-
-Handoffs TimeHandoffs(const std::vector<int>& cores, std::chrono::microseconds asleep, int count) {
-  Handoffs handoffs;
-  SteadyClock::time_point noticed;
-  Sleeper sleeper(cores, [&] { handoffs.latency.push_back(SecondsSince(noticed)); });
-  for (int i = 0; i < count; ++i) {
-    SpinUntil(SteadyClock::now() + asleep);
-    noticed = SteadyClock::now();
-    sleeper.Wake();
-    handoffs.notice.push_back(SecondsSince(noticed));
-    sleeper.Await();
-  }
-  return handoffs;
-}
 
 double LaunchHere(Stopwatch& watch, int trials) {
   return watch.HostTime(
@@ -435,15 +227,6 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   profile.host_graph_node = line.b;
 
   profile.host_spread = 0.1;
-}
-
-void MeasureThreads(Stopwatch& watch, hardware::Profile& profile) {
-  const std::vector<int> cores = kernels::FastestCores(3, kernels::LaunchTimer());
-  const OnCore core(cores, 0);
-  MeasureHandoff(cores, profile);
-  MeasureWoken(watch, cores, profile);
-  MeasureBeside(watch, cores, profile);
-  MeasureInlinedCopies(watch, profile);
 }
 
 bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {

@@ -1,9 +1,6 @@
 // What CUDA calls cost the host, and what passes between ops.
 #pragma once
 
-#include <chrono>
-#include <vector>
-
 #include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/stopwatch.h"
@@ -22,22 +19,9 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends);
 /// What a host waits for behind its calls, now, on the calling thread's core.
 HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends);
 
-/// Fills in host.* but what MeasureCalls(), MeasureWaits() and MeasureThreads() time; of these,
+/// Fills in host.* but what MeasureCalls(), MeasureWaits() and Threads time; of these,
 /// host.launch as it is at the moment. The calling thread is kept on the fastest core.
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
-
-/// Of handoffs to a thread that has slept, s: the call that gives notice, and from its begin until
-/// the other goes on.
-struct Handoffs {
-  std::vector<double> notice, latency;
-};
-/// So many, to a thread on the second of `cores`, by the calling one, which spins while it sleeps.
-Handoffs TimeHandoffs(const std::vector<int>& cores, std::chrono::microseconds asleep, int count);
-
-/// Fills in what threads cost one another (host.notify, handoff, handoff_asleep, woken,
-/// beside_call, contended and contended_more), and copy.h2d_inline_call. The calling thread and
-/// those that it starts are kept on the fastest cores.
-void MeasureThreads(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in device.gap, graph_gap and launch_latency from a recording of empty kernels, and splits
 /// the time of launch and synchronisation between launch_latency and host.sync. False where nothing

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "capture/calibrate/measure_host.h"
+#include "capture/calibrate/measure_threads.h"
 #include "capture/calibrate/neighbour.h"
 #include "capture/calibrate/sleeper.h"
 #include "kernels/executor/executor.h"

@@ -1,0 +1,280 @@
+#include "capture/calibrate/measure_threads.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <functional>
+#include <random>
+#include <utility>
+
+#include "capture/calibrate/fit.h"
+#include "capture/calibrate/neighbour.h"
+#include "capture/calibrate/sleeper.h"
+#include "kernels/buffer.h"
+#include "kernels/cuda_error.h"
+#include "kernels/cuda_handles.h"
+#include "kernels/host_cores.h"
+#include "kernels/probe.h"
+#include "traces/common/median.h"
+
+namespace stallcast::capture {
+namespace {
+
+using kernels::Buffer;
+using kernels::Check;
+using kernels::Event;
+using kernels::Memory;
+using SteadyClock = std::chrono::steady_clock;
+
+double SecondsSince(SteadyClock::time_point begin) {
+  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+}
+
+// How long workers have nothing to do between two layers or steps, us.
+constexpr std::array kAsleep = {50, 200, 500, 1000, 2000, 5000};
+constexpr double kUsuallyAsleep = 200e-6;
+
+// Copies that may go in their calls, bytes.
+constexpr std::array kInCalls = {256,   1024,  2048,  4096,  8192, 12288,
+                                 16384, 20480, 24576, 28672, 32768};
+
+// The mean of `latency`, which a step adds up: of a virtual machine's threads that have slept for a
+// millisecond, one in five or ten takes 150 to 400 us to go on, the others 15. What took longer
+// than any of those was kept from its core.
+double MeanHandoff(const std::vector<double>& latency) {
+  constexpr double kMost = 1e-3;
+  double sum = 0;
+  int count = 0;
+  for (const double seconds : latency) {
+    if (seconds > kMost) continue;
+    sum += seconds;
+    ++count;
+  }
+  return count > 0 ? sum / count : kMost;
+}
+
+std::vector<double> AsleepSeconds() {
+  std::vector<double> seconds;
+  for (const int microseconds : kAsleep) seconds.push_back(microseconds * 1e-6);
+  return seconds;
+}
+
+}  // namespace
+
+// What recalling threads do over and over: a wait, a copy of pages that the processor has not seen
+// lately, a kernel, an event.
+class Threads::CallMix {
+ public:
+  CallMix() : host_(kPool, Memory::kPinned), device_(kMost) {}
+  void Call(cudaStream_t stream, cudaEvent_t awaited) {
+    Check(cudaStreamWaitEvent(stream, awaited, 0), "cudaStreamWaitEvent");
+    Copy(stream, kPiece);
+    kernels::Nothing(stream);
+    Check(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
+  void Copy(cudaStream_t stream, size_t bytes) {
+    const std::byte* from = host_.get() + random_() % (kPool / kMost) * kMost;
+    Check(cudaMemcpyAsync(device_.get(), from, bytes, cudaMemcpyHostToDevice, stream),
+          "cudaMemcpyAsync");
+  }
+
+  static constexpr int kWorks = 2;  // the copy and the kernel
+  static constexpr size_t kPiece = 16384, kMost = 65536;
+  static constexpr int64_t kPool = int64_t{1} << 30;
+
+ private:
+  Buffer<std::byte> host_, device_;
+  std::mt19937_64 random_;
+  Event event_{cudaEventDisableTiming};
+};
+
+Handoffs TimeHandoffs(const std::vector<int>& cores, std::chrono::microseconds asleep, int count) {
+  Handoffs handoffs;
+  SteadyClock::time_point noticed;
+  Sleeper sleeper(cores, [&] { handoffs.latency.push_back(SecondsSince(noticed)); });
+  for (int i = 0; i < count; ++i) {
+    SpinUntil(SteadyClock::now() + asleep);
+    noticed = SteadyClock::now();
+    sleeper.Wake();
+    handoffs.notice.push_back(SecondsSince(noticed));
+    sleeper.Await();
+  }
+  return handoffs;
+}
+
+Threads::Threads() : mix_(std::make_unique<CallMix>()) {}
+Threads::~Threads() = default;
+
+void Threads::TimeNotices(const std::vector<int>& cores, Times& times) const {
+  constexpr int kRounds = 100;
+  std::vector<double> notice;
+  for (const int microseconds : kAsleep) {
+    const Handoffs handoffs = TimeHandoffs(cores, std::chrono::microseconds(microseconds), kRounds);
+    notice.insert(notice.end(), handoffs.notice.begin(), handoffs.notice.end());
+    times.handoffs.push_back(MeanHandoff(handoffs.latency) - Median(notice));
+  }
+  times.notify = Median(std::move(notice));
+}
+
+// What the first calls of a woken thread take longer than its later ones, by how long it slept: its
+// core has forgotten code and data, or has gone to rest.
+void Threads::TimeWoken(Stopwatch& watch, const std::vector<int>& cores, Times& times) const {
+  constexpr int kRounds = 31, kFirst = 4, kCalls = 12;
+  int gpu = 0;
+  Check(cudaGetDevice(&gpu), "cudaGetDevice");
+  const Event held(cudaEventDisableTiming);
+  std::vector<std::vector<double>> seconds(kCalls);
+  Sleeper sleeper(cores, [&] {
+    cudaSetDevice(gpu);
+    for (std::vector<double>& of : seconds) {
+      const auto begin = SteadyClock::now();
+      mix_->Call(watch.other(), held);
+      of.push_back(SecondsSince(begin));
+    }
+  });
+  for (const int microseconds : kAsleep) {
+    for (std::vector<double>& of : seconds) of.clear();
+    for (int round = 0; round < kRounds; ++round) {
+      // The stream has work all the while, so that no copy goes in its call.
+      watch.Hold();
+      Check(cudaEventRecord(held, watch.stream()), "cudaEventRecord");
+      SpinUntil(SteadyClock::now() + std::chrono::microseconds(microseconds));
+      sleeper.Wake();
+      sleeper.Await();
+      watch.Release();
+      watch.Finish();
+    }
+    double first = 0, later = 0;
+    for (int i = 0; i < kCalls; ++i) {
+      (i < kFirst ? first : later) += Median(seconds[static_cast<size_t>(i)]);
+    }
+    times.woken.push_back(first - later * kFirst / (kCalls - kFirst));
+  }
+}
+
+// What calls take longer while another thread waits in one, and how many times as long while one
+// makes one after the other, and while two do.
+void Threads::TimeBeside(Stopwatch& watch, const std::vector<int>& cores, Times& times) {
+  constexpr int kTrials = 5, kCalls = 60, kLaunches = 200;
+  constexpr int64_t kKernelNs = 400'000;  // longer than the calls beside it
+  const Event done(cudaEventDisableTiming);
+  const auto calls = [&] {
+    return watch.HostTime(
+        kCalls,
+        [&](int i) {
+          // What the calls wait for is still to come, as in a plan.
+          if (i == 0) Check(cudaEventRecord(done, watch.stream()), "cudaEventRecord");
+          mix_->Call(watch.other(), done);
+        },
+        3);
+  };
+  const Buffer<uint64_t> stamps(2);
+  const std::function<void()> waits = [&] {
+    kernels::Stamp(stamps.get(), kKernelNs, other_.stream());
+    other_.Finish();
+  };
+  // Now and then they wait for what they have launched, so that no queue is ever full.
+  const auto launches = [](Stopwatch& of) -> std::function<void()> {
+    return [&of] {
+      for (int i = 0; i < kLaunches; ++i) kernels::Nothing(of.stream());
+      of.Finish();
+    };
+  };
+  struct Slower {
+    double longer, times;  // s for each of the mix's works; of all
+  };
+  const auto beside = [&](const std::vector<std::function<void()>>& works) {
+    std::vector<double> longer, slower_times;
+    for (int trial = 0; trial < kTrials; ++trial) {
+      const double alone = calls();
+      std::deque<Neighbour> neighbours;
+      for (size_t i = 0; i < works.size(); ++i) neighbours.emplace_back(cores, i + 1, works[i]);
+      const double slower = calls();
+      for (Neighbour& neighbour : neighbours) neighbour.Finish();
+      longer.push_back((slower - alone) / CallMix::kWorks);
+      slower_times.push_back(slower / alone);
+    }
+    return Slower{Median(std::move(longer)), Median(std::move(slower_times))};
+  };
+  // Events and waits for them take no longer beside one that waits.
+  times.beside_call = beside({waits}).longer;
+  times.contended = beside({launches(other_)}).times;
+  times.contended_more = beside({launches(other_), launches(another_)}).times;
+}
+
+// Copies of a few KiB to an idle stream take the host longer the larger they are: their bytes go to
+// the GPU among the commands. Larger ones again take only the call. Timed with the launch that
+// follows in a recall, which may have to wait for them, less that of a launch alone; by turns, since
+// a core is slowed for a while.
+void Threads::TimeInCalls(Stopwatch& watch, Times& times) const {
+  constexpr int kTrials = 21;
+  const auto launch = [&] { kernels::Nothing(watch.stream()); };
+  std::vector<std::vector<double>> longer(kInCalls.size() + 1);
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const double alone = watch.WallTime(launch, 1);
+    for (size_t i = 0; i < longer.size(); ++i) {
+      const double both = watch.WallTime(
+          [&] {
+            mix_->Copy(watch.stream(), i < kInCalls.size() ? kInCalls[i] : CallMix::kMost);
+            launch();
+          },
+          1);
+      longer[i].push_back(both - alone);
+    }
+  }
+  for (std::vector<double>& of : longer) times.in_calls.push_back(Median(std::move(of)));
+}
+
+void Threads::Measure(Stopwatch& watch) {
+  const std::vector<int> cores = kernels::FastestCores(3, kernels::LaunchTimer());
+  const kernels::OnCore core(cores, 0);
+  Times& times = moments_.emplace_back();
+  TimeNotices(cores, times);
+  TimeWoken(watch, cores, times);
+  TimeBeside(watch, cores, times);
+  TimeInCalls(watch, times);
+}
+
+void Threads::Set(hardware::Profile& profile) const {
+  const auto median = [&](const auto& of) {
+    std::vector<double> values;
+    for (const Times& times : moments_) values.push_back(of(times));
+    return Median(std::move(values));
+  };
+  const auto medians = [&](const std::vector<double> Times::*of) {
+    std::vector<double> all;
+    for (size_t i = 0; i < (moments_.front().*of).size(); ++i) {
+      all.push_back(median([&](const Times& times) { return (times.*of)[i]; }));
+    }
+    return all;
+  };
+  constexpr double kLeast = 1e-9;
+  profile.host_notify = median([](const Times& times) { return times.notify; });
+  profile.host_handoff_asleep =
+      hardware::Curve(AsleepSeconds(), NeverFalling(medians(&Times::handoffs), 1e-7));
+  profile.host_handoff = profile.host_handoff_asleep.At(kUsuallyAsleep);
+  std::vector<double> woken = medians(&Times::woken);
+  for (double& seconds : woken) seconds = std::max(seconds, kLeast);
+  profile.host_woken = hardware::Curve(AsleepSeconds(), std::move(woken));
+  profile.host_beside_call = std::max(median([](const Times& t) { return t.beside_call; }), 0.0);
+  profile.host_contended = std::max(median([](const Times& t) { return t.contended; }), 1.0);
+  profile.host_contended_more =
+      std::max(median([](const Times& t) { return t.contended_more; }), profile.host_contended);
+
+  std::vector<double> seconds = medians(&Times::in_calls);
+  for (double& call : seconds) call = std::max(call, 1e-7);
+  const double never = seconds.back();
+  size_t in_calls = 0;  // up to the largest that does
+  for (size_t i = 0; i < kInCalls.size(); ++i) {
+    if (seconds[i] > 1.5 * never) in_calls = i + 1;
+  }
+  seconds.resize(in_calls);
+  profile.copy_h2d_inline_call = {};
+  if (in_calls > 0) {
+    profile.copy_h2d_inline_call =
+        hardware::Curve({kInCalls.begin(), kInCalls.begin() + static_cast<ptrdiff_t>(in_calls)},
+                        std::move(seconds));
+  }
+}
+
+}  // namespace stallcast::capture
