@@ -44,7 +44,9 @@ class StreamTimer {
 /// another fastest. The pool is small: of a process's first sixteen streams all pairs handed over
 /// quickly (480 of 480 in two processes; in a third 6 of 56 among the first eight lent did not),
 /// and of those that come behind every second one does not (144 of 624), nor do small copies on
-/// such a pair overlap.
+/// such a pair overlap. It may lend a pair of which one slows the other down while it waits for an
+/// event (capture/results/h200-findings.md, two streams that slow one another): one process in
+/// twelve.
 class LentStreams {
  public:
   /// The first `count` that nobody has.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
+#include <numeric>
 #include <optional>
 #include <utility>
 

@@ -154,7 +154,7 @@ void Threads::TimeWoken(Stopwatch& watch, const std::vector<int>& cores, Times& 
 
 // What calls take longer while another thread waits in one, and how many times as long while one
 // makes one after the other, and while two do.
-void Threads::TimeBeside(Stopwatch& watch, const std::vector<int>& cores, Times& times) {
+void Threads::TimeBeside(Stopwatch& watch, const std::vector<int>& cores, Times& times) const {
   constexpr int kTrials = 5, kCalls = 60, kLaunches = 200;
   constexpr int64_t kKernelNs = 400'000;  // longer than the calls beside it
   const Event done(cudaEventDisableTiming);
@@ -169,15 +169,16 @@ void Threads::TimeBeside(Stopwatch& watch, const std::vector<int>& cores, Times&
         3);
   };
   const Buffer<uint64_t> stamps(2);
+  const cudaStream_t other = watch.third(), another = another_[0];
   const std::function<void()> waits = [&] {
-    kernels::Stamp(stamps.get(), kKernelNs, other_.stream());
-    other_.Finish();
+    kernels::Stamp(stamps.get(), kKernelNs, other);
+    Check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
   };
   // Now and then they wait for what they have launched, so that no queue is ever full.
-  const auto launches = [](Stopwatch& of) -> std::function<void()> {
-    return [&of] {
-      for (int i = 0; i < kLaunches; ++i) kernels::Nothing(of.stream());
-      of.Finish();
+  const auto launches = [](cudaStream_t stream) -> std::function<void()> {
+    return [stream] {
+      for (int i = 0; i < kLaunches; ++i) kernels::Nothing(stream);
+      Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     };
   };
   struct Slower {
@@ -198,14 +199,14 @@ void Threads::TimeBeside(Stopwatch& watch, const std::vector<int>& cores, Times&
   };
   // Events and waits for them take no longer beside one that waits.
   times.beside_call = beside({waits}).longer;
-  times.contended = beside({launches(other_)}).times;
-  times.contended_more = beside({launches(other_), launches(another_)}).times;
+  times.contended = beside({launches(other)}).times;
+  times.contended_more = beside({launches(other), launches(another)}).times;
 }
 
 // Copies of a few KiB to an idle stream take the host longer the larger they are: their bytes go to
 // the GPU among the commands. Larger ones again take only the call. Timed with the launch that
-// follows in a recall, which may have to wait for them, less that of a launch alone; by turns, since
-// a core is slowed for a while.
+// follows in a recall, which may have to wait for them, less that of a launch alone; by turns,
+// since a core is slowed for a while.
 void Threads::TimeInCalls(Stopwatch& watch, Times& times) const {
   constexpr int kTrials = 21;
   const auto launch = [&] { kernels::Nothing(watch.stream()); };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "capture/calibrate/stopwatch.h"
+#include "kernels/fast_streams.h"
 #include "models/hardware/profile.h"
 
 namespace stallcast::capture {
@@ -44,11 +45,11 @@ class Threads {
   };
   void TimeNotices(const std::vector<int>& cores, Times& times) const;
   void TimeWoken(Stopwatch& watch, const std::vector<int>& cores, Times& times) const;
-  void TimeBeside(Stopwatch& watch, const std::vector<int>& cores, Times& times);
+  void TimeBeside(Stopwatch& watch, const std::vector<int>& cores, Times& times) const;
   void TimeInCalls(Stopwatch& watch, Times& times) const;
 
   std::unique_ptr<CallMix> mix_;
-  Stopwatch other_, another_;  ///< streams of other threads
+  const kernels::LentStreams another_{1};  ///< of a third thread
   std::vector<Times> moments_;
 };
 
