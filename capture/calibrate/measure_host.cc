@@ -33,10 +33,6 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr int kTrainCalls = 200, kTrainTrials = 15;
 constexpr int64_t kPage = 16384;
 
-double SecondsSince(SteadyClock::time_point begin) {
-  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
-}
-
 // A CUDA graph of `nodes` empty kernels.
 cudaGraphExec_t EmptyGraph(cudaStream_t stream, int nodes) {
   cudaGraph_t graph = nullptr;

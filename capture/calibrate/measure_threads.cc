@@ -26,10 +26,6 @@ using kernels::Event;
 using kernels::Memory;
 using SteadyClock = std::chrono::steady_clock;
 
-double SecondsSince(SteadyClock::time_point begin) {
-  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
-}
-
 // How long workers have nothing to do between two layers or steps, us.
 constexpr std::array kAsleep = {50, 200, 500, 1000, 2000, 5000};
 constexpr double kUsuallyAsleep = 200e-6;

@@ -19,6 +19,10 @@
 
 namespace stallcast::capture {
 
+inline double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 /// As a thread that waits for the GPU does.
 inline void SpinUntil(std::chrono::steady_clock::time_point time) {
   while (std::chrono::steady_clock::now() < time) {

@@ -136,8 +136,8 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
     // full offload attend has just come from the host and is in the cache in part: 6.3 us instead
     // of 7.3, and 11.8 instead of 13.2.
     for (const ResidualSummary& group : Summarize(comparison, GroupBy::kName)) {
-      const bool cached = file == "louiskv" || file == "offload";
-      const double most = cached && group.group == "decode_attention" ? 0.16 : 0.08;
+      const double cached = file == "louiskv" ? 0.155 : file == "offload" ? 0.12 : 0.08;
+      const double most = group.group == "decode_attention" ? cached : 0.08;
       if (group.group == "gemm" || group.group == "decode_attention") {
         EXPECT_LE(group.median_relative, most) << group.group;
       }
