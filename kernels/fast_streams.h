@@ -1,8 +1,7 @@
 // Streams that are alike from run to run. On an H200 it takes 1.43 us from one empty kernel to the
-// next on some streams of a process and 1.64 us on others, and from a kernel to one on another
-// stream that waits for it 1.6 us in some pairs of streams and 3.3 us in others (bench_streams):
-// with what the driver happens to give it, a run would be some per cent faster or slower than the
-// next.
+// next on some streams of a process and 1.64 us on others, and 2.5 us while one of half of its
+// other streams has a kernel that waits for an event (bench_streams): with what the driver happens
+// to give it, a run would be some per cent faster or slower than the next.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,6 +28,8 @@ class StreamTimer {
   }
   /// Seconds from an empty kernel to the next on the same stream.
   double Gap(cudaStream_t stream);
+  /// The same while `waiting` has a kernel that waits for an event.
+  double GapBeside(cudaStream_t stream, cudaStream_t waiting);
   /// Seconds from an empty kernel to one on the other stream that waits for it, to and fro; `one`
   /// begins.
   double Handover(cudaStream_t one, cudaStream_t two);
@@ -40,16 +41,19 @@ class StreamTimer {
   Event passed_{cudaEventDisableTiming};
 };
 
+/// Has the driver give each of a process's streams a connection of its own, up to 32, unless the
+/// environment says otherwise. Before the first CUDA call. With the default of eight, streams
+/// beyond eight take turns at them, and what one is to another changes as they are used.
+void ConnectEachStream();
+
 /// Streams of a pool that a process keeps for each device, those first on which kernels follow one
-/// another fastest. The pool is small: of a process's first sixteen streams all pairs handed over
-/// quickly (480 of 480 in two processes; in a third 6 of 56 among the first eight lent did not),
-/// and of those that come behind every second one does not (144 of 624), nor do small copies on
-/// such a pair overlap. It may lend a pair of which one slows the other down while it waits for an
-/// event (capture/results/h200-findings.md, two streams that slow one another): one process in
-/// twelve.
+/// another fastest. A GPU serves its streams in two groups; within one a kernel that waits for an
+/// event slows the other streams down, and from a stream to one that waits for it it takes twice as
+/// long as across (capture/results/h200-findings.md, two groups of streams).
 class LentStreams {
  public:
-  /// The first `count` that nobody has.
+  /// Of those that nobody has: the first of one group, for what computes, and all others of the
+  /// other group.
   explicit LentStreams(size_t count);
   ~LentStreams();
   LentStreams(const LentStreams&) = delete;

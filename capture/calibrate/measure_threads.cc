@@ -165,7 +165,7 @@ void Threads::TimeBeside(Stopwatch& watch, const std::vector<int>& cores, Times&
         3);
   };
   const Buffer<uint64_t> stamps(2);
-  const cudaStream_t other = watch.third(), another = another_[0];
+  const cudaStream_t other = watch.third(), another = watch.fourth();
   const std::function<void()> waits = [&] {
     kernels::Stamp(stamps.get(), kKernelNs, other);
     Check(cudaStreamSynchronize(other), "cudaStreamSynchronize");

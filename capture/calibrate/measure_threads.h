@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "capture/calibrate/stopwatch.h"
-#include "kernels/fast_streams.h"
 #include "models/hardware/profile.h"
 
 namespace stallcast::capture {
@@ -49,7 +48,6 @@ class Threads {
   void TimeInCalls(Stopwatch& watch, Times& times) const;
 
   std::unique_ptr<CallMix> mix_;
-  const kernels::LentStreams another_{1};  ///< of a third thread
   std::vector<Times> moments_;
 };
 

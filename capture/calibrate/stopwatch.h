@@ -38,6 +38,7 @@ class Stopwatch {
   cudaStream_t stream() const { return streams_[0]; }
   cudaStream_t other() const { return streams_[1]; }
   cudaStream_t third() const { return streams_[2]; }
+  cudaStream_t fourth() const { return streams_[3]; }
 
   /// Seconds of one work(i) among `count` that follow one another, from the start of the first to
   /// the end of the last: the median of `trials`. At most some hundred launches fit a stream.
@@ -176,7 +177,7 @@ class Stopwatch {
 
   [[noreturn]] static void ThrowHeldTooLong();
 
-  const kernels::LentStreams streams_{3};
+  const kernels::LentStreams streams_{4};
   kernels::HeldTrain train_;
   kernels::Buffer<char> memory_;  // what Settle() reads
   kernels::Buffer<int> sink_;

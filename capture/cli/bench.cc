@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "capture/cli/commands.h"
+#include "kernels/fast_streams.h"
 #include "sim/cli/output.h"
 #include "sim/cli/progress.h"
 #include "sim/names.h"
@@ -17,6 +18,7 @@ struct BenchCommand {
   Format format = Format::kTable;
 
   void Run() const {
+    kernels::ConnectEachStream();
     sim::CheckModel(model, "--model");
     Progress progress;
     capture::BenchOptions options;

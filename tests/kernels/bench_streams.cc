@@ -155,6 +155,9 @@ template <class Streams>
 void TablesOfPairs(const Streams& streams, StreamTimer& timer, Copies& copies) {
   TableOfPairs("from a kernel to one on the other stream of a pair that waits for it", streams,
                [&](cudaStream_t one, cudaStream_t two) { return timer.Handover(one, two); });
+  TableOfPairs("from a kernel to the next while the other stream has one that waits for an event",
+               streams,
+               [&](cudaStream_t one, cudaStream_t two) { return timer.GapBeside(one, two); });
   TableOfPairs("a copy of 256 bytes to the device, by turns", streams,
                [&](cudaStream_t one, cudaStream_t two) { return copies.ByTurns(one, two); });
 }

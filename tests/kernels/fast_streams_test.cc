@@ -47,6 +47,18 @@ TEST_F(FastStreams, AreLentToOneAtATimeAndTheSameAgainToTheNext) {
   EXPECT_EQ(std::vector<cudaStream_t>(again.begin(), again.end()), first);
 }
 
+TEST_F(FastStreams, NoneThatWaitsSlowsTheFirst) {
+  const LentStreams streams(4);
+  StreamTimer timer;
+  const auto least = [](const auto& seconds) {
+    return std::min({seconds(), seconds(), seconds()});
+  };
+  const double alone = least([&] { return timer.Gap(streams[0]); });
+  for (size_t i = 1; i < 4; ++i) {
+    EXPECT_LT(least([&] { return timer.GapBeside(streams[0], streams[i]); }), 1.3 * alone);
+  }
+}
+
 TEST_F(FastStreams, OneThatWasLeftInACaptureIsAsNew) {
   {
     const LentStreams streams(1);
