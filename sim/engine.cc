@@ -474,12 +474,18 @@ class EventLoop {
     }
   }
 
+  /// Moves `next` of a stream to its next op, or to the end.
+  void FindNext(size_t lane) {
+    size_t& next = lanes_[lane].next;
+    while (next < plan_.ops.size() && At(plan_.ops[next].lane) != lane) ++next;
+  }
+
   /// Starts a stream's next op, as soon as time allows, if nothing else holds it back.
   void Advance(size_t lane) {
     Lane& stream = lanes_[lane];
     if (stream.phase != Phase::kNone) return;
     const plan::OpTable& ops = plan_.ops;
-    while (stream.next < ops.size() && At(ops[stream.next].lane) != lane) ++stream.next;
+    FindNext(lane);
     if (stream.next == ops.size() || missing_[stream.next] > 0) return;
     const OpId id{static_cast<int32_t>(stream.next++)};
     ++stream.started;
@@ -495,7 +501,7 @@ class EventLoop {
     event_[lane] = Earliest(id);
   }
 
-  int64_t GapBehind(size_t lane, OpId previous, OpId id) const {
+  int64_t GapBehind(size_t lane, OpId previous, OpId id) {
     Gap gap = compiled_.gap[At(id)];
     if (gap == Gap::kKernel && latency_.crowded_gap.count() > 0 && Crowded(lane)) {
       return Time(gap, latency_) + latency_.crowded_gap.count();
@@ -793,18 +799,26 @@ class EventLoop {
     return busy;
   }
 
-  /// Whether two other streams have work and a kernel of one of them waits for its copies.
-  bool Crowded(size_t index) const {
-    if (BusyStreamsBeside(index) < 2) return false;
-    for (const size_t i : streams_) {
-      const Lane& lane = lanes_[i];
-      if (i == index || lane.phase == Phase::kNone) continue;
-      const bool follows = lane.issued > lane.started;
+  /// Whether another stream of the same group has a kernel that waits, for an event or for the
+  /// stream's copies. What computes is alone in its group (kernels/fast_streams.h).
+  bool Crowded(size_t index) {
+    if (plan_.lanes[index].compute) return false;
+    return std::ranges::any_of(streams_, [&](size_t i) {
+      return i != index && !plan_.lanes[i].compute && KernelWaits(i);
+    });
+  }
+
+  bool KernelWaits(size_t index) {
+    Lane& lane = lanes_[index];
+    const bool follows = lane.issued > lane.started;
+    if (lane.phase != Phase::kNone) {
       if (follows && compiled_.awaited_copy[At(lane.current)]) return true;
-      const bool handover = lane.phase == Phase::kArrival && lane.previous != OpId::kNone;
-      if (handover && compiled_.awaited_copy[At(lane.previous)]) return true;
+      return lane.phase == Phase::kArrival && lane.previous != OpId::kNone &&
+             compiled_.awaited_copy[At(lane.previous)];
     }
-    return false;
+    if (!follows) return false;
+    FindNext(index);
+    return !compiled_.NatureOf(OpId{static_cast<int32_t>(lane.next)}).copy;
   }
 
   void Complete(OpId id, int64_t end) {

@@ -1,6 +1,7 @@
 #include "capture/calibrate/measure_device.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 #include <utility>
@@ -42,16 +43,9 @@ class Handovers {
   /// Mean seconds from a kernel's end to the next one's start, `between` being enqueued after each.
   template <class Between>
   double Mean(const Between& between, cudaStream_t next) {
-    return MeanBeside([] {}, between, next);
-  }
-
-  /// The same while what `others` enqueues runs on other streams.
-  template <class Others, class Between>
-  double MeanBeside(const Others& others, const Between& between, cudaStream_t next) {
     double sum = 0;
     for (int trial = 0; trial < kTrials; ++trial) {
       watch_.Hold();
-      others();
       for (int i = 0; i <= kCycles; ++i) {
         const cudaStream_t mine = i % 2 == 0 ? watch_.stream() : next;
         const cudaStream_t other = i % 2 == 0 ? next : watch_.stream();
@@ -135,45 +129,48 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
 }
 
 void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  constexpr int kPieces = 12, kTrains = 24;
+  constexpr int kPieces = 12, kTrains = 24, kKernels = 60, kTrials = 9;
   const Joiner joiner;
   int at = 0;
-  Handovers handovers(watch);
-  const auto nothing = [](cudaStream_t, cudaStream_t) {};
-  // Outlasts the kernels.
-  const auto trains = [&] {
-    for (const cudaStream_t stream : {watch.other(), watch.third()}) {
-      joiner.Join(watch.stream(), stream);
-      for (int train = 0; train < kTrains; ++train) {
-        for (int i = 0; i < kPieces; ++i) ends.CopyPage(at++, kPage, true, stream);
-        kernels::Nothing(stream);
-      }
-    }
+  const auto train = [&](cudaStream_t stream) {
+    for (int i = 0; i < kPieces; ++i) ends.CopyPage(at++, kPage, true, stream);
+    kernels::Nothing(stream);
   };
-  profile.device_crowded_gap = std::max(handovers.MeanBeside(trains, nothing, watch.stream()) -
-                                            handovers.Mean(nothing, watch.stream()),
-                                        0.0);
-  const auto train_time = [&](bool crowded) {
+  // Kernels of one stream beside trains, which outlast them, of another of its group.
+  kernels::HeldTrain held;
+  const auto gap = [&](bool crowded) {
+    return Stopwatch::Median(kTrials, [&] {
+      const double seconds = held.Seconds(watch.other(), kKernels, [&](int i) {
+        kernels::Nothing(watch.other());
+        if (i > 0 || !crowded) return;
+        joiner.Join(watch.other(), watch.third());
+        for (int n = 0; n < kTrains; ++n) train(watch.third());
+      });
+      Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
+      return seconds / kKernels;
+    });
+  };
+  train(watch.third());  // loads it, as Hold() wants it
+  Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
+  profile.device_crowded_gap = std::max(gap(true) - gap(false), 0.0);
+
+  // Trains by turns on two streams: of both groups, and of one, with a kernel of a third stream
+  // that waits for all.
+  const auto train_time = [&](std::array<cudaStream_t, 2> streams, bool crowded) {
     const double all = watch.Period(
         1,
         [&](int) {
-          joiner.Join(watch.stream(), watch.other());
-          for (int train = 0; train < kTrains; ++train) {
-            const cudaStream_t stream = train % 2 == 0 ? watch.stream() : watch.other();
-            for (int i = 0; i < kPieces; ++i) ends.CopyPage(at++, kPage, true, stream);
-            kernels::Nothing(stream);
-          }
-          joiner.Join(watch.other(), watch.stream());
-          if (!crowded) return;
-          joiner.Join(watch.stream(), watch.third());
-          kernels::Nothing(watch.third());
+          for (const cudaStream_t stream : streams) joiner.Join(watch.stream(), stream);
+          for (size_t n = 0; n < kTrains; ++n) train(streams[n % 2]);
+          for (const cudaStream_t stream : streams) joiner.Join(stream, watch.stream());
+          if (crowded) kernels::Nothing(watch.stream());
         },
-        9);
+        kTrials);
     return all / kTrains;
   };
-  const double longer = train_time(true) - train_time(false);
+  const double longer = train_time({watch.other(), watch.third()}, true) -
+                        train_time({watch.stream(), watch.other()}, false);
   profile.copy_crowded_piece = std::max(longer / kPieces, 0.0);
-  Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
 }
 
 void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
@@ -182,22 +179,21 @@ void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pro
   const Joiner joiner;
   std::vector<double> sizes, times;
   for (const int64_t bytes : {256, 512, 1024, 2048, 4096}) {
-    const auto copy_time = [&](bool both) {
+    const auto copy_time = [&](std::array<cudaStream_t, 2> streams) {
       return Stopwatch::WithoutEnds(kFew, kMany, [&](int copies) {
         return watch.Period(1, [&](int) {
-          joiner.Join(watch.stream(), watch.other());
+          for (const cudaStream_t stream : streams) joiner.Join(watch.stream(), stream);
           for (int i = 0; i < copies; ++i) {
             // Each stream has rows of its own.
             const bool there = i % 2 == 1;
-            ends.CopyRow(i / 2 + (there ? copies : 0), bytes, true,
-                         both && there ? watch.other() : watch.stream());
+            ends.CopyRow(i / 2 + (there ? copies : 0), bytes, true, streams[there ? 1 : 0]);
           }
-          joiner.Join(watch.other(), watch.stream());
+          for (const cudaStream_t stream : streams) joiner.Join(stream, watch.stream());
         });
       });
     };
-    const double two = copy_time(true);
-    if (two > kTurns * copy_time(false)) break;
+    const double two = copy_time({watch.other(), watch.third()});
+    if (two > kTurns * copy_time({watch.other(), watch.other()})) break;
     sizes.push_back(static_cast<double>(bytes));
     times.push_back(std::max(two - static_cast<double>(bytes) / profile.link_h2d, 1e-9));
   }

@@ -86,7 +86,7 @@ struct Latencies {
   Picoseconds launch{0};           ///< issue to start on an idle stream
   Picoseconds copy_launch{0};      ///< the same of a copy
   Picoseconds gap{0};              ///< previous op of the lane to this one
-  Picoseconds crowded_gap{0};      ///< more of that while other streams crowd the front end
+  Picoseconds crowded_gap{0};      ///< more of that while a kernel of its group's streams waits
   Picoseconds copy_gap{0};         ///< the same between a kernel and a copy
   Picoseconds flag_gap{0};         ///< before a copy to the host that a host waits for
   Picoseconds between_copies{0};   ///< the same between copies that go one way, beside their own

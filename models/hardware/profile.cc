@@ -96,7 +96,7 @@ constexpr ProfileField kFields[] = {
      "copy call's return to start on an idle GPU"},
     {"device.gap", kTime, &Profile::device_gap, "between dependent kernels of a stream"},
     {"device.crowded_gap", kTime, &Profile::device_crowded_gap,
-     "between kernels, more while two other streams work, one with a kernel behind copies"},
+     "between kernels of a stream, more while a kernel of another stream of its group waits"},
     {"device.copy_gap", kTime, &Profile::device_copy_gap, "between a kernel and a copy"},
     {"device.flag_gap", kTime, &Profile::device_flag_gap,
      "the same before a copy to the host that a host waits for; 0: as device.copy_gap", true, true},

@@ -149,9 +149,9 @@ struct Profile {
   double device_launch_latency = 0;  ///< from the launch call's return to the start on an idle GPU
   double device_copy_latency = 0;    ///< the same of a copy
   double device_gap = 0;             ///< between dependent kernels of one stream
-  /// A kernel behind another of its stream starts later by this while two other streams have work
-  /// and a kernel of one waits for its copies: more streams take turns on the GPU's front end than
-  /// it holds at once.
+  /// A kernel behind another of its stream starts later by this while another stream of the group
+  /// that the GPU serves together has a kernel that waits for an event or behind copies. Of a
+  /// plan's streams those are one group that do not compute.
   double device_crowded_gap = 0;
   double device_copy_gap = 0;  ///< between a kernel and a copy of one stream, either way
   double device_flag_gap = 0;  ///< the same before a copy to the host that a host waits for

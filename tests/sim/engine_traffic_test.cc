@@ -141,47 +141,74 @@ TEST(EngineTraffic, WorkOfTheHostDoesNotCrowdACopy) {
   ExpectTime(ran.End(copies), 30us);
 }
 
-TEST(EngineTraffic, KernelsFollowLaterBesideTwoStreamsWhereAKernelWaitsForCopies) {
+// Three kernels of 1 us on a stream, beside one of another that goes on longer than they.
+enum class Other { kNone, kKernels, kCopies, kCopyWaits, kKernelBehindCopy, kKernelWaits };
+
+Picoseconds EndOfThreeKernels(Other does, bool computes, bool other_computes) {
   Profile machine = TestMachine();
   machine.device_crowded_gap = 3e-6;
   machine.kernels["top_k"].fixed_s = 100e-6;  // leaves the memory to the others
-  enum Other { kKernels, kCopies, kCopiesAndKernel };
-  const auto end = [&](const std::vector<Other>& others) {
-    Streams s;
-    const LaneId lane = s.Add(true);
-    for (const Other other : others) {
-      const LaneId stream = s.Add();
-      s.builder.Run(stream, other == kKernels ? plan::Work(plan::TopK{1, 1, 1}) : H2D(8 * kMB));
-      if (other == kCopies) s.builder.Run(stream, H2D(8 * kMB));
-      if (other == kCopiesAndKernel) s.builder.Run(stream, plan::TopK{1, 1, 1});
-    }
-    s.builder.Run(lane, Kernel(1us));
-    s.builder.Run(lane, Kernel(1us));
-    const OpId last = s.builder.Run(lane, Kernel(1us));
-    return Ran(s, machine).End(last);
-  };
-  for (const auto& others : std::vector<std::vector<Other>>{
-           {}, {kCopiesAndKernel}, {kKernels, kKernels}, {kCopies, kCopies}, {kCopies, kKernels}}) {
-    ExpectTime(end(others), 3us);
+  Streams s;
+  const LaneId lane = s.Add(computes), other = s.Add(other_computes);
+  if (!computes && !other_computes) s.Add(true);
+  const plan::Work kernel = plan::TopK{1, 1, 1};
+  const bool waits = does == Other::kCopyWaits || does == Other::kKernelWaits;
+  const OpId awaited = waits ? s.builder.Run(s.Add(), kernel) : OpId::kNone;
+  switch (does) {
+    case Other::kNone:
+      break;
+    case Other::kKernels:
+      s.builder.Run(other, kernel);
+      s.builder.Run(other, kernel);
+      break;
+    case Other::kCopies:
+      s.builder.Run(other, H2D(8 * kMB));
+      s.builder.Run(other, H2D(8 * kMB));
+      break;
+    case Other::kCopyWaits:
+      s.builder.Run(other, H2D(kMB), {awaited});
+      break;
+    case Other::kKernelBehindCopy:
+      s.builder.Run(other, H2D(8 * kMB));
+      s.builder.Run(other, kernel);
+      break;
+    case Other::kKernelWaits:
+      s.builder.Run(other, kernel, {awaited});
+      break;
   }
-  for (const Other other : {kKernels, kCopies, kCopiesAndKernel}) {
-    ExpectTime(end({kCopiesAndKernel, other}), 3us + 2 * 3us);
-  }
-  ExpectTime(end({kKernels, kKernels, kCopiesAndKernel}), 3us + 2 * 3us);
+  for (int i = 0; i < 2; ++i) s.builder.Run(lane, Kernel(1us));
+  const OpId last = s.builder.Run(lane, Kernel(1us));
+  return Ran(s, machine).End(last);
 }
 
-TEST(EngineTraffic, AStreamCrowdsOthersFromItsCopyUntilTheKernelBehindItStarts) {
+TEST(EngineTraffic, KernelsFollowLaterBesideAKernelOfTheirGroupThatWaits) {
+  for (const Other does : {Other::kNone, Other::kKernels, Other::kCopies, Other::kCopyWaits}) {
+    ExpectTime(EndOfThreeKernels(does, false, false), 3us);
+  }
+  for (const Other does : {Other::kKernelBehindCopy, Other::kKernelWaits}) {
+    ExpectTime(EndOfThreeKernels(does, false, false), 3us + 2 * 3us);
+  }
+}
+
+TEST(EngineTraffic, WhatComputesIsAloneInItsGroup) {
+  for (const Other does : {Other::kKernelBehindCopy, Other::kKernelWaits}) {
+    ExpectTime(EndOfThreeKernels(does, true, false), 3us);
+    ExpectTime(EndOfThreeKernels(does, false, true), 3us);
+  }
+}
+
+TEST(EngineTraffic, AStreamSlowsItsGroupFromItsCopyUntilTheKernelBehindItStarts) {
   Profile machine = TestMachine();
   machine.device_crowded_gap = 3e-6;
   machine.device_gap = machine.device_copy_gap = 30e-6;
   machine.kernels["top_k"].fixed_s = 100e-6;
   machine.kernels["sort"].fixed_s = 20e-6;
   // Between two kernels, the first of which takes so long, beside a stream whose first op takes
-  // 20 us and whose second, behind the gap, starts at 50 us; a third stream is busy all the time.
+  // 20 us and whose second, behind the gap, starts at 50 us.
   const auto gap = [&](const plan::Work& first, Picoseconds time, bool called_late) {
     Streams s;
-    const LaneId lane = s.Add(true), other = s.Add();
-    s.builder.Run(s.Add(), plan::TopK{1, 1, 1});
+    const LaneId lane = s.Add(), other = s.Add();
+    s.Add(true);
     s.builder.Run(other, first);
     if (!called_late) s.builder.Run(other, plan::TopK{1, 1, 1});
     const OpId before = s.builder.Run(lane, Kernel(time));
@@ -199,17 +226,15 @@ TEST(EngineTraffic, AStreamCrowdsOthersFromItsCopyUntilTheKernelBehindItStarts) 
   ExpectTime(gap(plan::Sort{1, 1}, 40us, false), 30us);
 }
 
-TEST(EngineTraffic, ACopyBehindAKernelFollowsACrowdAsEver) {
+TEST(EngineTraffic, ACopyBehindAKernelFollowsAsEver) {
   Profile machine = TestMachine();
   machine.device_crowded_gap = 3e-6;
   machine.kernels["top_k"].fixed_s = 100e-6;
   Streams s;
-  const LaneId lane = s.Add(true);
-  for (int i = 0; i < 2; ++i) {
-    const LaneId other = s.Add();
-    s.builder.Run(other, H2D(8 * kMB));
-    s.builder.Run(other, plan::TopK{1, 1, 1});
-  }
+  s.Add(true);
+  const LaneId lane = s.Add(), other = s.Add();
+  s.builder.Run(other, H2D(8 * kMB));
+  s.builder.Run(other, plan::TopK{1, 1, 1});
   const OpId kernel = s.builder.Run(lane, Kernel(1us));
   const OpId copy = s.builder.Run(lane, D2H(kMB));
   const Ran ran(s, machine);
