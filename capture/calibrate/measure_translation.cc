@@ -21,6 +21,7 @@ namespace {
 using kernels::Buffer;
 
 constexpr int kLayers = LayerPools::kLayers, kTurns = 4;  // the first turn warms up
+constexpr int kFewLayers = 4;  // whose addresses stay known, where they read the same again
 
 /// Seconds that bring(turn, layer) takes longer a layer, which enqueues on the stream, in turns
 /// over `count` layers.
@@ -83,21 +84,23 @@ class Tokens {
 
   double regions() const { return regions_; }  // that one reads
 
+  static constexpr int32_t kMany = 64;  // blocks of 256 threads, as ParisKV has them
+  static constexpr int32_t kFew = 4;    // which have a block of the plan's on their way
+
   /// Seconds that one takes, with the gap before it, where the first `layers` take turns.
-  double Seconds(Stopwatch& watch, int layers, bool the_same) const {
+  double Seconds(Stopwatch& watch, int layers, bool the_same, int32_t blocks = kMany) const {
     return InTurn(watch, layers_, layers, [&](int turn, int layer) {
       const kernels::TokenView from{reinterpret_cast<__nv_bfloat16*>(layers_.Pool(layer, pool_)),
                                     in_row_ * kDim, kDim, rows_ * in_row_ * kDim};
       const kernels::TokenView to{out_.get(), int64_t{a_row_} * 2 * kDim, int64_t{2} * kDim, kDim};
       const int64_t gather = int64_t{the_same ? 0 : turn} * count_ + layer;
       kernels::FetchTokens(from, places_.get() + gather * rows_ * a_row_, nullptr, rows_, 1, a_row_,
-                           0, 0, to, 0, kDim, kBlocks, watch.stream());
+                           0, 0, to, 0, kDim, blocks, watch.stream());
     });
   }
 
  private:
   static constexpr int32_t kDim = 128;
-  static constexpr int32_t kBlocks = 64;  // of 256 threads, as ParisKV has them
   static constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
   const LayerPools& layers_;
   int64_t pool_;
@@ -128,10 +131,29 @@ hardware::Curve Translation(Stopwatch& watch, const LayerPools& layers,
   return {std::move(pools), std::move(times)};
 }
 
+hardware::Curve TranslationAlone(Stopwatch& watch, const LayerPools& layers) {
+  constexpr std::array kRows = {8, 32};
+  std::mt19937 random(4);
+  std::vector<double> pools, times;
+  for (const int64_t pool : layers.Sizes()) {
+    const int count = layers.Count(pool);
+    std::vector<double> of_region;
+    for (const int rows : kRows) {
+      const Tokens tokens(random, layers, pool, count, rows, /*a_row=*/100);
+      const double known = tokens.Seconds(watch, kFewLayers, /*the_same=*/true, Tokens::kFew);
+      const double anew = tokens.Seconds(watch, count, /*the_same=*/false, Tokens::kFew);
+      of_region.push_back((anew - known) / tokens.regions());
+    }
+    pools.push_back(static_cast<double>(pool));
+    times.push_back(std::max(Median(std::move(of_region)), 1e-12));
+  }
+  return {std::move(pools), std::move(times)};
+}
+
 // Where few layers take turns nothing is translated anew that was read in the turn before; where
 // all read others, everything is.
 hardware::Curve Kept(Stopwatch& watch, const LayerPools& layers) {
-  constexpr int kRows = 8, kFew = 4;
+  constexpr int kRows = 8;
   constexpr double kLeast = 1e-3;
   const int64_t pool = layers.bytes() / kLayers;
   std::mt19937 random(3);
@@ -139,7 +161,7 @@ hardware::Curve Kept(Stopwatch& watch, const LayerPools& layers) {
   for (const int a_row : {100, 200}) {
     const Tokens tokens(random, layers, pool, kLayers, kRows, a_row);
     const double anew = tokens.Seconds(watch, kLayers, /*the_same=*/false);
-    const double known = tokens.Seconds(watch, kFew, /*the_same=*/true);
+    const double known = tokens.Seconds(watch, kFewLayers, /*the_same=*/true);
     for (const int count : {8, 16, 20, 24, 28, kLayers}) {
       const double seconds = tokens.Seconds(watch, count, /*the_same=*/true);
       // On a host with little memory all addresses may stay known.
@@ -160,6 +182,7 @@ hardware::Curve Kept(Stopwatch& watch, const LayerPools& layers) {
 
 void MeasureTranslation(Stopwatch& watch, const LayerPools& layers, hardware::Profile& profile) {
   profile.zero_copy_translation = Translation(watch, layers, profile);
+  profile.zero_copy_translation_alone = TranslationAlone(watch, layers);
   profile.zero_copy_kept = Kept(watch, layers);
   profile.zero_copy_scattered = {};  // of the profile that this one began as
 }

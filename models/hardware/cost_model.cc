@@ -184,7 +184,8 @@ class Coster {
   }
 
   // A region's addresses are translated while the bytes of the one before come. To the few bytes
-  // that a block has on their way it adds; blocks wait beside one another.
+  // that a block has on their way it adds; blocks wait beside one another, for whole rounds of all
+  // that they have on their way.
   void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
     const hardware::Curve& by_pool = profile_.zero_copy_translation;
     const hardware::Curve& scattered = profile_.zero_copy_scattered;
@@ -202,11 +203,14 @@ class Coster {
     // Between two gathers of a layer those of all others pass: as from the largest pool.
     const double one = by_pool.empty() ? 1 / scattered.y().back() : by_pool.At(pool);
     const double anew = regions - known, bytes = cost.amount / regions / cost.rate;
-    const double of_a_block =
-        cost.amount / profile_.zero_copy.At(static_cast<double>(gather.piece_bytes), 1);
-    cost.rate = cost.amount /
-                std::max(known * bytes + anew * std::max(bytes, one),
-                         (of_a_block + anew * one) / static_cast<double>(gather.BusyBlocks()));
+    const hardware::Curve& by_pool_alone = profile_.zero_copy_translation_alone;
+    const double alone = by_pool_alone.empty() ? one : by_pool_alone.At(pool);
+    const auto blocks = static_cast<double>(gather.BusyBlocks());
+    const auto round = static_cast<double>(gather.kBytesABlock);
+    const double of_a_block = std::ceil(cost.amount / (blocks * round)) * round /
+                              profile_.zero_copy.At(static_cast<double>(gather.piece_bytes), 1);
+    cost.rate = cost.amount / std::max(known * bytes + anew * std::max(bytes, one),
+                                       of_a_block + anew * alone / blocks);
   }
 
   OpCost operator()(const plan::HostGather& gather) const {

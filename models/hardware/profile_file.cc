@@ -58,6 +58,8 @@ constexpr CurveField kCurves[] = {
     {"zero_copy.memory_loss", "blocks", "loss_gb_per_s", 1e-9, &Profile::zero_copy_memory_loss},
     {"zero_copy.drag", "bytes", "time_us", 1e6, &Profile::zero_copy_drag, true},
     {"zero_copy.translation", "pool_bytes", "time_us", 1e6, &Profile::zero_copy_translation, true},
+    {"zero_copy.translation_alone", "pool_bytes", "time_us", 1e6,
+     &Profile::zero_copy_translation_alone, true},
     {"zero_copy.kept", "regions", "share", 1, &Profile::zero_copy_kept, true},
     {"zero_copy.link_share", "blocks", "of_a_copy", 1, &Profile::zero_copy_link_share, true},
     {"zero_copy.holds_kernel", "blocks", "time_us", 1e6, &Profile::zero_copy_holds_kernel, true},

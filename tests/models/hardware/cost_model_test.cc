@@ -385,9 +385,14 @@ TEST_F(CostModelTest, AFewBlocksWaitForTranslationAndBytesInTurn) {
     gather.blocks = blocks;
     return 10e6 / CostModel(profile).Cost(gather).rate;
   };
-  EXPECT_NEAR(seconds(1, 10'000), 10e-3 + 10'000 * 40e-9, 1e-9);
-  EXPECT_NEAR(seconds(4, 10'000), (10e-3 + 10'000 * 40e-9) / 4, 1e-9);
-  EXPECT_NEAR(seconds(4, 100), (10e-3 + 100 * 40e-9) / 4, 1e-9);
+  // Ten megabytes are 153 rounds of 64 KiB of one block, 39 of four.
+  const double round = 65'536e-9;
+  EXPECT_NEAR(seconds(1, 10'000), 153 * round + 10'000 * 40e-9, 1e-9);
+  EXPECT_NEAR(seconds(4, 10'000), 39 * round + 10'000 * 40e-9 / 4, 1e-9);
+  EXPECT_NEAR(seconds(4, 100), 39 * round + 100 * 40e-9 / 4, 1e-9);
+  profile.zero_copy_translation_alone = Curve({1e6, 100e6}, {70e-9, 70e-9});
+  EXPECT_NEAR(seconds(1, 10'000), 153 * round + 10'000 * 70e-9, 1e-9);
+  EXPECT_NEAR(seconds(4, 10'000), 39 * round + 10'000 * 70e-9 / 4, 1e-9);
 }
 
 TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
