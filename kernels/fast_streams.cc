@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -13,13 +12,8 @@
 namespace stallcast::kernels {
 namespace {
 
-constexpr size_t kPool = 14;
-
-struct Pooled {
-  Stream stream;
-  bool beside = false;  // of the group that does not slow the fastest one
-  bool lent = false;
-};
+constexpr size_t kTried = 7;  // with one that others may have, no more than connections
+constexpr size_t kKept = 5;
 
 // What takes 1.6 times as long, where it does; the least of some, as nothing makes it shorter.
 bool Slows(StreamTimer& timer, cudaStream_t waiting, cudaStream_t stream, double gap) {
@@ -28,18 +22,19 @@ bool Slows(StreamTimer& timer, cudaStream_t waiting, cudaStream_t stream, double
   return least > 1.3 * gap;
 }
 
-std::vector<Pooled> MadePool() {
+std::vector<Stream> Chosen() {
   StreamTimer timer;
-  std::vector<std::pair<double, Stream>> made;
-  for (size_t i = 0; i < kPool; ++i) made.emplace_back(0, Stream());
-  for (auto& [gap, stream] : made) gap = timer.Gap(stream);
-  std::ranges::sort(made, {}, [](const auto& of) { return of.first; });
-  std::vector<Pooled> pool;
-  for (auto& [gap, stream] : made) {
-    const bool beside = !pool.empty() && !Slows(timer, stream, pool[0].stream, made[0].first);
-    pool.push_back({std::move(stream), beside});
-  }
-  return pool;
+  std::vector<std::pair<double, Stream>> tried;
+  for (size_t i = 0; i < kTried; ++i) tried.emplace_back(0, Stream());
+  for (auto& [gap, stream] : tried) gap = timer.Gap(stream);
+  std::ranges::sort(tried, {}, [](const auto& of) { return of.first; });
+  const auto& [gap, first] = tried[0];
+  std::stable_partition(tried.begin() + 1, tried.end(),
+                        [&](const auto& of) { return !Slows(timer, of.second, first, gap); });
+  tried.erase(tried.begin() + kKept, tried.end());
+  std::vector<Stream> chosen;
+  for (auto& of : tried) chosen.push_back(std::move(of.second));
+  return chosen;
 }
 
 }  // namespace
@@ -67,52 +62,29 @@ double StreamTimer::Handover(cudaStream_t one, cudaStream_t two) {
   });
 }
 
-void ConnectEachStream() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*replace=*/0); }
-
-struct LentStreams::Pool {
-  std::mutex mutex;
-  std::vector<Pooled> streams = MadePool();  // in order of preference
-};
-
-LentStreams::Pool& LentStreams::OfDevice() {
+FastStreams::FastStreams(size_t count) {
   // Nothing ends them but the process: what is static may use them until then.
   static std::mutex& mutex = *new std::mutex;
-  static auto& pools = *new std::map<int, Pool>;
+  static auto& of_device = *new std::map<int, std::vector<Stream>>;
   int device = 0;
   Check(cudaGetDevice(&device), "cudaGetDevice");
   const std::lock_guard lock(mutex);
-  return pools[device];
+  std::vector<Stream>& streams = of_device[device];
+  if (streams.empty()) streams = Chosen();
+  while (streams.size() < count) streams.emplace_back();
+  streams_.assign(streams.begin(), streams.begin() + static_cast<ptrdiff_t>(count));
 }
 
-LentStreams::LentStreams(size_t count) : pool_(OfDevice()) {
-  const std::lock_guard lock(pool_.mutex);
-  std::vector<Pooled>& pool = pool_.streams;
-  while (streams_.size() < count) {
-    const bool beside = !streams_.empty();
-    auto next = std::ranges::find_if(
-        pool, [&](const Pooled& of) { return !of.lent && of.beside == beside; });
-    if (next == pool.end()) next = std::ranges::find(pool, false, &Pooled::lent);
-    if (next == pool.end()) next = pool.insert(next, Pooled());
-    next->lent = true;
-    places_.push_back(static_cast<size_t>(next - pool.begin()));
-    streams_.push_back(next->stream);
-  }
-}
-
-LentStreams::~LentStreams() {
-  const std::lock_guard lock(pool_.mutex);
-  for (const size_t place : places_) {
-    Pooled& of = pool_.streams[place];
-    // Work that failed can have left it in a capture.
+FastStreams::~FastStreams() {
+  for (const cudaStream_t stream : streams_) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    const cudaError_t asked = cudaStreamIsCapturing(of.stream, &capture);
+    const cudaError_t asked = cudaStreamIsCapturing(stream, &capture);
     if (asked == cudaSuccess && capture != cudaStreamCaptureStatusNone) {
       cudaGraph_t left = nullptr;
-      cudaStreamEndCapture(of.stream, &left);
+      cudaStreamEndCapture(stream, &left);
       if (left != nullptr) cudaGraphDestroy(left);
       cudaGetLastError();
     }
-    of.lent = false;
   }
 }
 

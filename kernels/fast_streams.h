@@ -41,33 +41,27 @@ class StreamTimer {
   Event passed_{cudaEventDisableTiming};
 };
 
-/// Has the driver give each of a process's streams a connection of its own, up to 32, unless the
-/// environment says otherwise. Before the first CUDA call. With the default of eight, streams
-/// beyond eight take turns at them, and what one is to another changes as they are used.
-void ConnectEachStream();
-
-/// Streams of a pool that a process keeps for each device, those first on which kernels follow one
-/// another fastest. A GPU serves its streams in two groups; within one a kernel that waits for an
-/// event slows the other streams down, and from a stream to one that waits for it it takes twice as
-/// long as across (capture/results/h200-findings.md, two groups of streams).
-class LentStreams {
+/// Streams that a process has for each device, the same for all who ask: only one of them may have
+/// work on them at a time. A GPU serves a process's streams in two groups. Within one a kernel that
+/// waits for an event slows the other streams down, and from a stream to one that waits for it it
+/// takes twice as long as across (capture/results/h200-findings.md, two groups of streams). They
+/// are few, as streams beyond CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, take turns at connections,
+/// and what one is to another then changes as they are used; nor are more connections asked for:
+/// with 32, copies of pages and kernels that wait for them follow later (2 to 5 % of a step).
+class FastStreams {
  public:
-  /// Of those that nobody has: the first of one group, for what computes, and all others of the
-  /// other group.
-  explicit LentStreams(size_t count);
-  ~LentStreams();
-  LentStreams(const LentStreams&) = delete;
-  LentStreams& operator=(const LentStreams&) = delete;
+  /// The first is of one group, for what computes, and all others are of the other group, those
+  /// first on which kernels follow one another fastest; beyond some four of them, any.
+  explicit FastStreams(size_t count);
+  /// Ends captures that work which failed has left.
+  ~FastStreams();
+  FastStreams(const FastStreams&) = delete;
+  FastStreams& operator=(const FastStreams&) = delete;
   cudaStream_t operator[](size_t i) const { return streams_[i]; }
   auto begin() const { return streams_.begin(); }
   auto end() const { return streams_.end(); }
 
  private:
-  struct Pool;
-  static Pool& OfDevice();
-
-  Pool& pool_;
-  std::vector<size_t> places_;  // in the pool
   std::vector<cudaStream_t> streams_;
 };
 

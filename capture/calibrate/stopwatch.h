@@ -177,7 +177,7 @@ class Stopwatch {
 
   [[noreturn]] static void ThrowHeldTooLong();
 
-  const kernels::LentStreams streams_{4};
+  const kernels::FastStreams streams_{4};
   kernels::HeldTrain train_;
   kernels::Buffer<char> memory_;  // what Settle() reads
   kernels::Buffer<int> sink_;

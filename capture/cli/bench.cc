@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "capture/cli/commands.h"
-#include "kernels/fast_streams.h"
 #include "sim/cli/output.h"
 #include "sim/cli/progress.h"
 #include "sim/names.h"
@@ -18,7 +17,6 @@ struct BenchCommand {
   Format format = Format::kTable;
 
   void Run() const {
-    kernels::ConnectEachStream();
     sim::CheckModel(model, "--model");
     Progress progress;
     capture::BenchOptions options;

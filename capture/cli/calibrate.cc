@@ -10,7 +10,6 @@
 
 #include "capture/cli/commands.h"
 #include "capture/run_info.h"
-#include "kernels/fast_streams.h"
 #include "sim/cli/output.h"
 #include "sim/cli/progress.h"
 #include "traces/common/whole_file.h"
@@ -23,7 +22,6 @@ struct CalibrateCommand {
   std::string host;  // the profile of which the host's part is measured anew
 
   void Run() const {
-    kernels::ConnectEachStream();
     const auto begin = std::chrono::steady_clock::now();
     hardware::Profile former;
     if (!host.empty()) former = hardware::FindProfile(host);

@@ -12,7 +12,6 @@
 #include "capture/cli/commands.h"
 #include "capture/gpu/measured_run.h"
 #include "capture/run_info.h"
-#include "kernels/fast_streams.h"
 #include "models/llm/model.h"
 #include "models/methods/decoder_plan.h"
 #include "sim/cli/output.h"
@@ -311,7 +310,6 @@ Json Record(const Case& of, bool timelines) {
 }
 
 void RunCommand::Run() const {
-  kernels::ConnectEachStream();
   const std::vector<std::string> methods = run.Methods();
   run.CheckParams(methods);
   std::vector<Case> cases = Grid(*this, methods);

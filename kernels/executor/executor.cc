@@ -65,7 +65,7 @@ struct Executor::Impl {
   std::vector<OpId> issued_before;       // by op: op of its stream that another thread issues first
   std::vector<Event> events;             // by op; made where another lane waits for it
   plan::EventUse uses;
-  LentStreams lent;
+  FastStreams fast;
   std::vector<cudaStream_t> streams;  // by lane; null of a host lane
   std::vector<int> step_ending_at;    // by op: the step whose last compute op it is, or -1
   std::vector<Event> step_events;     // start, then the end of each step
@@ -110,7 +110,7 @@ Executor::Impl::Impl(const plan::Plan& p, Binder& binder)
       calls(p.lanes.size()),
       issued_before(p.ops.size(), OpId::kNone),
       events(p.ops.size()),
-      lent(StreamLanes(p)),
+      fast(StreamLanes(p)),
       step_ending_at(p.ops.size(), -1),
       graphs(p.ops.size()),
       passed(p.ops.size()),
@@ -121,10 +121,10 @@ Executor::Impl::Impl(const plan::Plan& p, Binder& binder)
   if (compute == LaneId::kNone) throw std::logic_error("executor: a plan without a compute lane");
   // The compute lane gets the first, the others those that come next.
   streams.resize(plan.lanes.size());
-  streams[At(compute)] = lent[0];
+  streams[At(compute)] = fast[0];
   for (size_t lane = 0, next = 1; lane < plan.lanes.size(); ++lane) {
     const bool stream = plan.lanes[lane].kind == traces::LaneKind::kStream;
-    if (stream && lane != At(compute)) streams[lane] = lent[next++];
+    if (stream && lane != At(compute)) streams[lane] = fast[next++];
   }
   std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
   work.reserve(plan.ops.size());

@@ -115,7 +115,7 @@ double Waited(cudaStream_t stream, const Enqueue& enqueue) {
 void Run() {
   constexpr int kItems = 64;
   constexpr int64_t kPage = 16384, kN = 4096, kK = 4096;
-  const LentStreams streams(2);
+  const FastStreams streams(2);
   const cudaStream_t one = streams[0], two = streams[1];
   Gather gather;
   Stopwatch watch;

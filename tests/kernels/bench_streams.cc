@@ -1,4 +1,4 @@
-// Whether kernels follow one another as fast on every stream, and on those that LentStreams
+// Whether kernels follow one another as fast on every stream, and on those that FastStreams
 // chooses; and what pairs of them are to one another.
 #include <fmt/format.h>
 
@@ -166,12 +166,12 @@ void Run() {
   fmt::print("us, of items of trains that are held back until they are enqueued\n\n");
   StreamTimer timer;
   {
-    const LentStreams lent(14);  // a process's first, or they are not what runs get
+    const FastStreams fast(5);  // a process's first, or they are not what runs get
     Copies copies(timer);
     fmt::print("those that runs get, in this order\n");
-    for (int round = 0; round < kRounds; ++round) TableOfStreams(lent, timer, copies);
+    for (int round = 0; round < kRounds; ++round) TableOfStreams(fast, timer, copies);
     fmt::print("\n");
-    TablesOfPairs(lent, timer, copies);
+    TablesOfPairs(fast, timer, copies);
   }
   TableOfTheFirst(timer);
   {
