@@ -12,6 +12,7 @@
 #include "kernels/probe.h"
 #include "kernels/upload.h"
 #include "models/plan/host_regions.h"
+#include "models/plan/work.h"
 #include "traces/common/median.h"
 #include "traces/common/units.h"
 
@@ -83,9 +84,10 @@ class Tokens {
   }
 
   double regions() const { return regions_; }  // that one reads
+  Bytes bytes() const { return int64_t{rows_} * a_row_ * 2 * kRowBytes; }
 
-  static constexpr int32_t kMany = 64;  // blocks of 256 threads, as ParisKV has them
-  static constexpr int32_t kFew = 4;    // which have a block of the plan's on their way
+  static constexpr int32_t kMany = 64;     // blocks of 256 threads, as ParisKV has them
+  static constexpr int32_t kOneBlock = 4;  // which have as much on their way as one of the plan's
 
   /// Seconds that one takes, with the gap before it, where the first `layers` take turns.
   double Seconds(Stopwatch& watch, int layers, bool the_same, int32_t blocks = kMany) const {
@@ -131,21 +133,23 @@ hardware::Curve Translation(Stopwatch& watch, const LayerPools& layers,
   return {std::move(pools), std::move(times)};
 }
 
-hardware::Curve TranslationAlone(Stopwatch& watch, const LayerPools& layers) {
+// By a block, whose loads of single tokens all need addresses that are not known.
+hardware::Curve TranslationWait(Stopwatch& watch, const LayerPools& layers) {
   constexpr std::array kRows = {8, 32};
   std::mt19937 random(4);
   std::vector<double> pools, times;
   for (const int64_t pool : layers.Sizes()) {
     const int count = layers.Count(pool);
-    std::vector<double> of_region;
+    std::vector<double> of_round;
     for (const int rows : kRows) {
       const Tokens tokens(random, layers, pool, count, rows, /*a_row=*/100);
-      const double known = tokens.Seconds(watch, kFewLayers, /*the_same=*/true, Tokens::kFew);
-      const double anew = tokens.Seconds(watch, count, /*the_same=*/false, Tokens::kFew);
-      of_region.push_back((anew - known) / tokens.regions());
+      const double known = tokens.Seconds(watch, kFewLayers, /*the_same=*/true, Tokens::kOneBlock);
+      const double anew = tokens.Seconds(watch, count, /*the_same=*/false, Tokens::kOneBlock);
+      of_round.push_back((anew - known) / static_cast<double>(plan::ZeroCopyGather::Rounds(
+                                              tokens.bytes(), /*blocks=*/1)));
     }
     pools.push_back(static_cast<double>(pool));
-    times.push_back(std::max(Median(std::move(of_region)), 1e-12));
+    times.push_back(std::max(Median(std::move(of_round)), 1e-12));
   }
   return {std::move(pools), std::move(times)};
 }
@@ -182,7 +186,7 @@ hardware::Curve Kept(Stopwatch& watch, const LayerPools& layers) {
 
 void MeasureTranslation(Stopwatch& watch, const LayerPools& layers, hardware::Profile& profile) {
   profile.zero_copy_translation = Translation(watch, layers, profile);
-  profile.zero_copy_translation_alone = TranslationAlone(watch, layers);
+  profile.zero_copy_translation_wait = TranslationWait(watch, layers);
   profile.zero_copy_kept = Kept(watch, layers);
   profile.zero_copy_scattered = {};  // of the profile that this one began as
 }

@@ -7,7 +7,7 @@
 
 namespace stallcast::capture {
 
-/// Fills in zero_copy.translation, translation_alone and kept, by fetches of 100 scattered tokens
+/// Fills in zero_copy.translation, translation_wait and kept, by fetches of 100 scattered tokens
 /// of each of some rows (single keys and values) from the pools of layers in turn, of others in
 /// each turn and of the same ones. Before each, other bytes are read, as many as a layer's products
 /// read. Where their bytes take longer, these count. Takes device.gap and zero_copy.start from the

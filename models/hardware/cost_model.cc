@@ -183,9 +183,8 @@ class Coster {
     return cost;
   }
 
-  // A region's addresses are translated while the bytes of the one before come. To the few bytes
-  // that a block has on their way it adds; blocks wait beside one another, for whole rounds of all
-  // that they have on their way.
+  // A region's addresses are translated while the bytes of the one before come. Few blocks wait for
+  // the host's answers, not for the link: round by round, and longer where an address is not known.
   void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
     const hardware::Curve& by_pool = profile_.zero_copy_translation;
     const hardware::Curve& scattered = profile_.zero_copy_scattered;
@@ -203,14 +202,22 @@ class Coster {
     // Between two gathers of a layer those of all others pass: as from the largest pool.
     const double one = by_pool.empty() ? 1 / scattered.y().back() : by_pool.At(pool);
     const double anew = regions - known, bytes = cost.amount / regions / cost.rate;
-    const hardware::Curve& by_pool_alone = profile_.zero_copy_translation_alone;
-    const double alone = by_pool_alone.empty() ? one : by_pool_alone.At(pool);
-    const auto blocks = static_cast<double>(gather.BusyBlocks());
-    const auto round = static_cast<double>(gather.kBytesABlock);
-    const double of_a_block = std::ceil(cost.amount / (blocks * round)) * round /
-                              profile_.zero_copy.At(static_cast<double>(gather.piece_bytes), 1);
+    const int64_t blocks = gather.BusyBlocks();
+    const auto rounds = static_cast<double>(gather.Rounds(counts_.link_h2d, blocks));
+    const double answered = rounds * static_cast<double>(gather.kBytesABlock) /
+                            profile_.zero_copy.At(static_cast<double>(gather.piece_bytes), 1);
     cost.rate = cost.amount / std::max(known * bytes + anew * std::max(bytes, one),
-                                       of_a_block + anew * alone / blocks);
+                                       answered + Translating(pool, anew, one, rounds, blocks));
+  }
+
+  // How long few blocks wait for addresses.
+  double Translating(double pool, double regions, double one, double rounds, int64_t blocks) const {
+    const hardware::Curve& wait = profile_.zero_copy_translation_wait;
+    if (wait.empty()) return regions * one / static_cast<double>(blocks);
+    constexpr int64_t kWarps =
+        plan::ZeroCopyGather::kBytesABlock / plan::ZeroCopyGather::kBytesAWarp;
+    const double a_warp = regions / (rounds * static_cast<double>(blocks * kWarps));
+    return rounds * std::min(a_warp, 1.0) * wait.At(pool);
   }
 
   OpCost operator()(const plan::HostGather& gather) const {

@@ -232,9 +232,10 @@ struct Profile {
   /// are read in turn. A region's bytes come meanwhile: the longer of both counts. Empty: by
   /// zero_copy_scattered.
   Curve zero_copy_translation;
-  /// What each such region adds to a single block's time, s, by the same bytes: of what it has on
-  /// its way a part waits, and nothing else comes meanwhile. Empty: zero_copy_translation.
-  Curve zero_copy_translation_alone;
+  /// How much later what a warp has on its way comes, s, where an address of it must be translated,
+  /// by the same bytes: what few blocks wait for, round by round. Empty: they wait for each region
+  /// as long as zero_copy_translation.
+  Curve zero_copy_translation_wait;
   /// Of the regions that a layer's gather read in the step before too, the share whose addresses
   /// are still known, by the regions that a step's gathers read. Empty: none.
   Curve zero_copy_kept;

@@ -285,6 +285,12 @@ struct ZeroCopyGather {
   static constexpr std::string_view kName = "zero_copy_gather";
   /// On their way at a time: four loads of 16 bytes a thread.
   static constexpr Bytes kBytesABlock = 65'536;
+  static constexpr Bytes kBytesAWarp = 2'048;
+  /// In how many goes so many blocks read so many bytes.
+  static constexpr int64_t Rounds(Bytes bytes, int64_t blocks) {
+    const Bytes at_a_time = blocks * kBytesABlock;
+    return (bytes + at_a_time - 1) / at_a_time;
+  }
   int64_t pieces = 0;
   Bytes piece_bytes = 0;
   int32_t blocks = 0;

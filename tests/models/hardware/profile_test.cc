@@ -107,11 +107,11 @@ TEST_F(ProfileTest, WhatOnlySomeCalibrationsHaveReadsBackToo) {
   Profile profile = FindProfile("h200");
   profile.zero_copy_scattered = {};
   const std::initializer_list<Curve Profile::*> curves = {
-      &Profile::zero_copy_translation,      &Profile::zero_copy_kept,
-      &Profile::zero_copy_link_share,       &Profile::zero_copy_holds_kernel,
-      &Profile::zero_copy_holds_h2d_piece,  &Profile::zero_copy_holds_d2h_piece,
-      &Profile::product_holds_kernel,       &Profile::copy_translation,
-      &Profile::zero_copy_translation_alone};
+      &Profile::zero_copy_translation,     &Profile::zero_copy_kept,
+      &Profile::zero_copy_link_share,      &Profile::zero_copy_holds_kernel,
+      &Profile::zero_copy_holds_h2d_piece, &Profile::zero_copy_holds_d2h_piece,
+      &Profile::product_holds_kernel,      &Profile::copy_translation,
+      &Profile::zero_copy_translation_wait};
   double least = 1.1e-9;  // unlike any other's
   for (Curve Profile::*curve : curves) {
     profile.*curve = Curve({1, 3e9}, {least, 40.7 * least});
