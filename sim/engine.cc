@@ -809,7 +809,7 @@ class EventLoop {
   }
 
   bool KernelWaits(size_t index) {
-    Lane& lane = lanes_[index];
+    const Lane& lane = lanes_[index];
     const bool follows = lane.issued > lane.started;
     if (lane.phase != Phase::kNone) {
       if (follows && compiled_.awaited_copy[At(lane.current)]) return true;

@@ -27,6 +27,14 @@ class Joiner {
     Check(cudaEventRecord(event_, from), "cudaEventRecord");
     Check(cudaStreamWaitEvent(to, event_, 0), "cudaStreamWaitEvent");
   }
+  /// Makes two streams wait for `origin` before work(), and `origin` for them behind it.
+  template <class Work>
+  void Fork(cudaStream_t origin, const std::array<cudaStream_t, 2>& streams,
+            const Work& work) const {
+    for (const cudaStream_t stream : streams) Join(origin, stream);
+    work();
+    for (const cudaStream_t stream : streams) Join(stream, origin);
+  }
 
  private:
   kernels::Event event_{cudaEventDisableTiming};
@@ -160,9 +168,9 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     const double all = watch.Period(
         1,
         [&](int) {
-          for (const cudaStream_t stream : streams) joiner.Join(watch.stream(), stream);
-          for (size_t n = 0; n < kTrains; ++n) train(streams[n % 2]);
-          for (const cudaStream_t stream : streams) joiner.Join(stream, watch.stream());
+          joiner.Fork(watch.stream(), streams, [&] {
+            for (size_t n = 0; n < kTrains; ++n) train(streams[n % 2]);
+          });
           if (crowded) kernels::Nothing(watch.stream());
         },
         kTrials);
@@ -182,13 +190,13 @@ void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pro
     const auto copy_time = [&](std::array<cudaStream_t, 2> streams) {
       return Stopwatch::WithoutEnds(kFew, kMany, [&](int copies) {
         return watch.Period(1, [&](int) {
-          for (const cudaStream_t stream : streams) joiner.Join(watch.stream(), stream);
-          for (int i = 0; i < copies; ++i) {
-            // Each stream has rows of its own.
-            const bool there = i % 2 == 1;
-            ends.CopyRow(i / 2 + (there ? copies : 0), bytes, true, streams[there ? 1 : 0]);
-          }
-          for (const cudaStream_t stream : streams) joiner.Join(stream, watch.stream());
+          joiner.Fork(watch.stream(), streams, [&] {
+            for (int i = 0; i < copies; ++i) {
+              // Each stream has rows of its own.
+              const bool there = i % 2 == 1;
+              ends.CopyRow(i / 2 + (there ? copies : 0), bytes, true, streams[there ? 1 : 0]);
+            }
+          });
         });
       });
     };

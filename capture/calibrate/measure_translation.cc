@@ -113,45 +113,42 @@ class Tokens {
   double regions_ = 0;
 };
 
-hardware::Curve Translation(Stopwatch& watch, const LayerPools& layers,
-                            const hardware::Profile& profile) {
-  constexpr std::array kRows = {2, 8, 32};
-  std::mt19937 random(2);
+// By the bytes of a layer's pool, the median of what of(tokens, layers) gives for fetches of so
+// many rows.
+template <class Of>
+hardware::Curve ByPool(const LayerPools& layers, unsigned seed, std::span<const int> rows,
+                       const Of& of) {
+  std::mt19937 random(seed);
   std::vector<double> pools, times;
   for (const int64_t pool : layers.Sizes()) {
     const int count = layers.Count(pool);
-    std::vector<double> of_region;
-    for (const int rows : kRows) {
-      const Tokens tokens(random, layers, pool, count, rows, /*a_row=*/100);
-      const double seconds = tokens.Seconds(watch, count, /*the_same=*/false);
-      of_region.push_back((seconds - profile.device_gap - profile.zero_copy_start) /
-                          tokens.regions());
+    std::vector<double> seconds;
+    for (const int some : rows) {
+      seconds.push_back(of(Tokens(random, layers, pool, count, some, /*a_row=*/100), count));
     }
     pools.push_back(static_cast<double>(pool));
-    times.push_back(std::max(Median(std::move(of_region)), 1e-12));
+    times.push_back(std::max(Median(std::move(seconds)), 1e-12));
   }
   return {std::move(pools), std::move(times)};
+}
+
+hardware::Curve Translation(Stopwatch& watch, const LayerPools& layers,
+                            const hardware::Profile& profile) {
+  constexpr std::array kRows = {2, 8, 32};
+  const double fixed = profile.device_gap + profile.zero_copy_start;
+  return ByPool(layers, /*seed=*/2, kRows, [&](const Tokens& tokens, int count) {
+    return (tokens.Seconds(watch, count, /*the_same=*/false) - fixed) / tokens.regions();
+  });
 }
 
 // By a block, whose loads of single tokens all need addresses that are not known.
 hardware::Curve TranslationWait(Stopwatch& watch, const LayerPools& layers) {
   constexpr std::array kRows = {8, 32};
-  std::mt19937 random(4);
-  std::vector<double> pools, times;
-  for (const int64_t pool : layers.Sizes()) {
-    const int count = layers.Count(pool);
-    std::vector<double> of_round;
-    for (const int rows : kRows) {
-      const Tokens tokens(random, layers, pool, count, rows, /*a_row=*/100);
-      const double known = tokens.Seconds(watch, kFewLayers, /*the_same=*/true, Tokens::kOneBlock);
-      const double anew = tokens.Seconds(watch, count, /*the_same=*/false, Tokens::kOneBlock);
-      of_round.push_back((anew - known) / static_cast<double>(plan::ZeroCopyGather::Rounds(
-                                              tokens.bytes(), /*blocks=*/1)));
-    }
-    pools.push_back(static_cast<double>(pool));
-    times.push_back(std::max(Median(std::move(of_round)), 1e-12));
-  }
-  return {std::move(pools), std::move(times)};
+  return ByPool(layers, /*seed=*/4, kRows, [&](const Tokens& tokens, int count) {
+    const double known = tokens.Seconds(watch, kFewLayers, /*the_same=*/true, Tokens::kOneBlock);
+    const double anew = tokens.Seconds(watch, count, /*the_same=*/false, Tokens::kOneBlock);
+    return (anew - known) / static_cast<double>(plan::ZeroCopyGather::Rounds(tokens.bytes(), 1));
+  });
 }
 
 // Where few layers take turns nothing is translated anew that was read in the turn before; where

@@ -304,8 +304,7 @@ struct ZeroCopyGather {
   int64_t regions_again = 0, regions_a_step = 0;
   /// Blocks that have bytes to read, 1 to `blocks`.
   int64_t BusyBlocks() const {
-    const int64_t needed = (pieces * piece_bytes + kBytesABlock - 1) / kBytesABlock;
-    return std::max<int64_t>(1, std::min<int64_t>(blocks, needed));
+    return std::max<int64_t>(1, std::min<int64_t>(blocks, Rounds(pieces * piece_bytes, 1)));
   }
   bool operator==(const ZeroCopyGather&) const = default;
 };

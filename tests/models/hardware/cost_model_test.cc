@@ -377,36 +377,34 @@ TEST_F(CostModelTest, RegionsThatAStepAgoWereReadNeedNoTranslationWhileFewLieBet
   EXPECT_NEAR(rate(4'000, 60'000), 10e6 / (1'000 * 125e-9 + 9'000 * 300e-9), 1);
 }
 
+// Of ten megabytes in so many regions, read by so many blocks.
+double ScatteredSeconds(const Profile& profile, int32_t blocks, int64_t regions) {
+  plan::ZeroCopyGather gather = ScatteredPieces(regions, 10'000'000);
+  gather.blocks = blocks;
+  return 10e6 / CostModel(profile).Cost(gather).rate;
+}
+
 TEST_F(CostModelTest, AFewBlocksWaitForTranslationAndBytesInTurn) {
   Profile profile = RoundProfile();  // a block reads 1 GB/s
   profile.zero_copy_translation = Curve({1e6, 100e6}, {40e-9, 40e-9});
-  const auto seconds = [&](int32_t blocks, int64_t regions) {
-    plan::ZeroCopyGather gather = ScatteredPieces(regions, 10'000'000);
-    gather.blocks = blocks;
-    return 10e6 / CostModel(profile).Cost(gather).rate;
-  };
   // Ten megabytes are 153 rounds of 64 KiB of one block, 39 of four.
   const double round = 65'536e-9;
-  EXPECT_NEAR(seconds(1, 10'000), 153 * round + 10'000 * 40e-9, 1e-9);
-  EXPECT_NEAR(seconds(4, 10'000), 39 * round + 10'000 * 40e-9 / 4, 1e-9);
-  EXPECT_NEAR(seconds(4, 100), 39 * round + 100 * 40e-9 / 4, 1e-9);
+  EXPECT_NEAR(ScatteredSeconds(profile, 1, 10'000), 153 * round + 10'000 * 40e-9, 1e-9);
+  EXPECT_NEAR(ScatteredSeconds(profile, 4, 10'000), 39 * round + 10'000 * 40e-9 / 4, 1e-9);
+  EXPECT_NEAR(ScatteredSeconds(profile, 4, 100), 39 * round + 100 * 40e-9 / 4, 1e-9);
 }
 
 TEST_F(CostModelTest, WhatAWarpReadsComesLaterWhereAnAddressIsTranslated) {
   Profile profile = RoundProfile();
   profile.zero_copy_translation = Curve({1e6, 100e6}, {1e-9, 1e-9});
   profile.zero_copy_translation_wait = Curve({1e6, 100e6}, {2e-6, 2e-6});
-  const auto seconds = [&](int32_t blocks, int64_t regions) {
-    plan::ZeroCopyGather gather = ScatteredPieces(regions, 10'000'000);
-    gather.blocks = blocks;
-    return 10e6 / CostModel(profile).Cost(gather).rate;
-  };
   // A block's 32 warps in 153 rounds: of 4,896 answers every fourth waits, or each.
   const double round = 65'536e-9;
-  EXPECT_NEAR(seconds(1, 1'224), 153 * (round + 0.5e-6), 1e-9);
-  EXPECT_NEAR(seconds(1, 4'896), 153 * (round + 2e-6), 1e-9);
-  EXPECT_NEAR(seconds(1, 10'000), 153 * (round + 2e-6), 1e-9) << "several at once wait together";
-  EXPECT_NEAR(seconds(4, 1'248), 39 * (round + 0.5e-6), 1e-9);
+  EXPECT_NEAR(ScatteredSeconds(profile, 1, 1'224), 153 * (round + 0.5e-6), 1e-9);
+  EXPECT_NEAR(ScatteredSeconds(profile, 1, 4'896), 153 * (round + 2e-6), 1e-9);
+  EXPECT_NEAR(ScatteredSeconds(profile, 1, 10'000), 153 * (round + 2e-6), 1e-9)
+      << "several at once wait together";
+  EXPECT_NEAR(ScatteredSeconds(profile, 4, 1'248), 39 * (round + 0.5e-6), 1e-9);
 }
 
 TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
