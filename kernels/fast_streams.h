@@ -47,7 +47,7 @@ class StreamTimer {
 /// takes twice as long as across (capture/results/h200-findings.md, two groups of streams). They
 /// are few, as streams beyond CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, take turns at connections,
 /// and what one is to another then changes as they are used; nor are more connections asked for:
-/// with 32, copies of pages and kernels that wait for them follow later (2 to 5 % of a step).
+/// with 32, steps that copy pages took 5 % longer on average.
 class FastStreams {
  public:
   /// The first is of one group, for what computes, and all others are of the other group, those
