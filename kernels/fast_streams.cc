@@ -12,8 +12,8 @@
 namespace stallcast::kernels {
 namespace {
 
-constexpr size_t kTried = 7;  // with one that others may have, no more than connections
-constexpr size_t kKept = 5;
+// With the default one no more than connections.
+constexpr size_t kStreams = 7;
 
 // What takes 1.6 times as long, where it does; the least of some, as nothing makes it shorter.
 bool Slows(StreamTimer& timer, cudaStream_t waiting, cudaStream_t stream, double gap) {
@@ -25,13 +25,12 @@ bool Slows(StreamTimer& timer, cudaStream_t waiting, cudaStream_t stream, double
 std::vector<Stream> Chosen() {
   StreamTimer timer;
   std::vector<std::pair<double, Stream>> tried;
-  for (size_t i = 0; i < kTried; ++i) tried.emplace_back(0, Stream());
+  for (size_t i = 0; i < kStreams; ++i) tried.emplace_back(0, Stream());
   for (auto& [gap, stream] : tried) gap = timer.Gap(stream);
   std::ranges::sort(tried, {}, [](const auto& of) { return of.first; });
   const auto& [gap, first] = tried[0];
   std::stable_partition(tried.begin() + 1, tried.end(),
                         [&](const auto& of) { return !Slows(timer, of.second, first, gap); });
-  tried.erase(tried.begin() + kKept, tried.end());
   std::vector<Stream> chosen;
   for (auto& of : tried) chosen.push_back(std::move(of.second));
   return chosen;

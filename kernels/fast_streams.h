@@ -46,12 +46,13 @@ class StreamTimer {
 /// waits for an event slows the other streams down, and from a stream to one that waits for it it
 /// takes twice as long as across (capture/results/h200-findings.md, two groups of streams). They
 /// are few, as streams beyond CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, take turns at connections,
-/// and what one is to another then changes as they are used; nor are more connections asked for:
-/// with 32, steps that copy pages took 5 % longer on average.
+/// and what one is to another then changes as they are used: whoever needs a stream has one of
+/// these. Nor are more connections asked for: with 32, steps that copy pages took 5 % longer on
+/// average.
 class FastStreams {
  public:
-  /// The first is of one group, for what computes, and all others are of the other group, those
-  /// first on which kernels follow one another fastest; beyond some four of them, any.
+  /// The first is of one group, for what computes, and the next three or four are of the other
+  /// group, those first on which kernels follow one another fastest; behind them any.
   explicit FastStreams(size_t count);
   /// Ends captures that work which failed has left.
   ~FastStreams();

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "kernels/cuda_error.h"
-#include "kernels/cuda_handles.h"
+#include "kernels/fast_streams.h"
 #include "kernels/probe.h"
 #include "traces/common/median.h"
 
@@ -102,16 +102,17 @@ std::vector<int> ByTime(const std::vector<int>& cores, const std::function<doubl
 
 std::function<double()> LaunchTimer() {
   constexpr int kLaunches = 30, kTrains = 2;
-  return [stream = std::make_shared<Stream>()] {
+  return [streams = std::make_shared<FastStreams>(1)] {
+    const cudaStream_t stream = (*streams)[0];
     using Clock = std::chrono::steady_clock;
     std::vector<double> seconds;
     for (int train = -1; train < kTrains; ++train) {
       const auto begin = Clock::now();
-      for (int i = 0; i < kLaunches; ++i) Nothing(*stream);
+      for (int i = 0; i < kLaunches; ++i) Nothing(stream);
       if (train >= 0) {  // the first warms the core up
         seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count() / kLaunches);
       }
-      Check(cudaStreamSynchronize(*stream), "cudaStreamSynchronize");
+      Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     }
     return Median(std::move(seconds));
   };

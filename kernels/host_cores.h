@@ -12,7 +12,8 @@
 
 namespace stallcast::kernels {
 
-/// Seconds of a kernel launch on the calling thread's core, of the current device. Holds a stream.
+/// Seconds of a kernel launch on the calling thread's core, on a stream of the current device that
+/// nobody uses meanwhile.
 std::function<double()> LaunchTimer();
 
 /// What a fixed lot of independent integer instructions takes on the calling thread's core, over

@@ -245,12 +245,14 @@ class EventLoop {
     OpId current = OpId::kNone;    // under way
     OpId previous = OpId::kNone;   // the last op; of a host lane, or call
     Phase phase = Phase::kNone;
-    bool host = false;     // a thread's
-    int64_t free_at = 0;   // end of the previous op or call
-    int64_t since = 0;     // `remaining` is of this time
-    double remaining = 0;  // units; of a fixed time that load stretches, ps
-    double rate = 0;       // of `remaining` a ps
-    double fixed = 0;      // the stretchable fixed time unloaded, ps; 0: it is not under way
+    bool host = false;       // a thread's
+    int64_t free_at = 0;     // end of the previous op or call
+    int64_t since = 0;       // `remaining` is of this time
+    double remaining = 0;    // units; of a fixed time that load stretches, ps
+    double rate = 0;         // of `remaining` a ps
+    double fixed = 0;        // the stretchable fixed time unloaded, ps; 0: it is not under way
+    int64_t fixed_from = 0;  // start of what has it
+    int64_t read_from = 0;   // from then on the GPU reads the commands of what is under way
     bool queued_behind_background = false;
     OpId until_called = OpId::kNone;  // a thread waits until another has made the call of this
     double cold = 0;  // what calls of a thread that has slept or gathered still take longer, ps
@@ -497,6 +499,10 @@ class EventLoop {
     }
     stream.current = id;
     stream.cost = &CostOf(id);
+    stream.read_from = out_.call_end[At(id)].count();
+    if (stream.previous != OpId::kNone) {
+      stream.read_from = std::max(stream.read_from, out_.start[At(stream.previous)].count());
+    }
     stream.phase = Phase::kArrival;
     event_[lane] = Earliest(id);
   }
@@ -605,6 +611,7 @@ class EventLoop {
       event_[index] = now_ + stretched.count();
       return;
     }
+    lane.fixed_from = now_;
     lane.fixed = lane.remaining = std::max(1.0, static_cast<double>(stretched.count()));
     lane.since = now_;
     lane.rate = StartSpeed(lane);
@@ -615,11 +622,21 @@ class EventLoop {
   /// the way to the host's.
   double StartSpeed(const Lane& lane) const {
     const hardware::Start start = lane.cost->start;
-    const double held_up = IsHeldUp(lane) ? model_.HeldUpStart(start, gathering_blocks_) : 0;
     const double behind_weights = start == hardware::Start::kKernel ? product_holds_kernel_ : 0;
     const double loaded = std::max(model_.LoadedStart(start, memory_share_), behind_weights);
-    const double longer = lane.cost->starts * 1e12 * (loaded + held_up);
-    return lane.fixed / (lane.fixed + longer);
+    const double longer = lane.cost->starts * loaded + HeldUp(lane);
+    return lane.fixed / (lane.fixed + longer * 1e12);
+  }
+
+  /// How much longer a lane's starts take for a gather's bytes on their way, s.
+  double HeldUp(const Lane& lane) const {
+    const double each =
+        IsHeldUp(lane) ? model_.HeldUpStart(lane.cost->start, gathering_blocks_) : 0;
+    if (each == 0) return 0;
+    if (lane.read_from < gathering_since_) return (lane.cost->starts - 1) * each;
+    // What is calibrated comes on top of a train's own time.
+    const int64_t meanwhile = lane.fixed_from - lane.read_from - latency_.gap.count();
+    return lane.cost->starts * each - std::clamp(static_cast<double>(meanwhile) * 1e-12, 0.0, each);
   }
 
   /// Whether a gather's bytes on their way delay it: not inside a graph, whose commands lie on the
@@ -668,6 +685,7 @@ class EventLoop {
 
   /// The set of flows has changed: flows whose rate is a new one get a new end.
   void UpdateRates() {
+    LookUpBehindWeights();
     share_.Solve();
     double blocks = 0, holds_kernel = 0;
     for (const FairShare::Flow& flow : share_.flows()) {
@@ -676,6 +694,7 @@ class EventLoop {
       blocks += lane.cost->holding_blocks;
       holds_kernel = std::max(holds_kernel, lane.cost->holds_kernel);
     }
+    if (gathering_blocks_ == 0) gathering_since_ = now_;
     if (!model_.has_load()) return;
     const double used = share_.Used(hardware::Resource::kDeviceMemory);
     const double share =
@@ -689,6 +708,22 @@ class EventLoop {
     product_holds_kernel_ = holds_kernel;
     for (size_t i = 0; i < lanes_.size(); ++i) {
       if (lanes_[i].fixed > 0) SetRate(i, lanes_[i], StartSpeed(lanes_[i]));
+    }
+  }
+
+  /// Gathers go on as the products beside them let them look up their next pieces.
+  void LookUpBehindWeights() {
+    double holds_round = 0;
+    for (const FairShare::Flow& flow : share_.flows()) {
+      holds_round = std::max(holds_round, flow.cost->holds_round);
+    }
+    if (holds_round == product_holds_round_ && holds_round == 0) return;
+    product_holds_round_ = holds_round;
+    for (const FairShare::Flow& flow : share_.flows()) {
+      const OpCost& cost = *flow.cost;
+      if (cost.rounds == 0) continue;
+      share_.SetOwnRate(flow.id,
+                        cost.amount / (cost.amount / cost.rate + cost.rounds * holds_round));
     }
   }
 
@@ -783,10 +818,11 @@ class EventLoop {
   }
 
   /// What an op that has the copy engine takes before its bytes flow.
-  Picoseconds EngineTime(size_t index) const {
+  Picoseconds EngineTime(size_t index) {
     const OpCost& cost = *lanes_[index].cost;
     const Picoseconds time = cost.fixed + cost.engine_start;
-    return cost.crowded.count() > 0 && BusyStreamsBeside(index) >= 2 ? time + cost.crowded : time;
+    if (cost.crowded.count() > 0 && BusyStreamsBeside(index) >= 2) return time + cost.crowded;
+    return cost.grouped.count() > 0 && Crowded(index) ? time + cost.grouped : time;
   }
 
   /// Streams that have been given work which is not done.
@@ -868,6 +904,8 @@ class EventLoop {
   double memory_share_ = 0;          // of the device memory that flows take
   double gathering_blocks_ = 0;      // of zero-copy gathers whose bytes flow
   double product_holds_kernel_ = 0;  // s, of products whose weights flow
+  double product_holds_round_ = 0;   // s, of the rounds of gathers beside them
+  int64_t gathering_since_ = 0;      // start of the first gather under way; none is: the present
   int64_t front_end_until_ = 0;      // no kernel starts before
   double written_ = 0;               // bytes that wait to be written back, as WriteBack has them
   std::optional<int64_t> gathered_;  // end of the last gather by several threads

@@ -17,6 +17,7 @@ class FairShare {
   struct Flow {
     int id;
     const hardware::OpCost* cost;
+    double own;  // where nothing is contended
     double rate;
     bool fixed;
   };
@@ -27,6 +28,8 @@ class FairShare {
   /// `cost` must outlive the flow.
   void Add(int id, const hardware::OpCost& cost);
   void Remove(int id);
+  /// From the next Solve() on, a flow's own rate instead of its cost's.
+  void SetOwnRate(int id, double rate);
   /// Recomputes all rates.
   void Solve();
   std::span<const Flow> flows() const { return flows_; }

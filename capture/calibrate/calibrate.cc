@@ -158,6 +158,10 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   };
   stage("device memory", 0);
   MeasureMemory(watch, profile);
+  on_fastest_core([&] {
+    MeasureCrowding(watch, ends, profile);
+    MeasureTurns(watch, ends, MeasureLink(watch, ends).h2d, profile);
+  });
   stage("host calls", 0.02);
   moments.MeasureNow();
   MeasureHost(watch, profile);
@@ -171,10 +175,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   stage("between ops", 0.18);
   on_fastest_core([&] {
     MeasureHandovers(watch, profile);
-    MeasureCrowding(watch, ends, profile);
-    MeasureTurns(watch, ends, profile);
     MeasureLoad(watch, ends, profile);
-    MeasureBesideProduct(watch, profile);
+    MeasureBesideProduct(watch, ends, pools, profile);
   });
   moments.MeasureNow();
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.

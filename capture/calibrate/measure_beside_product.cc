@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "capture/calibrate/kernel_probe.h"
+#include "capture/calibrate/scattered_gather.h"
 #include "kernels/decoder.h"
+#include "models/plan/work.h"
 
 namespace stallcast::capture {
 namespace {
@@ -23,8 +25,10 @@ constexpr int64_t kWeights = int64_t{448} << 20;
 
 }  // namespace
 
-void MeasureBesideProduct(Stopwatch& watch, hardware::Profile& profile) {
-  constexpr int kTrain = 24, kTrials = 5;
+void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPools& pools,
+                          hardware::Profile& profile) {
+  constexpr int kTrain = 24, kTrials = 5, kPageTokens = 32;
+  constexpr int kGathers = 4, kBlocks = 4, kFew = 4, kMany = 12;  // rounds of so many blocks
   constexpr int kOutlast = 12;  // a train of them, 20 us an item, and the calls for it
   const kernels::Buffer<Bf16> weights(kWeights), input(int64_t{1} << 16),
       output(8 * kWeights / 4096);
@@ -40,21 +44,41 @@ void MeasureBesideProduct(Stopwatch& watch, hardware::Profile& profile) {
   for (const Product& of : kProducts) product(of, watch.other());  // chooses how
   watch.Finish();
   // Two pages of 32 tokens, to their slots.
-  const Prepared scatter = LayoutProbe(2, 32, 128).prepare();
-  const auto item = [&](int i) { scatter.launch(i, watch.stream()); };
-  const double alone = watch.Period(kTrain, item, kTrials);
-  std::vector<double> inputs, longer;
+  const Prepared scatter = LayoutProbe(2, kPageTokens, 128).prepare();
+  const auto scatters = [&](int i) { scatter.launch(i, watch.stream()); };
+  // Pages that were not read before, as recalls read them.
+  const ScatteredGather gather({pools.Pool(0, 0), static_cast<size_t>(pools.bytes())},
+                               ends.device.get(), kPageTokens, /*rows=*/false, CopyEnds::kPool);
+  int next = 0;
+  const auto gathers = [&](int rounds) {
+    const auto pieces = static_cast<int32_t>(rounds * kBlocks * plan::ZeroCopyGather::kBytesABlock /
+                                             static_cast<int64_t>(gather.piece_bytes()));
+    return [&, pieces](int) {
+      gather.Run(kBlocks, pieces, watch.stream(), next);
+      next += pieces;
+      if (next + pieces > gather.pieces()) next = 0;
+    };
+  };
+  const double scatter_alone = watch.Period(kTrain, scatters, kTrials);
+  const double few_alone = watch.Period(kGathers, gathers(kFew), kTrials);
+  const double many_alone = watch.Period(kGathers, gathers(kMany), kTrials);
+  std::vector<double> inputs, kernel, round;
   for (const Product& of : kProducts) {
     const auto products = [&](cudaStream_t stream) {
       for (int i = 0; i < kOutlast; ++i) product(of, stream);
     };
-    const double beside = watch.LongerBeside(products, alone, kTrain, item, kTrials);
-    if (!std::isfinite(beside)) continue;
+    const double beside = watch.LongerBeside(products, scatter_alone, kTrain, scatters, kTrials);
+    const double few = watch.LongerBeside(products, few_alone, kGathers, gathers(kFew), kTrials);
+    const double many = watch.LongerBeside(products, many_alone, kGathers, gathers(kMany), kTrials);
+    if (!std::isfinite(beside) || !std::isfinite(few) || !std::isfinite(many)) continue;
     inputs.push_back(static_cast<double>(of.input_bytes()));
-    longer.push_back(beside);
+    kernel.push_back(beside);
+    round.push_back(std::max(many - few, 0.0) / (kMany - kFew));
   }
-  profile.product_holds_kernel = {};
-  if (!inputs.empty()) profile.product_holds_kernel = hardware::Curve(inputs, longer);
+  profile.product_holds_kernel = profile.product_holds_round = {};
+  if (inputs.empty()) return;
+  profile.product_holds_kernel = hardware::Curve(inputs, kernel);
+  profile.product_holds_round = hardware::Curve(inputs, round);
 }
 
 }  // namespace stallcast::capture

@@ -137,12 +137,13 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
 }
 
 void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  constexpr int kPieces = 12, kTrains = 24, kKernels = 60, kTrials = 9;
+  constexpr int kPieces = 12, kKernels = 60, kTrials = 9;
+  constexpr int kFew = 20, kMany = 60, kRounds = 15;  // trains
   const Joiner joiner;
   int at = 0;
-  const auto train = [&](cudaStream_t stream) {
+  const auto train = [&](cudaStream_t stream, bool kernel) {
     for (int i = 0; i < kPieces; ++i) ends.CopyPage(at++, kPage, true, stream);
-    kernels::Nothing(stream);
+    if (kernel) kernels::Nothing(stream);
   };
   // Kernels of one stream beside trains, which outlast them, of another of its group.
   kernels::HeldTrain held;
@@ -152,38 +153,56 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
         kernels::Nothing(watch.other());
         if (i > 0 || !crowded) return;
         joiner.Join(watch.other(), watch.third());
-        for (int n = 0; n < kTrains; ++n) train(watch.third());
+        for (int n = 0; n < kFew; ++n) train(watch.third(), /*kernel=*/true);
       });
       Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
       return seconds / kKernels;
     });
   };
-  train(watch.third());  // loads it, as Hold() wants it
+  train(watch.third(), /*kernel=*/true);  // loads it, as Hold() wants it
   Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
   profile.device_crowded_gap = std::max(gap(true) - gap(false), 0.0);
 
-  // Trains by turns on two streams: of both groups, and of one, with a kernel of a third stream
-  // that waits for all.
-  const auto train_time = [&](std::array<cudaStream_t, 2> streams, bool crowded) {
-    const double all = watch.Period(
-        1,
-        [&](int) {
-          joiner.Fork(watch.stream(), streams, [&] {
-            for (size_t n = 0; n < kTrains; ++n) train(streams[n % 2]);
-          });
-          if (crowded) kernels::Nothing(watch.stream());
-        },
-        kTrials);
-    return all / kTrains;
+  // Trains on one stream without kernels, on two by turns, and on these while a kernel of a third
+  // waits for all.
+  struct Trains {
+    std::array<cudaStream_t, 2> streams;
+    bool kernels, third;
   };
-  const double longer = train_time({watch.other(), watch.third()}, true) -
-                        train_time({watch.stream(), watch.other()}, false);
-  profile.copy_crowded_piece = std::max(longer / kPieces, 0.0);
+  const Trains alone{{watch.other(), watch.other()}, false, false};
+  const Trains by_turns{{watch.other(), watch.third()}, true, false};
+  const Trains crowded{by_turns.streams, true, true};
+  const auto train_time = [&](const Trains& of) {
+    const auto& [first, second] = of.streams;
+    return Stopwatch::WithoutEnds(kFew, kMany, [&](int trains) {
+      const double seconds = held.Seconds(first, 1, [&](int) {
+        joiner.Join(first, second);
+        for (int n = 0; n < trains; ++n) train(n % 2 == 0 ? first : second, of.kernels);
+        joiner.Join(second, first);
+        if (!of.third) return;
+        joiner.Join(first, watch.stream());
+        kernels::Nothing(watch.stream());
+      });
+      watch.Finish();
+      return seconds;
+    });
+  };
+  // In turn: what others do on the link comes and goes.
+  std::vector<double> turns, pieces;
+  for (int round = -1; round < kRounds; ++round) {
+    const double least = train_time(alone);
+    const double turn = train_time(by_turns) - least, more = train_time(crowded) - least;
+    if (round < 0) continue;  // warms up
+    turns.push_back(turn);
+    pieces.push_back(more / kPieces);
+  }
+  profile.copy_group_turn = std::max(Median(std::move(turns)), 0.0);
+  profile.copy_crowded_piece = std::max(Median(std::move(pieces)), 0.0);
 }
 
-void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
+void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, double link, hardware::Profile& profile) {
   constexpr int kFew = 80, kMany = 320;
-  constexpr double kTurns = 0.85;  // of the time on one stream: clearly less
+  constexpr double kTurns = 0.95;  // of the time on one stream: clearly less
   const Joiner joiner;
   std::vector<double> sizes, times;
   for (const int64_t bytes : {256, 512, 1024, 2048, 4096}) {
@@ -203,7 +222,7 @@ void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pro
     const double two = copy_time({watch.other(), watch.third()});
     if (two > kTurns * copy_time({watch.other(), watch.other()})) break;
     sizes.push_back(static_cast<double>(bytes));
-    times.push_back(std::max(two - static_cast<double>(bytes) / profile.link_h2d, 1e-9));
+    times.push_back(std::max(two - static_cast<double>(bytes) / link, 1e-9));
   }
   profile.copy_h2d_turns = {};
   if (sizes.size() > 1) profile.copy_h2d_turns = hardware::Curve(sizes, times);

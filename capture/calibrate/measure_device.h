@@ -15,13 +15,13 @@ namespace stallcast::capture {
 void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in device.crowded_gap, between kernels beside trains of copies with a kernel behind each
-/// on another stream of their group, and copy.crowded_piece: such trains by turns on two streams of
-/// a group while a third stream waits for them, against streams of both groups and no third.
+/// on another stream of their group, and copy.group_turn and crowded_piece: such trains by turns on
+/// two streams of a group, the latter while a third stream waits for them, against pages alone.
 void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 /// Fills in copy.h2d_turns: small copies held back on two streams of a group, against the same on
-/// one.
-void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
+/// one. `link`: bytes/s of copies to the GPU.
+void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, double link, hardware::Profile& profile);
 
 /// Fills in the load curves: the start of kernels and of copies' pieces beside reads at several
 /// shares of the memory's bandwidth.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "capture/calibrate/copy_ends.h"
@@ -17,10 +18,15 @@ class ScatteredGather {
  public:
   /// Of `bytes` in pieces of 512 bytes a token of a page: 512 B x tokens. With `rows`, 256 B each.
   ScatteredGather(const CopyEnds& ends, int32_t page_tokens, bool rows, int64_t bytes)
-      : ends_(ends), rows_(rows), page_tokens_(page_tokens) {
+      : ScatteredGather({ends.host, static_cast<size_t>(ends.pool)}, ends.device.get(), page_tokens,
+                        rows, bytes) {}
+  /// The same of another pool.
+  ScatteredGather(std::span<const std::byte> from, std::byte* to, int32_t page_tokens, bool rows,
+                  int64_t bytes)
+      : from_(from.data()), to_(to), rows_(rows), page_tokens_(page_tokens) {
     const int64_t piece = int64_t{512} * page_tokens;
     pieces_ = static_cast<int32_t>(bytes / piece);
-    const int64_t places = CopyEnds::kPool / piece;
+    const int64_t places = static_cast<int64_t>(from.size()) / piece;
     std::vector<int64_t> source;
     std::vector<int32_t> slot, head;
     std::mt19937_64 random(1);
@@ -38,11 +44,11 @@ class ScatteredGather {
   /// end lie before them.
   void Run(int32_t blocks, int32_t pieces, cudaStream_t stream, int32_t first = 0,
            int64_t to = 0) const {
-    const kernels::PagedKv cache = kernels::NhdPages(
-        reinterpret_cast<__nv_bfloat16*>(ends_.device.get() + to), page_tokens_, kHeads, 128);
-    kernels::ZeroCopyGather(reinterpret_cast<const __nv_bfloat16*>(ends_.host),
-                            source_.get() + first, slot_.get() + first, head_.get() + first, pieces,
-                            nullptr, cache, rows_, blocks, stream);
+    const kernels::PagedKv cache =
+        kernels::NhdPages(reinterpret_cast<__nv_bfloat16*>(to_ + to), page_tokens_, kHeads, 128);
+    kernels::ZeroCopyGather(reinterpret_cast<const __nv_bfloat16*>(from_), source_.get() + first,
+                            slot_.get() + first, head_.get() + first, pieces, nullptr, cache, rows_,
+                            blocks, stream);
   }
 
   int32_t pieces() const { return pieces_; }
@@ -51,7 +57,8 @@ class ScatteredGather {
 
  private:
   static constexpr int32_t kHeads = 8;
-  const CopyEnds& ends_;
+  const std::byte* from_;
+  std::byte* to_;
   bool rows_;
   int32_t page_tokens_, pieces_ = 0;
   kernels::Buffer<int64_t> source_;

@@ -11,6 +11,7 @@
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/cuda_handles.h"
+#include "kernels/fast_streams.h"
 #include "models/hardware/background_ticks.h"
 
 namespace stallcast::capture {
@@ -81,7 +82,8 @@ class BackgroundCopies::Direction {
   cudaMemcpyKind kind_;
   kernels::Buffer<std::byte> host_, device_;
   int gpu_ = 0;
-  kernels::Stream stream_;
+  const kernels::FastStreams streams_{7};
+  const cudaStream_t stream_ = streams_[kind_ == cudaMemcpyHostToDevice ? 6 : 5];  // no plan's
   std::array<kernels::Event, hardware::kBackgroundCopies> done_;
   int64_t issued_ = 0, finished_ = 0;
   std::atomic<int64_t> moved_ = 0;

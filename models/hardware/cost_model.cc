@@ -51,10 +51,12 @@ class Coster {
     OpCost cost = Kernel();
     cost.boosted = FlopsTime() >= static_cast<double>(counts_.device()) / fit_.bandwidth;
     cost.dragged = !cost.boosted;
-    const Curve& holds = profile_.product_holds_kernel;
-    if (!cost.boosted && !holds.empty()) {
-      cost.holds_kernel = holds.At(static_cast<double>(gemm.m * gemm.k * gemm.element_bytes));
-    }
+    const auto input = static_cast<double>(gemm.m * gemm.k * gemm.element_bytes);
+    const auto holds = [&](const Curve& by_input) {
+      return cost.boosted || by_input.empty() ? 0 : by_input.At(input);
+    };
+    cost.holds_kernel = holds(profile_.product_holds_kernel);
+    cost.holds_round = holds(profile_.product_holds_round);
     return cost;
   }
   OpCost operator()(const plan::Norm&) const { return Kernel(); }
@@ -120,6 +122,7 @@ class Coster {
         cost.engine_start =
             Time(pieces * start + translation + std::max(pieces - 1, 0.0) * profile_.recorder_copy);
         cost.crowded = Time(pieces * profile_.copy_crowded_piece);
+        cost.grouped = Time(profile_.copy_group_turn);
         cost.last_piece = Time(start + translation / pieces + piece / cost.rate);
         break;
       }
@@ -169,6 +172,7 @@ class Coster {
     cost.amount = static_cast<double>(counts_.link_h2d);
     cost.rate = std::min(profile_.zero_copy.At(piece, blocks), profile_.link_h2d);
     cost.holding_blocks = blocks;
+    cost.rounds = static_cast<double>(gather.Rounds(counts_.link_h2d, gather.BusyBlocks()));
     cost.spread = profile_.zero_copy_spread;
     cost.extrapolated = !profile_.zero_copy.Covers(piece, blocks);
     if (gather.scattered_over > 0) Scatter(gather, cost);
@@ -326,7 +330,7 @@ class Coster {
     const double alone = Seconds(cost.engine_start) + cost.amount / cost.rate;
     const double of_engine = std::min(pieces * turn + cost.amount / cost.rate, alone);
     cost.rate = cost.amount / alone;
-    cost.engine_start = cost.crowded = Picoseconds{0};
+    cost.engine_start = cost.crowded = cost.grouped = Picoseconds{0};
     cost.engine = Engine::kNone;
     cost.start = Start::kNone;
     cost.starts = 0;
@@ -503,7 +507,7 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
     // The bytes cross the link with the commands.
     cost = Cost(work);
     cost.host = cost.first_call = carried;
-    cost.last_piece = cost.engine_start = cost.crowded = Picoseconds{0};
+    cost.last_piece = cost.engine_start = cost.crowded = cost.grouped = Picoseconds{0};
     cost.engine = Engine::kNone;
     cost.start = Start::kNone;
     cost.starts = 0;

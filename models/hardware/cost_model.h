@@ -54,6 +54,7 @@ struct OpCost {
   Picoseconds fixed{0};         ///< on its lane, sharing nothing
   Picoseconds engine_start{0};  ///< on its lane while it holds the copy engine
   Picoseconds crowded{0};       ///< more of that while two other streams have work
+  Picoseconds grouped{0};       ///< else, while a kernel of its group's streams waits
   Picoseconds front_end{0};     ///< from its start, that no kernel starts
   double amount = 0;            ///< bytes
   double rate = 0;              ///< bytes/s; > 0 where amount > 0
@@ -70,7 +71,9 @@ struct OpCost {
   bool dragged = false;  ///< a product that takes longer meanwhile
   bool boosted = false;  ///< computes: faster until the power limit sets the clock
   double holding_blocks = 0;  ///< of a zero-copy gather, whose bytes on their way hold up others
+  double rounds = 0;          ///< in which a zero-copy gather reads its bytes
   double holds_kernel = 0;    ///< s that kernels start later while its bytes flow: a product
+  double holds_round = 0;     ///< s that a gather's rounds take longer meanwhile
   bool wakes = false;    ///< threads that sleep between two such ops: GatherWoken() comes on top
   Picoseconds cools{0};  ///< what the next calls of its thread take longer, all together
   double spread = 0;     ///< relative standard deviation
@@ -133,12 +136,14 @@ struct Latencies {
 ///
 /// Hold-ups. A zero-copy gather keeps 64 KiB a block on their way, and what the GPU reads of the
 /// host's memory before a kernel or a piece of a copy begins comes behind them (the profile's
-/// zero_copy.holds_* curves, by blocks): with many blocks, little starts beside a gather.
+/// zero_copy.holds_* curves, by blocks): with many blocks, little starts beside a gather. A
+/// stream's next commands are read while what is before them runs, so only what is then left of it
+/// shows, and nothing where they were read before the gather began.
 ///
 /// A product of few rows keeps what its input leaves of each multiprocessor's shared memory filled
 /// with weights on their way, and what other kernels read of the device's memory comes behind them,
 /// read for read: the profile's product.holds_kernel, by bytes of the input, where it is more than
-/// the load curve says.
+/// the load curve says, and product.holds_round for each round of a zero-copy gather.
 ///
 /// Drag. Products that are bound by memory take longer by WriteBack for the bytes that wait, and
 /// pay of that at most memory.drag_share of their time, so that as many bytes fewer wait. A gather

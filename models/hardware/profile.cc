@@ -25,6 +25,8 @@ constexpr ProfileField kFields[] = {
     {"copy.d2h_start", kTime, &Profile::copy_d2h_start, "engine time before a copy's first byte"},
     {"copy.crowded_piece", kTime, &Profile::copy_crowded_piece,
      "a copy's piece takes longer while two other streams have work"},
+    {"copy.group_turn", kTime, &Profile::copy_group_turn,
+     "a copy takes longer while another stream of its group has a kernel that waits", true, true},
     {"copy.2d_row", kTime, &Profile::copy_2d_row, "least time of a row of a 2-D copy"},
     {"copy.device_factor", kNumber, &Profile::copy_device_factor,
      "device-memory bytes that a copied byte costs others"},
@@ -289,6 +291,7 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     profile.memory_drag_most /= factor;
     // The same bytes on their way, at another rate.
     Scale(profile.product_holds_kernel, 1 / factor);
+    Scale(profile.product_holds_round, 1 / factor);
     Scale(profile.zero_copy_drag, 1 / factor);
     Scale(profile.zero_copy_memory_loss, factor);
   }

@@ -102,6 +102,9 @@ struct Profile {
   /// A piece takes longer by this while two other streams have work: the copies of two streams that
   /// kernels follow then no longer pass one another without a break.
   double copy_crowded_piece = 0;
+  /// Else a copy, however many its pieces, does by this while another stream of the group
+  /// (device_crowded_gap) has a kernel that waits.
+  double copy_group_turn = 0;
   double copy_2d_row = 0;         ///< least time of a row of a 2-D copy
   double copy_device_factor = 0;  ///< device-memory capacity that a copied byte takes, in bytes
   /// Capacity that copies of one way take beyond their bytes at most; 0: no limit. Setting a link
@@ -258,6 +261,9 @@ struct Profile {
   /// leaves of each multiprocessor's shared memory with weights on their way, and what others read
   /// of the device's memory comes behind them, read for read. Empty: as beside any load.
   Curve product_holds_kernel;
+  /// The same of each round of a zero-copy gather (ZeroCopyGather::Rounds), whose blocks look up
+  /// where the next pieces lie. Empty: nothing.
+  Curve product_holds_round;
 
   std::map<std::string, KernelFit, std::less<>> kernels;    ///< by op-kind name
   std::map<std::string, std::string, std::less<>> sources;  ///< by field path

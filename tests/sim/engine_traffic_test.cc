@@ -141,6 +141,30 @@ TEST(EngineTraffic, WorkOfTheHostDoesNotCrowdACopy) {
   ExpectTime(ran.End(copies), 30us);
 }
 
+TEST(EngineTraffic, ACopyTakesItsTurnLaterBesideAKernelOfItsGroupThatWaits) {
+  // Three pages, beside a stream with a longer copy and what is behind it.
+  const auto time = [](bool kernel_behind, bool other_computes, bool third) {
+    Profile machine = TestMachine();
+    machine.copy_group_turn = 2e-6;
+    machine.copy_crowded_piece = 5e-6;
+    Streams s;
+    const LaneId other = s.Add(other_computes), lane = s.Add();
+    const LaneId compute = other_computes ? other : s.Add(true);
+    const OpId page = s.builder.Run(other, H2D(kMB));
+    if (kernel_behind) s.builder.Run(other, Kernel(1us));
+    const OpId copies =
+        s.builder.Run(lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 3, kMB / 2});
+    if (third) s.builder.Run(compute, Kernel(1us), {copies});
+    const Ran ran(s, machine);
+    return ran.End(copies) - ran.End(page);
+  };
+  ExpectTime(time(false, false, false), 30us);
+  ExpectTime(time(true, false, false), 32us);
+  ExpectTime(time(true, true, false), 30us);
+  // Two other streams with work are a crowd.
+  ExpectTime(time(true, false, true), 30us + 3 * 5us);
+}
+
 // Three kernels of 1 us on a stream, beside one of another that goes on longer than they.
 enum class Other { kNone, kKernels, kCopies, kCopyWaits, kKernelBehindCopy, kKernelWaits };
 
@@ -371,26 +395,67 @@ Profile HoldingMachine() {
   return machine;
 }
 
+// What `work` takes that is called while gathers of so many blocks are under way.
+Picoseconds BesideGathers(std::initializer_list<int32_t> gathers, const plan::Work& work) {
+  Profile machine = HoldingMachine();
+  machine.host_launch = machine.host_copy_call = 1e-6;
+  Streams s;
+  for (const int32_t blocks : gathers) {
+    s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, blocks});
+  }
+  const OpId op = s.builder.Run(s.Add(), work);
+  const Ran ran(s, machine);
+  return ran.End(op) - ran.Start(op);
+}
+
 TEST(EngineTraffic, WhatStartsBesideAGatherWaitsForBytesOnTheirWay) {
-  const auto time = [](std::initializer_list<int32_t> gathers, const plan::Work& work) {
-    Streams s;
-    for (const int32_t blocks : gathers) {
-      s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, blocks});
-    }
-    const LaneId side = s.Add();
-    s.builder.Run(side, Kernel(1us));  // gathers are under way behind it
-    const OpId op = s.builder.Run(side, work);
-    const Ran ran(s, HoldingMachine());
-    return ran.End(op) - ran.Start(op);
-  };
   const plan::TopK kernel{1, 1, 1};
-  const Picoseconds alone = time({}, kernel);
-  ExpectTime(time({4}, kernel), alone + 5us);
-  ExpectTime(time({8}, kernel), alone + 20us);
-  ExpectTime(time({4, 4}, kernel), alone + 20us);
-  ExpectTime(time({2}, kernel), alone + 2500ns);
+  const Picoseconds alone = BesideGathers({}, kernel);
+  ExpectTime(BesideGathers({4}, kernel), alone + 5us);
+  ExpectTime(BesideGathers({8}, kernel), alone + 20us);
+  // The second is held up itself, so that it begins when 4 of 9 us have passed.
+  ExpectTime(BesideGathers({4, 4}, kernel), 4us + (alone + 20us) * 5 / 9);
+  ExpectTime(BesideGathers({2}, kernel), alone + 2500ns);
   const Copy pages{Direction::kHostToDevice, CopyPath::kPerPiece, 3, 1};
-  EXPECT_GE(time({4}, pages), time({}, pages) + 3 * 7us);
+  EXPECT_GE(BesideGathers({4}, pages), BesideGathers({}, pages) + 3 * 7us);
+}
+
+TEST(EngineTraffic, CommandsAreReadWhileWhatIsBeforeThemRuns) {
+  const plan::TopK kernel{1, 1, 1};
+  // Of a kernel that is called behind a copy of so long, beside a gather of eight blocks.
+  const auto longer = [&](Picoseconds before, double gap) {
+    Profile machine = HoldingMachine();
+    machine.host_launch = machine.host_copy_back_call = 1e-6;
+    machine.device_gap = gap;
+    Streams s;
+    s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, 8});
+    const LaneId side = s.Add();
+    s.builder.Run(side, D2H(before.count() * 20 / 1000));  // as fast as beside the gather
+    const OpId op = s.builder.Run(side, kernel);
+    const Ran ran(s, machine);
+    return ran.End(op) - ran.Start(op) - BesideGathers({}, kernel);
+  };
+  // It is called 1 us behind the copy's start.
+  ExpectTime(longer(3us, 0), 18us);
+  ExpectTime(longer(15us, 0), 6us);
+  ExpectTime(longer(30us, 0), 0us);
+  // On top of what a train takes anyway was calibrated what there is to wait for.
+  ExpectTime(longer(3us, 0.5e-6), 18500ns);
+}
+
+TEST(EngineTraffic, CommandsReadBeforeAGatherBeganDoNotWait) {
+  const auto end = [](bool gathers) {
+    Profile machine = HoldingMachine();
+    machine.host_launch = 1e-6;
+    machine.kernels["sort"].fixed_s = 10e-6;
+    Streams s;
+    const LaneId side = s.Add();
+    s.builder.Run(side, plan::Sort{1, 1});
+    const OpId op = s.builder.Run(side, plan::TopK{1, 1, 1});
+    if (gathers) s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, 8});
+    return Ran(s, machine).End(op);
+  };
+  ExpectTime(end(true), end(false));
 }
 
 // A kernel starts 12 us later beside products with an input of 8 KiB, 6 us beside one of 64 KiB.
@@ -454,15 +519,35 @@ TEST(EngineTraffic, AProductThatEndsHoldsUpNoLonger) {
 }
 
 TEST(EngineTraffic, AGatherThatEndsHoldsUpNoLonger) {
-  // Of the 24 us of a start half have passed after 12; the gather's 480 KB then are there.
+  // The gather's 520 KB flow from 1 us on, the kernel's start begins at 2: of its 24 us half have
+  // passed after 12, when the bytes are there.
+  Profile machine = HoldingMachine();
+  machine.host_launch = 1e-6;
   Streams s;
-  const OpId gather = s.builder.Run(s.Add(), plan::ZeroCopyGather{1, 480'000, 8});
+  const OpId gather = s.builder.Run(s.Add(), plan::ZeroCopyGather{1, 520'000, 8});
   const OpId kernel = s.builder.Run(s.Add(), plan::TopK{1, 1, 1});
-  Streams alone;
-  const OpId same = alone.builder.Run(alone.Add(), plan::TopK{1, 1, 1});
-  const Ran ran(s, HoldingMachine()), ran_alone(alone, HoldingMachine());
-  ExpectTime(ran.End(gather), 12us);
-  ExpectTime(ran.End(kernel), ran_alone.End(same) + 12us - 2us);
+  const Ran ran(s, machine);
+  ExpectTime(ran.End(gather), 14us);
+  ExpectTime(ran.Start(kernel), 2us);
+  EXPECT_NEAR(Seconds(ran.End(kernel)), 16e-6, 1e-11);
+}
+
+TEST(EngineTraffic, AGathersRoundsWaitForAProductsWeights) {
+  Profile machine = StreamingMachine();
+  machine.product_holds_kernel = machine.load_kernel = {};
+  machine.product_holds_round = hardware::Curve({8192, 65536}, {6e-6, 3e-6});
+  const plan::ZeroCopyGather gather{64, 16384, 4};  // in four rounds
+  const Picoseconds alone = BesideProduct(machine, {}, gather);
+  ExpectTime(BesideProduct(machine, plan::Gemm{1, 1'000'000, 4096}, gather), alone + 4 * 6us);
+  ExpectTime(BesideProduct(machine, plan::Gemm{8, 1'000'000, 4096}, gather), alone + 4 * 3us);
+  // Of a product that ends when half is read, half.
+  Streams s;
+  const OpId product = s.builder.Run(s.Add(), plan::Gemm{1, 12'000, 4096});
+  const OpId beside = s.builder.Run(s.Add(), gather);
+  const Ran ran(s, machine);
+  const double both = Seconds(alone) + 4 * 6e-6, until = Seconds(ran.End(product));
+  EXPECT_LT(until, both);
+  EXPECT_NEAR(Seconds(ran.End(beside)), until + (1 - until / both) * Seconds(alone), 1e-7);
 }
 
 TEST(EngineTraffic, AGraphsKernelsAreNotHeldUp) {

@@ -454,7 +454,8 @@ TEST_P(Plans, AFasterLinkIsNeverSlower) {
     // Copies that run faster load the memory more, which starts elsewhere feel, and find other
     // streams at work; threads that have less to do sleep longer, and wake later.
     machine.load_kernel = machine.load_h2d_piece = machine.load_d2h_piece = {};
-    machine.copy_crowded_piece = machine.device_crowded_gap = machine.memory_drag_share = 0;
+    machine.copy_crowded_piece = machine.copy_group_turn = machine.device_crowded_gap =
+        machine.memory_drag_share = 0;
     machine.host_woken = machine.host_handoff_asleep = {};
     const Picoseconds time = Time(plan, machine);
     EXPECT_LE(time, slower) << rate;

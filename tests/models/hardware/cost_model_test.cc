@@ -184,7 +184,7 @@ TEST_F(CostModelTest, PiecewiseCopiesOverlapWithTheirCalls) {
 
 TEST_F(CostModelTest, CopiesThatTakeTurnsTakeAsLongAlone) {
   Profile profile = RoundProfile();
-  profile.copy_crowded_piece = 5e-6;
+  profile.copy_crowded_piece = profile.copy_group_turn = 5e-6;
   const Copy small{.path = CopyPath::kPerPiece, .pieces = 40, .piece_bytes = 1'000};
   const Picoseconds alone = CostModel(profile).Cost(small).Alone();
   for (const double turn : {0.5e-6, 9e-6}) {  // less and more than a piece's own start
@@ -194,6 +194,7 @@ TEST_F(CostModelTest, CopiesThatTakeTurnsTakeAsLongAlone) {
     EXPECT_EQ(cost.engine, Engine::kNone);
     EXPECT_NEAR(Seconds(cost.Alone()), Seconds(alone), 1e-12);
     EXPECT_EQ(cost.crowded, Us(0));
+    EXPECT_EQ(cost.grouped, Us(0));
     const double turns = 40 * turn + 40'000 / 50e9;
     EXPECT_NEAR(DemandOn(cost, Resource::kCopyTurns) * cost.amount, std::min(turns, Seconds(alone)),
                 1e-12);

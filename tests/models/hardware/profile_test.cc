@@ -107,11 +107,12 @@ TEST_F(ProfileTest, WhatOnlySomeCalibrationsHaveReadsBackToo) {
   Profile profile = FindProfile("h200");
   profile.zero_copy_scattered = {};
   const std::initializer_list<Curve Profile::*> curves = {
-      &Profile::zero_copy_translation,     &Profile::zero_copy_kept,
-      &Profile::zero_copy_link_share,      &Profile::zero_copy_holds_kernel,
-      &Profile::zero_copy_holds_h2d_piece, &Profile::zero_copy_holds_d2h_piece,
-      &Profile::product_holds_kernel,      &Profile::copy_translation,
-      &Profile::zero_copy_translation_wait};
+      &Profile::zero_copy_translation,      &Profile::zero_copy_kept,
+      &Profile::zero_copy_link_share,       &Profile::zero_copy_holds_kernel,
+      &Profile::zero_copy_holds_h2d_piece,  &Profile::zero_copy_holds_d2h_piece,
+      &Profile::product_holds_kernel,       &Profile::copy_translation,
+      &Profile::zero_copy_translation_wait, &Profile::product_holds_round};
+  profile.copy_group_turn = 2.2e-6;
   double least = 1.1e-9;  // unlike any other's
   for (Curve Profile::*curve : curves) {
     profile.*curve = Curve({1, 3e9}, {least, 40.7 * least});
@@ -120,6 +121,7 @@ TEST_F(ProfileTest, WhatOnlySomeCalibrationsHaveReadsBackToo) {
   SaveProfile(profile, folder_ / "saved.toml");
   const Profile read = LoadProfile(folder_ / "saved.toml");
   EXPECT_TRUE(read.zero_copy_scattered.empty());
+  EXPECT_DOUBLE_EQ(read.copy_group_turn, profile.copy_group_turn);
   for (Curve Profile::*curve : curves) {
     EXPECT_EQ((read.*curve).x(), (profile.*curve).x());
     EXPECT_THAT((read.*curve).y(), testing::Pointwise(testing::DoubleEq(), (profile.*curve).y()));

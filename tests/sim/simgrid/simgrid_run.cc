@@ -413,7 +413,8 @@ hardware::Profile EqualWeights() {
   p.load_kernel = p.load_h2d_piece = p.load_d2h_piece = {};
   p.copy_h2d_inline_call = p.copy_h2d_turns = p.host_woken = p.host_gathered =
       p.host_handoff_asleep = p.host_gather_woken = {};
-  p.copy_crowded_piece = p.device_crowded_gap = p.device_flag_gap = p.memory_drag_share = 0;
+  p.copy_crowded_piece = p.copy_group_turn = p.device_crowded_gap = p.device_flag_gap =
+      p.memory_drag_share = 0;
   p.host_beside_call = 0, p.host_contended = 1, p.host_contended_more = 0;
   p.host_copy_switch = p.host_sync_copy = 0;
   p.device_event_to_copy = p.device_event_from_copy = p.device_event_latency;
