@@ -509,7 +509,7 @@ class EventLoop {
 
   int64_t GapBehind(size_t lane, OpId previous, OpId id) {
     Gap gap = compiled_.gap[At(id)];
-    if (gap == Gap::kKernel && latency_.crowded_gap.count() > 0 && Crowded(lane)) {
+    if (gap == Gap::kKernel && latency_.crowded_gap.count() > 0 && GroupWaits(lane)) {
       return Time(gap, latency_) + latency_.crowded_gap.count();
     }
     // What a call carries comes with the commands of kernels.
@@ -822,7 +822,7 @@ class EventLoop {
     const OpCost& cost = *lanes_[index].cost;
     const Picoseconds time = cost.fixed + cost.engine_start;
     if (cost.crowded.count() > 0 && BusyStreamsBeside(index) >= 2) return time + cost.crowded;
-    return cost.grouped.count() > 0 && Crowded(index) ? time + cost.grouped : time;
+    return cost.grouped.count() > 0 && GroupWaits(index) ? time + cost.grouped : time;
   }
 
   /// Streams that have been given work which is not done.
@@ -837,7 +837,7 @@ class EventLoop {
 
   /// Whether another stream of the same group has a kernel that waits, for an event or for the
   /// stream's copies. What computes is alone in its group (kernels/fast_streams.h).
-  bool Crowded(size_t index) {
+  bool GroupWaits(size_t index) {
     if (plan_.lanes[index].compute) return false;
     return std::ranges::any_of(streams_, [&](size_t i) {
       return i != index && !plan_.lanes[i].compute && KernelWaits(i);
