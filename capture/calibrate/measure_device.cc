@@ -9,6 +9,7 @@
 
 #include "kernels/cuda_handles.h"
 #include "kernels/probe.h"
+#include "traces/common/error.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
@@ -138,7 +139,7 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
 
 void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   constexpr int kPieces = 12, kKernels = 60, kTrials = 9;
-  constexpr int kFew = 20, kMany = 60, kRounds = 15;  // trains
+  constexpr int kFew = 8, kMany = 24, kRounds = 31;  // trains
   const Joiner joiner;
   int at = 0;
   const auto train = [&](cudaStream_t stream, bool kernel) {
@@ -153,7 +154,7 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
         kernels::Nothing(watch.other());
         if (i > 0 || !crowded) return;
         joiner.Join(watch.other(), watch.third());
-        for (int n = 0; n < kFew; ++n) train(watch.third(), /*kernel=*/true);
+        for (int n = 0; n < kMany; ++n) train(watch.third(), /*kernel=*/true);
       });
       Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
       return seconds / kKernels;
@@ -192,9 +193,13 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   for (int round = -1; round < kRounds; ++round) {
     const double least = train_time(alone);
     const double turn = train_time(by_turns) - least, more = train_time(crowded) - least;
-    if (round < 0) continue;  // warms up
+    if (round < 0 || !std::isfinite(turn + more)) continue;  // warms up, or stood still
     turns.push_back(turn);
     pieces.push_back(more / kPieces);
+  }
+  if (turns.empty()) {
+    throw Error("this process stood still for two seconds, over and over", "calibration",
+                "run it again on a host with idle processors");
   }
   profile.copy_group_turn = std::max(Median(std::move(turns)), 0.0);
   profile.copy_crowded_piece = std::max(Median(std::move(pieces)), 0.0);
