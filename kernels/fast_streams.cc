@@ -12,9 +12,6 @@
 namespace stallcast::kernels {
 namespace {
 
-// With the default one no more than connections.
-constexpr size_t kStreams = 7;
-
 // What takes 1.6 times as long, where it does; the least of some, as nothing makes it shorter.
 bool Slows(StreamTimer& timer, cudaStream_t waiting, cudaStream_t stream, double gap) {
   double least = INFINITY;
@@ -25,7 +22,7 @@ bool Slows(StreamTimer& timer, cudaStream_t waiting, cudaStream_t stream, double
 std::vector<Stream> Chosen() {
   StreamTimer timer;
   std::vector<std::pair<double, Stream>> tried;
-  for (size_t i = 0; i < kStreams; ++i) tried.emplace_back(0, Stream());
+  for (size_t i = 0; i < FastStreams::kCount; ++i) tried.emplace_back(0, Stream());
   for (auto& [gap, stream] : tried) gap = timer.Gap(stream);
   std::ranges::sort(tried, {}, [](const auto& of) { return of.first; });
   const auto& [gap, first] = tried[0];

@@ -51,6 +51,9 @@ class StreamTimer {
 /// average.
 class FastStreams {
  public:
+  /// That are made; with the default one no more than connections. Where more are asked for, more.
+  static constexpr size_t kCount = 7;
+
   /// The first is of one group, for what computes, and the next three or four are of the other
   /// group, those first on which kernels follow one another fastest; behind them any.
   explicit FastStreams(size_t count);

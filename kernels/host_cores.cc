@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <thread>
 #include <utility>
 
@@ -102,8 +101,7 @@ std::vector<int> ByTime(const std::vector<int>& cores, const std::function<doubl
 
 std::function<double()> LaunchTimer() {
   constexpr int kLaunches = 30, kTrains = 2;
-  return [streams = std::make_shared<FastStreams>(1)] {
-    const cudaStream_t stream = (*streams)[0];
+  return [stream = FastStreams(1)[0]] {
     using Clock = std::chrono::steady_clock;
     std::vector<double> seconds;
     for (int train = -1; train < kTrains; ++train) {

@@ -252,7 +252,6 @@ class EventLoop {
     double rate = 0;         // of `remaining` a ps
     double fixed = 0;        // the stretchable fixed time unloaded, ps; 0: it is not under way
     int64_t fixed_from = 0;  // start of what has it
-    int64_t read_from = 0;   // from then on the GPU reads the commands of what is under way
     bool queued_behind_background = false;
     OpId until_called = OpId::kNone;  // a thread waits until another has made the call of this
     double cold = 0;  // what calls of a thread that has slept or gathered still take longer, ps
@@ -499,10 +498,6 @@ class EventLoop {
     }
     stream.current = id;
     stream.cost = &CostOf(id);
-    stream.read_from = out_.call_end[At(id)].count();
-    if (stream.previous != OpId::kNone) {
-      stream.read_from = std::max(stream.read_from, out_.start[At(stream.previous)].count());
-    }
     stream.phase = Phase::kArrival;
     event_[lane] = Earliest(id);
   }
@@ -633,10 +628,19 @@ class EventLoop {
     const double each =
         IsHeldUp(lane) ? model_.HeldUpStart(lane.cost->start, gathering_blocks_) : 0;
     if (each == 0) return 0;
-    if (lane.read_from < gathering_since_) return (lane.cost->starts - 1) * each;
+    const int64_t read_from = CommandsReadFrom(lane);
+    if (read_from < gathering_since_) return (lane.cost->starts - 1) * each;
     // What is calibrated comes on top of a train's own time.
-    const int64_t meanwhile = lane.fixed_from - lane.read_from - latency_.gap.count();
+    const int64_t meanwhile = lane.fixed_from - read_from - latency_.gap.count();
     return lane.cost->starts * each - std::clamp(static_cast<double>(meanwhile) * 1e-12, 0.0, each);
+  }
+
+  /// From when on the GPU reads the commands of the op under way: its call, or the start of the one
+  /// before.
+  int64_t CommandsReadFrom(const Lane& lane) const {
+    const int64_t called = out_.call_end[At(lane.current)].count();
+    if (lane.previous == OpId::kNone) return called;
+    return std::max(called, out_.start[At(lane.previous)].count());
   }
 
   /// Whether a gather's bytes on their way delay it: not inside a graph, whose commands lie on the
@@ -717,13 +721,12 @@ class EventLoop {
     for (const FairShare::Flow& flow : share_.flows()) {
       holds_round = std::max(holds_round, flow.cost->holds_round);
     }
-    if (holds_round == product_holds_round_ && holds_round == 0) return;
-    product_holds_round_ = holds_round;
     for (const FairShare::Flow& flow : share_.flows()) {
       const OpCost& cost = *flow.cost;
       if (cost.rounds == 0) continue;
+      const double waits = cost.rounds * holds_round;
       share_.SetOwnRate(flow.id,
-                        cost.amount / (cost.amount / cost.rate + cost.rounds * holds_round));
+                        waits > 0 ? cost.amount / (cost.amount / cost.rate + waits) : cost.rate);
     }
   }
 
@@ -904,7 +907,6 @@ class EventLoop {
   double memory_share_ = 0;          // of the device memory that flows take
   double gathering_blocks_ = 0;      // of zero-copy gathers whose bytes flow
   double product_holds_kernel_ = 0;  // s, of products whose weights flow
-  double product_holds_round_ = 0;   // s, of the rounds of gathers beside them
   int64_t gathering_since_ = 0;      // start of the first gather under way; none is: the present
   int64_t front_end_until_ = 0;      // no kernel starts before
   double written_ = 0;               // bytes that wait to be written back, as WriteBack has them

@@ -52,11 +52,17 @@ class Stopwatch {
     });
   }
 
-  /// Period() of one trial while the other stream is busy, which it leaves so. What it launches
-  /// has been launched before.
+  /// Period() of one trial while other streams are busy, which it leaves so. What it launches has
+  /// been launched before.
   template <class Work>
   double PeriodBeside(int count, const Work& work) {
-    const double seconds = train_.Seconds(stream(), count, work);
+    return PeriodOn(stream(), count, work);
+  }
+
+  /// The same of work on another of the streams.
+  template <class Work>
+  double PeriodOn(cudaStream_t stream, int count, const Work& work) {
+    const double seconds = train_.Seconds(stream, count, work);
     if (seconds == INFINITY) ThrowHeldTooLong();
     return seconds / count;
   }

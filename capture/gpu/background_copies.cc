@@ -15,6 +15,8 @@
 #include "models/hardware/background_ticks.h"
 
 namespace stallcast::capture {
+
+using kernels::FastStreams;
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -82,8 +84,9 @@ class BackgroundCopies::Direction {
   cudaMemcpyKind kind_;
   kernels::Buffer<std::byte> host_, device_;
   int gpu_ = 0;
-  const kernels::FastStreams streams_{7};
-  const cudaStream_t stream_ = streams_[kind_ == cudaMemcpyHostToDevice ? 6 : 5];  // no plan's
+  // Of the last, which no plan has.
+  const cudaStream_t stream_ = FastStreams(
+      FastStreams::kCount)[FastStreams::kCount - (kind_ == cudaMemcpyHostToDevice ? 1 : 2)];
   std::array<kernels::Event, hardware::kBackgroundCopies> done_;
   int64_t issued_ = 0, finished_ = 0;
   std::atomic<int64_t> moved_ = 0;

@@ -206,22 +206,20 @@ class Coster {
     // Between two gathers of a layer those of all others pass: as from the largest pool.
     const double one = by_pool.empty() ? 1 / scattered.y().back() : by_pool.At(pool);
     const double anew = regions - known, bytes = cost.amount / regions / cost.rate;
-    const int64_t blocks = gather.BusyBlocks();
-    const auto rounds = static_cast<double>(gather.Rounds(counts_.link_h2d, blocks));
-    const double answered = rounds * static_cast<double>(gather.kBytesABlock) /
+    const double answered = cost.rounds * static_cast<double>(gather.kBytesABlock) /
                             profile_.zero_copy.At(static_cast<double>(gather.piece_bytes), 1);
     cost.rate = cost.amount / std::max(known * bytes + anew * std::max(bytes, one),
-                                       answered + Translating(pool, anew, one, rounds, blocks));
+                                       answered + Translating(pool, anew, one, cost));
   }
 
   // How long few blocks wait for addresses.
-  double Translating(double pool, double regions, double one, double rounds, int64_t blocks) const {
+  double Translating(double pool, double regions, double one, const OpCost& cost) const {
     const hardware::Curve& wait = profile_.zero_copy_translation_wait;
-    if (wait.empty()) return regions * one / static_cast<double>(blocks);
+    if (wait.empty()) return regions * one / cost.holding_blocks;
     constexpr int64_t kWarps =
         plan::ZeroCopyGather::kBytesABlock / plan::ZeroCopyGather::kBytesAWarp;
-    const double a_warp = regions / (rounds * static_cast<double>(blocks * kWarps));
-    return rounds * std::min(a_warp, 1.0) * wait.At(pool);
+    const double a_warp = regions / (cost.rounds * (cost.holding_blocks * kWarps));
+    return cost.rounds * std::min(a_warp, 1.0) * wait.At(pool);
   }
 
   OpCost operator()(const plan::HostGather& gather) const {
