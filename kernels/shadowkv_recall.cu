@@ -12,11 +12,12 @@
 namespace stallcast::kernels {
 namespace {
 
-constexpr int kFetchThreads = 1024;
-constexpr int kFetchLoads = 4;  // of a thread, in flight together
+constexpr int kFetchThreads = 512;  // two such are a block of the plan's
+constexpr int kFetchLoads = 4;      // of a thread, in flight together
 constexpr int kThreads = 256;
-constexpr int kTile = 64;           // missed tokens that a block rebuilds at once
-constexpr int kBlocksAtOnce = 396;  // three on each of an H200's multiprocessors
+constexpr int kTile = 64;  // missed tokens that a block rebuilds at once
+// One on each of an H200's multiprocessors: two would leave the fetch beside them no registers.
+constexpr int kBlocksAtOnce = 132;
 
 __device__ int MissedOf(const MissedChunks& missed, int row) {
   return max(0, min(missed.count[row], missed.k));
@@ -26,7 +27,7 @@ __device__ int MissedOf(const MissedChunks& missed, int row) {
 // chunks, and looks up the next ones while they come: few blocks would otherwise wait for the lists
 // as long as for the host. ends: of SumRows(); the cache begins at its values.
 template <int kDim>
-__global__ void __launch_bounds__(kFetchThreads)
+__global__ void __launch_bounds__(kFetchThreads, 2)  // runs beside a block of RebuildKernel
     FetchKernel(const uint4* __restrict__ pool, int64_t pool_tokens, const MissedChunks missed,
                 const Divider by_chunk, uint4* __restrict__ cache, uint32_t row_stride,
                 uint32_t token_stride) {
@@ -238,8 +239,8 @@ void FetchValues(const __nv_bfloat16* pool, int64_t pool_tokens, const MissedChu
                 "FetchValues", "use a smaller batch");
   }
   constexpr int64_t kAtOnce = kFetchThreads * kFetchLoads;
-  const auto grid =
-      static_cast<unsigned>(std::min<int64_t>(blocks, (vectors + kAtOnce - 1) / kAtOnce));
+  const auto grid = static_cast<unsigned>(
+      std::min<int64_t>(int64_t{2} * blocks, (vectors + kAtOnce - 1) / kAtOnce));
   const auto kernel = head_dim == 128 ? FetchKernel<128> : FetchKernel<64>;
   kernel<<<grid, kFetchThreads, RowSumsBytes(missed.rows), stream>>>(
       reinterpret_cast<const uint4*>(pool), pool_tokens, missed,

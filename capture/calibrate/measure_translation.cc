@@ -10,6 +10,7 @@
 
 #include "kernels/pariskv.h"
 #include "kernels/probe.h"
+#include "kernels/shadowkv.h"
 #include "kernels/upload.h"
 #include "models/plan/host_regions.h"
 #include "models/plan/work.h"
@@ -23,6 +24,8 @@ using kernels::Buffer;
 
 constexpr int kLayers = LayerPools::kLayers, kTurns = 4;  // the first turn warms up
 constexpr int kFewLayers = 4;  // whose addresses stay known, where they read the same again
+constexpr int32_t kDim = 128;
+constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
 
 /// Seconds that bring(turn, layer) takes longer a layer, which enqueues on the stream, in turns
 /// over `count` layers.
@@ -84,26 +87,21 @@ class Tokens {
   }
 
   double regions() const { return regions_; }  // that one reads
-  Bytes bytes() const { return int64_t{rows_} * a_row_ * 2 * kRowBytes; }
-
-  static constexpr int32_t kMany = 64;     // blocks of 256 threads, as ParisKV has them
-  static constexpr int32_t kOneBlock = 4;  // which have as much on their way as one of the plan's
 
   /// Seconds that one takes, with the gap before it, where the first `layers` take turns.
-  double Seconds(Stopwatch& watch, int layers, bool the_same, int32_t blocks = kMany) const {
+  double Seconds(Stopwatch& watch, int layers, bool the_same) const {
     return InTurn(watch, layers_, layers, [&](int turn, int layer) {
       const kernels::TokenView from{reinterpret_cast<__nv_bfloat16*>(layers_.Pool(layer, pool_)),
                                     in_row_ * kDim, kDim, rows_ * in_row_ * kDim};
       const kernels::TokenView to{out_.get(), int64_t{a_row_} * 2 * kDim, int64_t{2} * kDim, kDim};
       const int64_t gather = int64_t{the_same ? 0 : turn} * count_ + layer;
       kernels::FetchTokens(from, places_.get() + gather * rows_ * a_row_, nullptr, rows_, 1, a_row_,
-                           0, 0, to, 0, kDim, blocks, watch.stream());
+                           0, 0, to, 0, kDim, kBlocks, watch.stream());
     });
   }
 
  private:
-  static constexpr int32_t kDim = 128;
-  static constexpr Bytes kRowBytes = kDim * Bytes{sizeof(__nv_bfloat16)};
+  static constexpr int32_t kBlocks = 64;  // of 256 threads, as ParisKV has them
   const LayerPools& layers_;
   int64_t pool_;
   int count_, rows_, a_row_;
@@ -113,9 +111,71 @@ class Tokens {
   double regions_ = 0;
 };
 
-// By the bytes of a layer's pool, the median of what of(tokens, layers) gives for fetches of so
-// many rows.
-template <class Of>
+// Random chunks of layers' pools, of others in each turn, and fetches of them by one block of the
+// plan's, each of whose warps has one chunk on its way.
+class Chunks {
+ public:
+  // So many of each row of so many layers with a pool of so many bytes each, of values alone.
+  Chunks(std::mt19937& random, const LayerPools& layers, int64_t pool, int count, int rows,
+         int a_row)
+      : layers_(layers),
+        pool_(pool),
+        count_(count),
+        rows_(rows),
+        a_row_(a_row),
+        in_row_(static_cast<int32_t>(pool / (rows * kChunkBytes))),
+        out_(int64_t{rows} * a_row * kChunk * kDim),
+        missed_(kernels::Uploaded(std::vector<int32_t>(static_cast<size_t>(rows), a_row))) {
+    const std::vector<uint32_t> numbers =
+        Chosen(random, int64_t{kTurns} * count * rows, a_row, in_row_);
+    chosen_ = kernels::Uploaded(std::vector<int32_t>(numbers.begin(), numbers.end()));
+    std::vector<int32_t> slots(static_cast<size_t>(rows) * static_cast<size_t>(a_row));
+    for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i) % a_row;
+    slots_ = kernels::Uploaded(slots);
+    std::vector<int32_t> all(static_cast<size_t>(rows) * static_cast<size_t>(in_row_));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i) % in_row_;
+    all_ = kernels::Uploaded(all);
+  }
+
+  double rounds() const {
+    return static_cast<double>(plan::ZeroCopyGather::Rounds(rows_ * a_row_ * kChunkBytes, 1));
+  }
+
+  /// As Tokens::Seconds().
+  double Seconds(Stopwatch& watch, int layers, bool the_same) const {
+    return InTurn(watch, layers_, layers, [&](int turn, int layer) {
+      const int64_t gather = int64_t{the_same ? 0 : turn} * count_ + layer;
+      const kernels::MissedChunks missed{chosen_.get() + gather * rows_ * a_row_,
+                                         slots_.get(),
+                                         missed_.get(),
+                                         all_.get(),
+                                         rows_,
+                                         a_row_,
+                                         in_row_,
+                                         kChunk,
+                                         0};
+      const kernels::TokenView to{out_.get(), int64_t{a_row_} * kChunk * kDim, kDim, 0};
+      kernels::FetchValues(reinterpret_cast<__nv_bfloat16*>(layers_.Pool(layer, pool_)),
+                           int64_t{in_row_} * kChunk, missed, to, kDim, /*blocks=*/1,
+                           watch.stream());
+    });
+  }
+
+ private:
+  static constexpr int32_t kChunk = 8;  // tokens, as ShadowKV has them
+  static constexpr Bytes kChunkBytes = kChunk * kRowBytes;
+  static_assert(kChunkBytes == plan::ZeroCopyGather::kBytesAWarp);
+  const LayerPools& layers_;
+  int64_t pool_;
+  int count_;
+  int32_t rows_, a_row_, in_row_;
+  Buffer<__nv_bfloat16> out_;
+  Buffer<int32_t> missed_, chosen_, slots_, all_;
+};
+
+// By the bytes of a layer's pool, the median of what of(fetches, layers) gives for Fetches of 100
+// of each of so many rows.
+template <class Fetches, class Of>
 hardware::Curve ByPool(const LayerPools& layers, unsigned seed, std::span<const int> rows,
                        const Of& of) {
   std::mt19937 random(seed);
@@ -124,7 +184,7 @@ hardware::Curve ByPool(const LayerPools& layers, unsigned seed, std::span<const 
     const int count = layers.Count(pool);
     std::vector<double> seconds;
     for (const int some : rows) {
-      seconds.push_back(of(Tokens(random, layers, pool, count, some, /*a_row=*/100), count));
+      seconds.push_back(of(Fetches(random, layers, pool, count, some, /*a_row=*/100), count));
     }
     pools.push_back(static_cast<double>(pool));
     times.push_back(std::max(Median(std::move(seconds)), 1e-12));
@@ -136,18 +196,18 @@ hardware::Curve Translation(Stopwatch& watch, const LayerPools& layers,
                             const hardware::Profile& profile) {
   constexpr std::array kRows = {2, 8, 32};
   const double fixed = profile.device_gap + profile.zero_copy_start;
-  return ByPool(layers, /*seed=*/2, kRows, [&](const Tokens& tokens, int count) {
+  return ByPool<Tokens>(layers, /*seed=*/2, kRows, [&](const Tokens& tokens, int count) {
     return (tokens.Seconds(watch, count, /*the_same=*/false) - fixed) / tokens.regions();
   });
 }
 
-// By a block, whose loads of single tokens all need addresses that are not known.
+// By a block each of whose warps needs an address that is not known, round by round.
 hardware::Curve TranslationWait(Stopwatch& watch, const LayerPools& layers) {
-  constexpr std::array kRows = {8, 32};
-  return ByPool(layers, /*seed=*/4, kRows, [&](const Tokens& tokens, int count) {
-    const double known = tokens.Seconds(watch, kFewLayers, /*the_same=*/true, Tokens::kOneBlock);
-    const double anew = tokens.Seconds(watch, count, /*the_same=*/false, Tokens::kOneBlock);
-    return (anew - known) / static_cast<double>(plan::ZeroCopyGather::Rounds(tokens.bytes(), 1));
+  constexpr std::array kRows = {2, 8};
+  return ByPool<Chunks>(layers, /*seed=*/4, kRows, [&](const Chunks& chunks, int count) {
+    const double known = chunks.Seconds(watch, kFewLayers, /*the_same=*/true);
+    const double anew = chunks.Seconds(watch, count, /*the_same=*/false);
+    return (anew - known) / chunks.rounds();
   });
 }
 
