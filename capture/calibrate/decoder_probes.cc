@@ -1,5 +1,6 @@
 // Probes of the decoder's own kernels, and of attention.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -285,6 +286,8 @@ std::vector<KernelProbe> DecoderProbes() {
 }
 
 std::vector<KernelProbe> AttentionProbes() {
+  // Of 28 and 32, one sequence's and four's: how they divide over the multiprocessors counts.
+  constexpr std::array kQueryHeads = {28, 32, 64, 112, 128};
   std::vector<KernelProbe> probes;
   for (int64_t tokens = 128; tokens <= 262144; tokens *= 2) {
     for (const int32_t rows : {2, 4, 8, 16, 32, 64, 128}) {
@@ -300,7 +303,7 @@ std::vector<KernelProbe> AttentionProbes() {
   for (const int64_t tokens : {512, 1024, 2048, 4096}) {
     for (const int64_t spread : {4, 16, 32}) {
       probes.push_back(DecodeAttentionProbe(tokens, 8, 4, 128, spread * tokens));
-      for (const int32_t rows : {32, 128}) {
+      for (const int32_t rows : kQueryHeads) {
         if (tokens * spread * rows > int64_t{1} << 23) continue;
         probes.push_back(DecodeAttentionProbe(tokens, rows, 1, 128, spread * tokens));
       }
@@ -308,7 +311,7 @@ std::vector<KernelProbe> AttentionProbes() {
   }
   // So alike that what they read is in the cache.
   for (const int64_t tokens : {1024, 2048, 4096}) {
-    for (const int32_t rows : {32, 64, 128}) {
+    for (const int32_t rows : kQueryHeads) {
       probes.push_back(DecodeAttentionProbe(tokens, rows, 1, 128, 16 * tokens, /*alike=*/0.9));
     }
   }

@@ -27,7 +27,7 @@ constexpr int64_t kWeights = int64_t{448} << 20;
 
 void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPools& pools,
                           hardware::Profile& profile) {
-  constexpr int kTrain = 24, kTrials = 5, kPageTokens = 32;
+  constexpr int kTrain = 24, kTrials = 5, kTurns = 21, kPageTokens = 32;
   constexpr int kGathers = 4, kBlocks = 4, kFew = 4, kMany = 12;  // rounds of so many blocks
   constexpr int kOutlast = 12;  // a train of them, 20 us an item, and the calls for it
   const kernels::Buffer<Bf16> weights(kWeights), input(int64_t{1} << 16),
@@ -68,12 +68,16 @@ void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPoo
       for (int i = 0; i < kOutlast; ++i) product(of, stream);
     };
     const double beside = watch.LongerBeside(products, scatter_alone, kTrain, scatters, kTrials);
-    const double few = watch.LongerBeside(products, few_alone, kGathers, gathers(kFew), kTrials);
-    const double many = watch.LongerBeside(products, many_alone, kGathers, gathers(kMany), kTrials);
-    if (!std::isfinite(beside) || !std::isfinite(few) || !std::isfinite(many)) continue;
+    // In turn: five of each at a time gave one of three calibrations a third of the others' time.
+    const double longer = Stopwatch::Median(kTurns, [&] {
+      const double few = watch.LongerBeside(products, few_alone, kGathers, gathers(kFew), 1);
+      const double many = watch.LongerBeside(products, many_alone, kGathers, gathers(kMany), 1);
+      return std::isfinite(few) ? many - few : INFINITY;
+    });
+    if (!std::isfinite(beside) || !std::isfinite(longer)) continue;
     inputs.push_back(static_cast<double>(of.input_bytes()));
     kernel.push_back(beside);
-    round.push_back(std::max(many - few, 0.0) / (kMany - kFew));
+    round.push_back(std::max(longer, 0.0) / (kMany - kFew));
   }
   profile.product_holds_kernel = profile.product_holds_round = {};
   if (inputs.empty()) return;
