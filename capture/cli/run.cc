@@ -62,6 +62,7 @@ struct Case {
   std::optional<sim::Prediction> prediction;
   hardware::Profile machine;  // with what the request overrides
   capture::StepTimes times;
+  Picoseconds host_now{0};  // the mean step, predicted with a host as it was around the run
   Picoseconds prefill{0};
   kernels::SelectionCheck check;
   std::optional<Traced> traced;
@@ -150,16 +151,25 @@ traces::Timeline RecordedPrefill(const Case& of, const sim::PreparedRun& prepare
   return timeline;
 }
 
-// Predicts again with a host as fast as it was around the run.
-void PredictForHostNow(Case& of, sim::Predictor& predictor) {
+// Predicts again with a host as fast as it was around the run; with `now`, that is the prediction.
+void PredictAsHostWas(Case& of, sim::Predictor& predictor, bool now) {
+  sim::PredictRequest request = of.request;
   std::string note = "predicted with";
   for (const auto& [path, value] : capture::AsHostIsNow(of.times.host, of.machine)) {
-    of.request.machine_overrides.emplace_back(path, value);
-    hardware::Set(of.machine, path, value);
+    request.machine_overrides.emplace_back(path, value);
     note += fmt::format(" {}={}", path, value);
   }
-  of.prediction = predictor.Predict(of.request);
-  of.times.notes.push_back(std::move(note));
+  sim::Prediction prediction = predictor.Predict(request);
+  of.host_now = prediction.metrics.step_mean;
+  if (now) {
+    of.machine = sim::MachineOf(request);
+    of.request = std::move(request);
+    of.prediction = std::move(prediction);
+    of.times.notes.push_back(std::move(note));
+  } else if (std::string other = capture::OtherHostNote(of.times.host, of.machine);
+             !other.empty()) {
+    of.times.notes.push_back(std::move(other));
+  }
 }
 
 // Of the timelines' files of a run.
@@ -273,9 +283,10 @@ Json Record(const Case& of, bool timelines) {
   if (of.request.prefill) RecordPrefill(of, row);
   if (!of.failed.empty() || !of.prediction) {
     for (const char* key :
-         {"predicted_ms", "measured_ms", "error_percent", "predicted_p50_ms", "measured_p50_ms",
-          "steps_disturbed", "launch_us", "copy_us", "gather_us", "link_gb_per_s", "units_compared",
-          "units_equal_percent", "decisions_equal_percent", "keys_wrong"}) {
+         {"predicted_ms", "measured_ms", "error_percent", "host_now_ms", "host_now_error_percent",
+          "predicted_p50_ms", "measured_p50_ms", "steps_disturbed", "launch_us", "copy_us",
+          "gather_us", "link_gb_per_s", "units_compared", "units_equal_percent",
+          "decisions_equal_percent", "keys_wrong"}) {
       row[key] = nullptr;
     }
     if (timelines) RecordTraced(of, row);
@@ -286,7 +297,13 @@ Json Record(const Case& of, bool timelines) {
   const Measured<double> measured{Milliseconds(of.times.Mean())};
   row["predicted_ms"] = predicted.value;
   row["measured_ms"] = measured.value;
-  row["error_percent"] = (predicted.value - measured.value) / measured.value * 100;
+  const auto error = [&](const Predicted<double>& of_prediction) {
+    return (of_prediction.value - measured.value) / measured.value * 100;
+  };
+  const Predicted<double> host_now{Milliseconds(of.host_now)};
+  row["error_percent"] = error(predicted);
+  row["host_now_ms"] = host_now.value;
+  row["host_now_error_percent"] = error(host_now);
   row["predicted_p50_ms"] = Milliseconds(of.prediction->metrics.step_p50);
   row["measured_p50_ms"] = Milliseconds(of.times.P50());
   row["steps_disturbed"] = of.times.disturbed;
@@ -335,12 +352,7 @@ void RunCommand::Run() const {
       const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
       const capture::RunRequest request = RequestOf(of, prepared, loaded);
       of.times = gpu.Time(request, repetitions);
-      if (host_now) {
-        PredictForHostNow(of, *loaded.predictor);
-      } else if (std::string note = capture::OtherHostNote(of.times.host, of.machine);
-                 !note.empty()) {
-        of.times.notes.push_back(std::move(note));
-      }
+      PredictAsHostWas(of, *loaded.predictor, host_now);
       if (std::string note = capture::OtherLinkNote(of.times.link_h2d, of.machine); !note.empty()) {
         of.times.notes.push_back(std::move(note));
       }
@@ -400,7 +412,9 @@ void AddRun(CLI::App& app) {
 times from CUDA events with tracing off, and the device's selections compared with the access log.
 A step's time is the median of its repetitions. Those in which another program had a core of its
 threads', which slows calls by a third, do not count, and are made up for where that can be done
-within 5 s; steps_disturbed says of how many steps there is no other.
+within 5 s; steps_disturbed says of how many steps there is no other. host_now_ms is predicted with
+a host as fast as it was around the run, by its launches, copies and gathers (launch_us, copy_us,
+gather_us); with --host-now that is the prediction.
 With --timelines each plan runs once more, traced, which makes its CUDA calls slower: from there are
 measured_traced_ms, the mean step of that run, and the exposed recall a step as `stallcast compare`
 tells it, beside what is predicted for such a run (host.recorded=1). In the folder are, to compare:

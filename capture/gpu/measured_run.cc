@@ -299,23 +299,31 @@ HostNow GpuRunner::Impl::LookAtHost(Stopwatch& watch, const plan::Plan& plan) co
   return now;
 }
 
+HostNow MeanOf(const std::vector<HostNow>& looks) {
+  HostNow mean;
+  for (const HostNow& look : looks) {
+    mean.launch += look.launch, mean.copy += look.copy, mean.gather += look.gather;
+  }
+  const auto count = static_cast<double>(looks.size());
+  return {mean.launch / count, mean.copy / count, mean.gather / count};
+}
+
 StepTimes GpuRunner::Impl::TimeSteps(const RunRequest& request, int repetitions) {
   BoundRun run = Bind(request);
   run.RunAnew();
   Stopwatch watch;
   StepTimes times;
-  const HostNow before = LookAtHost(watch, run.plan());
+  std::vector<HostNow> looks = {LookAtHost(watch, run.plan())};
   loads.LookAround();
   QuietSteps steps(loads);
   const auto begin = std::chrono::steady_clock::now();
   const auto patient = [&] { return std::chrono::steady_clock::now() - begin < kPatience; };
   do {
     steps.Add(run.RunAnew());
+    looks.push_back(LookAtHost(watch, run.plan()));
   } while (steps.runs() < repetitions ||
            (steps.Fewest() < repetitions && steps.runs() < kMoreRuns * repetitions && patient()));
-  const HostNow after = LookAtHost(watch, run.plan());
-  times.host = {(before.launch + after.launch) / 2, (before.copy + after.copy) / 2,
-                (before.gather + after.gather) / 2};
+  times.host = MeanOf(looks);
   times.steps = steps.Medians();
   times.disturbed = steps.Disturbed();
   times.notes = run.Notes();

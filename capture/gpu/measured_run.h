@@ -35,7 +35,7 @@ struct StepTimes {
   /// themselves, where there are any.
   std::vector<Picoseconds> steps;
   int disturbed = 0;    ///< steps of which there are none
-  HostNow host;         ///< around the runs; a gather where the plan has one
+  HostNow host;         ///< mean around and between the runs; a gather where the plan has one
   double link_h2d = 0;  ///< of large copies to the GPU before and behind them, bytes/s
   std::vector<std::string> notes;
   Picoseconds Mean() const;

@@ -232,6 +232,13 @@ def print_host(rows):
     """How fast the host was around the runs, and how often others disturbed it."""
     if any(row.get("launch_us") for row in rows):
         print(f"Host: around the runs {launches(rows)}.")
+    if rows and all(row.get("host_now_error_percent") for row in rows):
+        of = total(rows, "host_now_error_percent")
+        print(
+            f"Predicted for the host as it was then: {of['median']} % at the median, "
+            f"{of['within3']} of {of['runs']} within 3 %, {of['within8']} within 8 %, worst "
+            f"{of['worst']} %."
+        )
     watched = [row for row in rows if row.get("steps_disturbed")]
     if watched:
         print(

@@ -5,8 +5,9 @@
         writes FOLDER/NEW-*.csv: the rows of FOLDER/NAME-*.csv, which measure.sh wrote, with what
         `stallcast predict` gives with PROFILE (a name or a file); what was measured stays. Exposed
         recall is predicted where the recording lies in FOLDER/timelines. STALLCAST_BIN names the
-        folder of stallcast (default: build/bin). Notes on the host and link of the profile that
-        the runs had are left out: launch_us and link_gb_per_s say the same.
+        folder of stallcast (default: build/bin). What is of the profile that the runs had is left
+        out: notes on the host and link, as launch_us and link_gb_per_s say the same, and what was
+        predicted for the host as it was around a run.
 """
 
 import csv
@@ -33,6 +34,7 @@ MADE = {
     "262144": "rotated-256k",
     "400000": "rotated-400k",
 }
+OF_THE_HOST = ("host_now_ms", "host_now_error_percent")
 OF_THE_PROFILE = ("a launch takes", "a host gather", "the link carries", "predicted with")
 
 
@@ -105,6 +107,8 @@ def repredict(folder, file, row, profile):
         if not recording.exists():
             raise SystemExit(f"repredict.py: {recording} is missing: run measure.sh recordings")
         row["predicted_exposed_recall_ms"] = exposed_recall(arguments, recording)
+    for column in OF_THE_HOST:
+        row.pop(column, None)
     notes = [note for note in row["note"].split("; ") if not note.startswith(OF_THE_PROFILE)]
     row["note"] = "; ".join(notes)
 

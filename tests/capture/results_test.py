@@ -314,18 +314,22 @@ class Report(Folder):
         done = self.report("--write")
         self.assertNotIn("should have", self.report("--check").stderr)
 
-    def test_says_and_keeps_how_many_steps_were_disturbed(self):
+    def test_says_and_keeps_what_the_host_was_like(self):
         for path in self.results.glob("h200-*.csv"):
             rows = read(path)
             for row in rows:
                 row["steps_disturbed"] = "0"
+                row["host_now_error_percent"] = "-0.5"
             if path.name == "h200-validation.csv":
                 rows[3]["steps_disturbed"] = "2"
+                rows[5]["host_now_error_percent"] = "-9"
             write(path.with_name(path.name.replace("h200", "mine")), rows)
         done = self.report(self.results, "mine")
         steps = sum(int(row["steps"]) for path in self.results.glob("h200-*validation.csv")
                     for row in read(path) if "prefill" not in path.name)
         self.assertIn(f"Disturbed in each repetition: 2 of {steps:,} steps.", done.stdout)
+        self.assertIn("Predicted for the host as it was then: 0.5 % at the median, 181 of 182 within "
+                      "3 %, 181 within 8 %, worst 9.0 %.", done.stdout)
         done = self.report("--adopt", self.results, "mine", "P")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(read(self.results / "h200-validation.csv")[3]["steps_disturbed"], "2")
