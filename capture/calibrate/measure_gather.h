@@ -48,8 +48,8 @@ class Gathers {
   std::vector<std::vector<double>> colder_;  ///< s by bytes, by moment
 };
 
-/// Seconds that kGatherNow takes here, from places all over `pool`: pinned memory of a piece at
-/// least.
+/// Seconds that kGatherNow takes here from one layer's share of `pool` after the other, as Gathers
+/// times it. pool: pinned memory of a piece at least.
 double GatherHere(std::span<const std::byte> pool);
 
 }  // namespace stallcast::capture

@@ -236,6 +236,8 @@ measure_recordings() {
   record "$folder/traces/rotated-256k.kvt" --method pariskv
   record "$t32" --method shadowkv --batch 4
   record "$t32" --method freekv -p recall=batched
+  record "$t32" --method freekv -p correction=off
+  record "$t32" --method louiskv -p zero_copy_blocks=4
   of "$t32" --model qwen2.5-7b --method quest,arkvale --batch 4
   local small=(--model $model --steps 4 --timelines "$folder/timelines/small")
   run recordings-small "$t8" --method full,offload,quest,wgkv,wgkv-quest,$all "${few[@]}" "${small[@]}"
