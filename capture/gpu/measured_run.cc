@@ -234,6 +234,15 @@ class LinkProbe {
   const CopyEnds ends_{kLarge};
 };
 
+HostNow MeanOf(const std::vector<HostNow>& looks) {
+  HostNow mean;
+  for (const HostNow& look : looks) {
+    mean.launch += look.launch, mean.copy += look.copy, mean.gather += look.gather;
+  }
+  const auto count = static_cast<double>(looks.size());
+  return {mean.launch / count, mean.copy / count, mean.gather / count};
+}
+
 }  // namespace
 
 Picoseconds StepTimes::Mean() const {
@@ -289,23 +298,26 @@ StepTimes GpuRunner::Time(const RunRequest& request, int repetitions) {
   return times;
 }
 
+// On cores as its threads are kept on: others slow one, and not the next.
 HostNow GpuRunner::Impl::LookAtHost(Stopwatch& watch, const plan::Plan& plan) const {
   const auto gathers = [](const plan::Op& op) {
     return std::holds_alternative<plan::HostGather>(op.work);
   };
-  const kernels::OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
-  HostNow now{.launch = LaunchHere(watch), .copy = link.PageCall(watch)};
-  if (std::ranges::any_of(plan.ops, gathers)) now.gather = GatherHere(pool.memory());
-  return now;
-}
-
-HostNow MeanOf(const std::vector<HostNow>& looks) {
-  HostNow mean;
-  for (const HostNow& look : looks) {
-    mean.launch += look.launch, mean.copy += look.copy, mean.gather += look.gather;
+  const auto calls = [](const plan::Lane& lane) { return lane.kind == traces::LaneKind::kHost; };
+  const auto threads =
+      std::max<size_t>(1, static_cast<size_t>(std::ranges::count_if(plan.lanes, calls)));
+  const std::vector<int> cores = kernels::FastestCores(threads, kernels::LaunchTimer());
+  std::vector<HostNow> looks;
+  for (size_t thread = 0; thread < threads; ++thread) {
+    const kernels::OnCore core(cores, thread);
+    looks.push_back({.launch = LaunchHere(watch), .copy = link.PageCall(watch)});
   }
-  const auto count = static_cast<double>(looks.size());
-  return {mean.launch / count, mean.copy / count, mean.gather / count};
+  HostNow now = MeanOf(looks);
+  if (std::ranges::any_of(plan.ops, gathers)) {
+    const kernels::OnCore core(cores, 0);
+    now.gather = GatherHere(pool.memory());
+  }
+  return now;
 }
 
 StepTimes GpuRunner::Impl::TimeSteps(const RunRequest& request, int repetitions) {
