@@ -130,11 +130,14 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
 
 void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   constexpr int kPieces = 12, kKernels = 60, kTrials = 9;
-  constexpr int kFew = 8, kMany = 24, kRounds = 31;  // trains
+  // Trains of 4, 6, .. 20 pieces, kPieces on average: what one finds at its begin comes and goes as
+  // front ends look.
+  constexpr int kLengths = 9, kFew = kLengths, kMany = 3 * kLengths, kRounds = 31;
   const Joiner joiner;
   int at = 0;
-  const auto train = [&](cudaStream_t stream, bool kernel) {
-    for (int i = 0; i < kPieces; ++i) ends.CopyPage(at++, kPage, true, stream);
+  const auto train = [&](cudaStream_t stream, int number, bool kernel) {
+    const int pieces = 4 + number * 4 % kLengths * 2;
+    for (int i = 0; i < pieces; ++i) ends.CopyPage(at++, kPage, true, stream);
     if (kernel) kernels::Nothing(stream);
   };
   // Kernels of one stream beside trains, which outlast them, of another of its group.
@@ -144,13 +147,13 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
         kernels::Nothing(watch.other());
         if (i > 0 || !crowded) return;
         joiner.Join(watch.other(), watch.third());
-        for (int n = 0; n < kMany; ++n) train(watch.third(), /*kernel=*/true);
+        for (int n = 0; n < kMany; ++n) train(watch.third(), n, /*kernel=*/true);
       });
       Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
       return seconds;
     });
   };
-  train(watch.third(), /*kernel=*/true);  // loads it, as Hold() wants it
+  train(watch.third(), 0, /*kernel=*/true);  // loads it, as Hold() wants it
   Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
   profile.device_crowded_gap = std::max(gap(true) - gap(false), 0.0);
 
@@ -168,7 +171,7 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     return Stopwatch::WithoutEnds(kFew, kMany, [&](int trains) {
       const double seconds = watch.PeriodOn(first, 1, [&](int) {
         joiner.Join(first, second);
-        for (int n = 0; n < trains; ++n) train(n % 2 == 0 ? first : second, of.kernels);
+        for (int n = 0; n < trains; ++n) train(n % 2 == 0 ? first : second, n, of.kernels);
         joiner.Join(second, first);
         if (!of.third) return;
         joiner.Join(first, watch.stream());
