@@ -41,7 +41,7 @@ struct MissedChunks {
 
 /// Values of all missed chunks, from a pool in pinned host memory, [row][pool_tokens][head_dim], to
 /// the values of `cache` (value_offset on from its keys), read by at most `blocks` blocks of 1,024
-/// threads with 16-byte loads.
+/// threads (each two of 512) with 16-byte loads.
 void FetchValues(const __nv_bfloat16* pool, int64_t pool_tokens, const MissedChunks& missed,
                  const TokenView& cache, int32_t head_dim, int32_t blocks, cudaStream_t stream);
 

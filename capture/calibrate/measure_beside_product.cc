@@ -69,15 +69,18 @@ void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPoo
     };
     const double beside = watch.LongerBeside(products, scatter_alone, kTrain, scatters, kTrials);
     // In turn: five of each at a time gave one of three calibrations a third of the others' time.
-    const double longer = Stopwatch::Median(kTurns, [&] {
-      const double few = watch.LongerBeside(products, few_alone, kGathers, gathers(kFew), 1);
-      const double many = watch.LongerBeside(products, many_alone, kGathers, gathers(kMany), 1);
+    const auto gather_time = [&](int rounds) {
+      products(watch.other());
+      return watch.PeriodWhileBusy(kGathers, gathers(rounds));
+    };
+    const double rounds_beside = Stopwatch::Median(kTurns, [&] {
+      const double few = gather_time(kFew), many = gather_time(kMany);
       return std::isfinite(few) ? many - few : INFINITY;
     });
-    if (!std::isfinite(beside) || !std::isfinite(longer)) continue;
+    if (!std::isfinite(beside) || !std::isfinite(rounds_beside)) continue;
     inputs.push_back(static_cast<double>(of.input_bytes()));
     kernel.push_back(beside);
-    round.push_back(std::max(longer, 0.0) / (kMany - kFew));
+    round.push_back(std::max(rounds_beside - (many_alone - few_alone), 0.0) / (kMany - kFew));
   }
   profile.product_holds_kernel = profile.product_holds_round = {};
   if (inputs.empty()) return;

@@ -66,98 +66,93 @@ double Regions(std::span<const uint32_t> numbers, int64_t gathers, int a_row, in
   return static_cast<double>(regions) / static_cast<double>(gathers);
 }
 
-// Random tokens of layers' pools, of others in each turn, and fetches of them.
-class Tokens {
- public:
-  // So many of each row of so many layers with a pool of so many bytes each: all keys of a layer,
-  // then its values.
-  Tokens(std::mt19937& random, const LayerPools& layers, int64_t pool, int count, int rows,
-         int a_row)
-      : layers_(layers),
+// Fetches of random places of layers' pools, of others in each turn.
+class Fetches {
+ protected:
+  // Each of so many of each row's `in_row` places of `place` elements, from the pools of so many
+  // layers, of so many bytes each.
+  Fetches(std::mt19937& random, const LayerPools& layers, int64_t pool, int count, int rows,
+          int a_row, int64_t in_row, int64_t place)
+      : rows_(rows),
+        a_row_(a_row),
+        in_row_(in_row),
+        numbers_(Chosen(random, int64_t{kTurns} * count * rows, a_row, in_row)),
+        out_(int64_t{rows} * a_row * place),
+        layers_(layers),
         pool_(pool),
         count_(count),
-        rows_(rows),
-        a_row_(a_row),
-        in_row_(pool / (int64_t{2} * rows * kRowBytes)),
-        out_(int64_t{rows} * a_row * 2 * kDim) {
-    const int64_t gathers = int64_t{kTurns} * count;
-    const std::vector<uint32_t> numbers = Chosen(random, gathers * rows, a_row, in_row_);
-    places_ = kernels::Uploaded(std::vector<int32_t>(numbers.begin(), numbers.end()));
-    regions_ = Regions(numbers, gathers, a_row, kRowBytes);
+        places_(kernels::Uploaded(std::vector<int32_t>(numbers_.begin(), numbers_.end()))) {}
+
+  /// Seconds that fetch(pool, places [rows][a_row]) takes, with the gap before it, where the first
+  /// `layers` take turns.
+  template <class Fetch>
+  double InTurns(Stopwatch& watch, int layers, bool the_same, const Fetch& fetch) const {
+    return InTurn(watch, layers_, layers, [&](int turn, int layer) {
+      const int64_t number = int64_t{the_same ? 0 : turn} * count_ + layer;
+      fetch(reinterpret_cast<__nv_bfloat16*>(layers_.Pool(layer, pool_)),
+            places_.get() + number * rows_ * a_row_);
+    });
   }
+
+  const int32_t rows_, a_row_;
+  const int64_t in_row_;
+  const std::vector<uint32_t> numbers_;
+  const Buffer<__nv_bfloat16> out_;
+
+ private:
+  const LayerPools& layers_;
+  const int64_t pool_;
+  const int count_;
+  const Buffer<int32_t> places_;
+};
+
+// Of tokens: a row's keys and values, all keys of a layer before its values.
+class Tokens : Fetches {
+ public:
+  Tokens(std::mt19937& random, const LayerPools& layers, int64_t pool, int count, int rows,
+         int a_row)
+      : Fetches(random, layers, pool, count, rows, a_row, pool / (int64_t{2} * rows * kRowBytes),
+                int64_t{2} * kDim),
+        regions_(Regions(numbers_, int64_t{kTurns} * count, a_row, kRowBytes)) {}
 
   double regions() const { return regions_; }  // that one reads
 
-  /// Seconds that one takes, with the gap before it, where the first `layers` take turns.
   double Seconds(Stopwatch& watch, int layers, bool the_same) const {
-    return InTurn(watch, layers_, layers, [&](int turn, int layer) {
-      const kernels::TokenView from{reinterpret_cast<__nv_bfloat16*>(layers_.Pool(layer, pool_)),
-                                    in_row_ * kDim, kDim, rows_ * in_row_ * kDim};
-      const kernels::TokenView to{out_.get(), int64_t{a_row_} * 2 * kDim, int64_t{2} * kDim, kDim};
-      const int64_t gather = int64_t{the_same ? 0 : turn} * count_ + layer;
-      kernels::FetchTokens(from, places_.get() + gather * rows_ * a_row_, nullptr, rows_, 1, a_row_,
-                           0, 0, to, 0, kDim, kBlocks, watch.stream());
+    const kernels::TokenView to{out_.get(), int64_t{a_row_} * 2 * kDim, int64_t{2} * kDim, kDim};
+    return InTurns(watch, layers, the_same, [&](__nv_bfloat16* pool, const int32_t* places) {
+      const kernels::TokenView from{pool, in_row_ * kDim, kDim, rows_ * in_row_ * kDim};
+      kernels::FetchTokens(from, places, nullptr, rows_, 1, a_row_, 0, 0, to, 0, kDim, kBlocks,
+                           watch.stream());
     });
   }
 
  private:
   static constexpr int32_t kBlocks = 64;  // of 256 threads, as ParisKV has them
-  const LayerPools& layers_;
-  int64_t pool_;
-  int count_, rows_, a_row_;
-  int64_t in_row_;
-  Buffer<__nv_bfloat16> out_;
-  Buffer<int32_t> places_;
-  double regions_ = 0;
+  double regions_;
 };
 
-// Random chunks of layers' pools, of others in each turn, and fetches of them by one block of the
-// plan's, each of whose warps has one chunk on its way.
-class Chunks {
+// Of chunks of values, by one block of the plan's, each of whose warps has one on its way.
+class Chunks : Fetches {
  public:
-  // So many of each row of so many layers with a pool of so many bytes each, of values alone.
   Chunks(std::mt19937& random, const LayerPools& layers, int64_t pool, int count, int rows,
          int a_row)
-      : layers_(layers),
-        pool_(pool),
-        count_(count),
-        rows_(rows),
-        a_row_(a_row),
-        in_row_(static_cast<int32_t>(pool / (rows * kChunkBytes))),
-        out_(int64_t{rows} * a_row * kChunk * kDim),
-        missed_(kernels::Uploaded(std::vector<int32_t>(static_cast<size_t>(rows), a_row))) {
-    const std::vector<uint32_t> numbers =
-        Chosen(random, int64_t{kTurns} * count * rows, a_row, in_row_);
-    chosen_ = kernels::Uploaded(std::vector<int32_t>(numbers.begin(), numbers.end()));
-    std::vector<int32_t> slots(static_cast<size_t>(rows) * static_cast<size_t>(a_row));
-    for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i) % a_row;
-    slots_ = kernels::Uploaded(slots);
-    std::vector<int32_t> all(static_cast<size_t>(rows) * static_cast<size_t>(in_row_));
-    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i) % in_row_;
-    all_ = kernels::Uploaded(all);
-  }
+      : Fetches(random, layers, pool, count, rows, a_row, pool / (rows * kChunkBytes),
+                int64_t{kChunk} * kDim),
+        missed_(kernels::Uploaded(std::vector<int32_t>(static_cast<size_t>(rows), a_row))),
+        slots_(EachRow(a_row)),
+        all_(EachRow(in_row_)) {}
 
   double rounds() const {
     return static_cast<double>(plan::ZeroCopyGather::Rounds(rows_ * a_row_ * kChunkBytes, 1));
   }
 
-  /// As Tokens::Seconds().
   double Seconds(Stopwatch& watch, int layers, bool the_same) const {
-    return InTurn(watch, layers_, layers, [&](int turn, int layer) {
-      const int64_t gather = int64_t{the_same ? 0 : turn} * count_ + layer;
-      const kernels::MissedChunks missed{chosen_.get() + gather * rows_ * a_row_,
-                                         slots_.get(),
-                                         missed_.get(),
-                                         all_.get(),
-                                         rows_,
-                                         a_row_,
-                                         in_row_,
-                                         kChunk,
-                                         0};
-      const kernels::TokenView to{out_.get(), int64_t{a_row_} * kChunk * kDim, kDim, 0};
-      kernels::FetchValues(reinterpret_cast<__nv_bfloat16*>(layers_.Pool(layer, pool_)),
-                           int64_t{in_row_} * kChunk, missed, to, kDim, /*blocks=*/1,
-                           watch.stream());
+    const kernels::TokenView to{out_.get(), int64_t{a_row_} * kChunk * kDim, kDim, 0};
+    return InTurns(watch, layers, the_same, [&](__nv_bfloat16* pool, const int32_t* places) {
+      kernels::MissedChunks missed{places, slots_.get(), missed_.get(), all_.get()};
+      missed.rows = rows_, missed.k = a_row_;
+      missed.candidates = static_cast<int32_t>(in_row_), missed.chunk = kChunk;
+      kernels::FetchValues(pool, in_row_ * kChunk, missed, to, kDim, /*blocks=*/1, watch.stream());
     });
   }
 
@@ -165,17 +160,22 @@ class Chunks {
   static constexpr int32_t kChunk = 8;  // tokens, as ShadowKV has them
   static constexpr Bytes kChunkBytes = kChunk * kRowBytes;
   static_assert(kChunkBytes == plan::ZeroCopyGather::kBytesAWarp);
-  const LayerPools& layers_;
-  int64_t pool_;
-  int count_;
-  int32_t rows_, a_row_, in_row_;
-  Buffer<__nv_bfloat16> out_;
-  Buffer<int32_t> missed_, chosen_, slots_, all_;
+
+  // The numbers below `end`, for each row.
+  Buffer<int32_t> EachRow(int64_t end) const {
+    std::vector<int32_t> numbers(static_cast<size_t>(rows_ * end));
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      numbers[i] = static_cast<int32_t>(static_cast<int64_t>(i) % end);
+    }
+    return kernels::Uploaded(numbers);
+  }
+
+  const Buffer<int32_t> missed_, slots_, all_;
 };
 
-// By the bytes of a layer's pool, the median of what of(fetches, layers) gives for Fetches of 100
+// By the bytes of a layer's pool, the median of what of(fetches, layers) gives for a Kind of 100
 // of each of so many rows.
-template <class Fetches, class Of>
+template <class Kind, class Of>
 hardware::Curve ByPool(const LayerPools& layers, unsigned seed, std::span<const int> rows,
                        const Of& of) {
   std::mt19937 random(seed);
@@ -184,7 +184,7 @@ hardware::Curve ByPool(const LayerPools& layers, unsigned seed, std::span<const 
     const int count = layers.Count(pool);
     std::vector<double> seconds;
     for (const int some : rows) {
-      seconds.push_back(of(Fetches(random, layers, pool, count, some, /*a_row=*/100), count));
+      seconds.push_back(of(Kind(random, layers, pool, count, some, /*a_row=*/100), count));
     }
     pools.push_back(static_cast<double>(pool));
     times.push_back(std::max(Median(std::move(seconds)), 1e-12));

@@ -159,6 +159,7 @@ void PredictAsHostWas(Case& of, sim::Predictor& predictor, bool now) {
     request.machine_overrides.emplace_back(path, value);
     note += fmt::format(" {}={}", path, value);
   }
+  request.prefill = request.prefill && now;  // its steps do not depend on it
   sim::Prediction prediction = predictor.Predict(request);
   of.host_now = prediction.metrics.step_mean;
   if (now) {
