@@ -57,8 +57,8 @@ void Batches::Set(hardware::Profile& profile) const {
   profile.copy_inline_below = 1;
   for (const Times& of : times_) {
     const double piece = Median(of.in_call), all = Median(of.in_all);
-    // Pieces that move inside the call leave it nothing to wait for.
-    if (all < 1.3 * piece) profile.copy_inline_below = of.bytes + 1;
+    // Of pieces that move inside the call, it has most of the time.
+    if (all < 2 * piece) profile.copy_inline_below = of.bytes + 1;
     sizes.push_back(of.bytes);
     host.push_back(piece);
     engine.push_back(std::max(all - of.bytes / profile.link_h2d, 1e-9));

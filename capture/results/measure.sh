@@ -192,12 +192,12 @@ measure_shadowkv() {
 # To 400,000 tokens; prompts of minutes.
 measure_long() {
   local rotated=$folder/traces/rotated steps=pariskv-wgkv-validation prompts=pariskv-wgkv-long
-  decode $prompts "$rotated-128k.kvt" --method full,wgkv,wgkv-quest,pariskv --prefill --repeat 2
-  decode $prompts "$rotated-200k.kvt" --method full,wgkv --prefill --repeat 2
-  decode $prompts "$rotated-400k.kvt" --method full,wgkv --prefill --repeat 2
   decode $steps "$rotated-256k.kvt" --method full,wgkv,pariskv --repeat 2
   run $steps "$rotated-128k.kvt" --model $model --method full,wgkv,pariskv --batch 4 --steps 8 \
     --repeat 2
+  decode $prompts "$rotated-128k.kvt" --method full,wgkv,wgkv-quest,pariskv --prefill --repeat 2
+  decode $prompts "$rotated-200k.kvt" --method full,wgkv --prefill --repeat 2
+  decode $prompts "$rotated-400k.kvt" --method full,wgkv --prefill --repeat 2
 }
 
 measure_prefill() {
@@ -218,12 +218,18 @@ measure_background() {
   done
 }
 
-# Timelines too; the last ones, of four steps, are those that traces/measured has.
+# Timelines too; the first ones, of four steps, are those that traces/measured has.
 measure_recordings() {
   local all=arkvale,arkvale-freekv,freekv,louiskv,prkv,pariskv
   local few=(--repeat 2 --no-check)
   of() { run recordings "$@" "${few[@]}" --steps 8 --timelines "$folder/timelines"; }
   record() { of "$@" --model $model; }
+  of_four() {
+    run recordings-small "$t8" "$@" "${few[@]}" --model $model --steps 4 \
+      --timelines "$folder/timelines/small"
+  }
+  of_four --method full,offload,quest,wgkv,wgkv-quest,$all
+  of_four --method freekv -p recall=zero-copy
   record "$t8" --method $all,offload
   record "$t32" --method $all,quest --batches 1,4
   record "$t32" --method freekv -p recall=zero-copy --batches 1,4
@@ -239,9 +245,6 @@ measure_recordings() {
   record "$t32" --method freekv -p correction=off
   record "$t32" --method louiskv -p zero_copy_blocks=4
   of "$t32" --model qwen2.5-7b --method quest,arkvale --batch 4
-  local small=(--model $model --steps 4 --timelines "$folder/timelines/small")
-  run recordings-small "$t8" --method full,offload,quest,wgkv,wgkv-quest,$all "${few[@]}" "${small[@]}"
-  run recordings-small "$t8" --method freekv -p recall=zero-copy "${few[@]}" "${small[@]}"
 }
 
 for section in "${sections[@]}"; do
