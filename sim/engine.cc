@@ -512,7 +512,25 @@ class EventLoop {
       if (gap == Gap::kCopy) gap = Gap::kKernel;
       if (gap == Gap::kToHost || gap == Gap::kToDevice) gap = Gap::kCopy;
     }
+    if (latency_.look_period.count() > 0) {
+      if (gap == Gap::kToHost) return UntilSeen(lane, id, gap, latency_.to_host_look);
+      if (gap == Gap::kToDevice) return UntilSeen(lane, id, gap, latency_.to_device_look);
+    }
     return Time(gap, latency_);
+  }
+
+  /// Behind a copy the other way, whose end an engine sees when it looks: when this one's commands
+  /// come, and every period after.
+  int64_t UntilSeen(size_t lane, OpId id, Gap gap, Picoseconds first_look) const {
+    const int64_t period = latency_.look_period.count(), known = Earliest(id);
+    const int64_t end = lanes_[lane].free_at;
+    const int64_t done = end + latency_.between_copies.count();
+    if (done <= known) return 0;
+    // A period's half is what the mean gap has of waiting for the look.
+    const int64_t behind_look = std::max<int64_t>(0, Time(gap, latency_) - period / 2);
+    const int64_t at_first = known + first_look.count();
+    const int64_t late = std::max<int64_t>(0, done + behind_look - at_first);
+    return at_first + (late + period - 1) / period * period - end;
   }
 
   /// What the waits of an op and the event behind the one before take of the stream. Inside a graph

@@ -30,6 +30,9 @@ struct HostWaits {
   /// What a copy to the host comes later behind one to the GPU than behind one to the host, and the
   /// other way round.
   double to_host_gap = 0, to_device_gap = 0;
+  /// device.look_period, and what such copies take behind the other's call until they start at the
+  /// first look.
+  double look_period = 0, to_host_look = 0, to_device_look = 0;
 };
 
 /// The median of each call over the moments, of which there is one at least.
@@ -40,7 +43,8 @@ HostCalls Typical(std::span<const HostCalls> moments);
 void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile);
 
 /// The medians over the moments, of which there is one at least, of waits behind the calls that
-/// `profile` has: device.direction_gap and direction_gap_h2d; half of `kernel` without its call as
+/// `profile` has: device.direction_gap, look_period, first_look and those of h2d; half of `kernel`
+/// without its call as
 /// host.sync and as device.launch_latency, which MeasureGaps() divides better; `flag` and
 /// `flag_behind_kernel`, whole, as device.copy_latency and device.flag_gap.
 void SetWaits(std::span<const HostWaits> moments, hardware::Profile& profile);

@@ -78,30 +78,68 @@ double FlagBehindKernel(const Stopwatch& watch, const CopyEnds& ends, int64_t by
   return seconds(true) - alone;
 }
 
-// What a copy comes later behind one the other way than behind one the same way, on a stream that
-// was idle: such are the copies that a host waits for between two of its decisions. In a train,
-// whose commands all lie ready, the handover is shorter.
-double DirectionGap(const Stopwatch& watch, const CopyEnds& ends, bool to_device) {
-  constexpr int64_t kFlag = 256;
+constexpr int64_t kScalar = sizeof(int), kLargePage = 131072;
+
+struct Copied {
+  bool to_device;
+  int64_t bytes;
+};
+
+// Seconds of copies to an idle stream, one behind the other, and of the wait for the last.
+double WaitForCopies(const Stopwatch& watch, const CopyEnds& ends,
+                     std::initializer_list<Copied> copies) {
   int at = 0;
+  return WaitFor(watch, [&] {
+    for (const auto& [to_device, bytes] : copies) {
+      ends.CopyPage(at++, bytes, to_device, watch.stream());
+    }
+  });
+}
+
+// What a copy comes later behind one the other way than behind one the same way, on a stream that
+// was idle: such are the copies that a host waits for between two of its decisions. The mean over
+// first ones that end at each moment of a period of looks, the host being ahead. In a train, whose
+// commands all lie ready, the handover is shorter.
+double DirectionGap(const Stopwatch& watch, const CopyEnds& ends, bool to_device) {
+  constexpr int64_t kShortest = 262144, kStep = 57344, kLengths = 8;
+  const Copied second{to_device, to_device ? kLargePage : kScalar};
+  const double of_second =
+      WaitForCopies(watch, ends, {second, second}) - WaitForCopies(watch, ends, {second});
   double sum = 0;
-  // Larger ones than go in their call, so that the host is ahead; to the host, a flag behind one.
-  const std::initializer_list<int64_t> sizes = {65536, 131072, 262144, 524288};
-  for (const int64_t bytes : sizes) {
-    struct Copied {
-      bool down;
-      int64_t bytes;
-    };
-    const auto seconds = [&](std::initializer_list<Copied> copies) {
-      return WaitFor(watch, [&] {
-        for (const auto& [down, of] : copies) ends.CopyPage(at++, of, down, watch.stream());
-      });
-    };
-    const Copied first{!to_device, bytes}, second{to_device, to_device ? bytes : kFlag};
-    const double of_second = seconds({second, second}) - seconds({second});
-    sum += seconds({first, second}) - seconds({first}) - of_second;
+  for (int i = 0; i < kLengths; ++i) {
+    const Copied first{!to_device, kShortest + i * kStep};
+    sum += WaitForCopies(watch, ends, {first, second}) - WaitForCopies(watch, ends, {first});
   }
-  return sum / static_cast<double>(sizes.size());
+  return sum / kLengths - of_second;
+}
+
+// Seconds from the call of a copy that still runs when the next one's commands come, the other way,
+// to that one's start, as if it came there with its call. Most first ones end before the first
+// look, whatever the machine; none goes in its call.
+double FirstLook(const Stopwatch& watch, const CopyEnds& ends, Copied second, double alone) {
+  std::vector<double> starts;
+  for (const int64_t bytes : {98304, 131072, 196608, 262144, 327680}) {
+    starts.push_back(WaitForCopies(watch, ends, {{!second.to_device, bytes}, second}) - alone);
+  }
+  return Median(std::move(starts));
+}
+
+// From one look for a kernel's end to the next: what flags take more behind kernels that end after
+// the second one than behind those that end after the first, their calls being the same.
+double LookPeriod(const Stopwatch& watch, const CopyEnds& ends) {
+  const Buffer<uint64_t> stamps(2);
+  const auto behind = [&](std::initializer_list<int64_t> lengths_ns) {
+    std::vector<double> waits;
+    for (const int64_t length : lengths_ns) {
+      int at = 0;
+      waits.push_back(WaitFor(watch, [&] {
+        kernels::Stamp(stamps.get(), length, watch.stream());
+        ends.CopyPage(at++, kScalar, false, watch.stream());
+      }));
+    }
+    return Median(std::move(waits));
+  };
+  return behind({12700, 13200, 13700}) - behind({4500, 5000, 5500});
 }
 
 }  // namespace
@@ -170,7 +208,6 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
 }
 
 HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends) {
-  constexpr int64_t kFlag = sizeof(int), kLargePage = 131072;
   watch.Finish();
   int at = 0;
   // Among copies of pages; alone, the same flag over and over, they take 1 us less.
@@ -179,15 +216,20 @@ HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends) {
       ends.CopyPage(at++, kLargePage, true, watch.stream());
       for (int i = 0; i < flags; ++i) {
         if (i > 0) Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
-        ends.CopyPage(at++, kFlag, false, watch.stream());
+        ends.CopyPage(at++, kScalar, false, watch.stream());
       }
     });
   };
+  const double flag = (behind_a_page(4) - behind_a_page(1)) / 3;
+  const Copied page{true, kLargePage};
   return {.kernel = WaitFor(watch, [&] { kernels::Nothing(watch.stream()); }),
-          .flag = (behind_a_page(4) - behind_a_page(1)) / 3,
-          .flag_behind_kernel = FlagBehindKernel(watch, ends, kFlag),
+          .flag = flag,
+          .flag_behind_kernel = FlagBehindKernel(watch, ends, kScalar),
           .to_host_gap = DirectionGap(watch, ends, false),
-          .to_device_gap = DirectionGap(watch, ends, true)};
+          .to_device_gap = DirectionGap(watch, ends, true),
+          .look_period = LookPeriod(watch, ends),
+          .to_host_look = FirstLook(watch, ends, {false, kScalar}, flag),
+          .to_device_look = FirstLook(watch, ends, page, WaitForCopies(watch, ends, {page}))};
 }
 
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {

@@ -406,6 +406,9 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
                 .to_device_gap = FromSeconds(profile_.device_direction_gap_h2d > 0
                                                  ? profile_.device_direction_gap_h2d
                                                  : profile_.device_direction_gap),
+                .look_period = FromSeconds(profile_.device_look_period),
+                .to_host_look = FromSeconds(profile_.device_first_look),
+                .to_device_look = FromSeconds(profile_.device_first_look_h2d),
                 .event = FromSeconds(profile_.device_event_latency),
                 .event_to_copy = FromSeconds(profile_.device_event_to_copy),
                 .event_from_copy = FromSeconds(profile_.device_event_from_copy),

@@ -95,6 +95,9 @@ struct Latencies {
   Picoseconds between_copies{0};   ///< the same between copies that go one way, beside their own
   Picoseconds to_host_gap{0};      ///< the same before a copy to the host behind one to the GPU
   Picoseconds to_device_gap{0};    ///< the same before a copy to the GPU behind one to the host
+  Picoseconds look_period{0};      ///< of which those two are means; 0: they are all that is known
+  Picoseconds to_host_look{0};     ///< from such a copy's commands to its start at the first look
+  Picoseconds to_device_look{0};   ///< the same of to_device_gap
   Picoseconds event{0};            ///< end of a waited-for op on another lane to this one's start
   Picoseconds event_to_copy{0};    ///< the same from a kernel to a copy
   Picoseconds event_from_copy{0};  ///< the same from a copy to a kernel

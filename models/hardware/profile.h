@@ -161,6 +161,11 @@ struct Profile {
   /// Between copies of one stream that go opposite ways, which different engines move: before one
   /// to the host, and before one to the GPU; the latter 0: no different.
   double device_direction_gap = 0, device_direction_gap_h2d = 0;
+  /// Why: an engine looks for the end of the copy before at intervals of device_look_period, the
+  /// first time when its own copy's commands come. One that has to wait then starts by
+  /// device_first_look behind its commands (first_look_h2d: to the GPU), or periods later; the gaps
+  /// are the means over all moments at which the copy before can end. Period 0: the gaps alone.
+  double device_look_period = 0, device_first_look = 0, device_first_look_h2d = 0;
   double device_event_to_copy = 0;    ///< as device_event_latency, from a kernel to a copy
   double device_event_from_copy = 0;  ///< from a copy to a kernel
   double device_event_latency = 0;    ///< from an op's end to the start of one that waits for it

@@ -384,6 +384,43 @@ TEST(Engine, CopiesTheOtherWayFollowBehindTheirGap) {
   }
 }
 
+// An engine looks for the end of a copy the other way when its own copy's commands come, and every
+// 8 us from then on; what it has seen done starts 1 us later.
+TEST(Engine, ACopyBehindOneTheOtherWayStartsWhenItsEngineLooks) {
+  Profile machine = TestMachine();
+  machine.host_copy_call = machine.host_copy_back_call = 1e-6;
+  machine.device_direction_gap = machine.device_direction_gap_h2d = 5e-6;  // half of 8 us, and 1
+  machine.device_look_period = 8e-6;
+  machine.device_first_look = 9e-6;
+  machine.device_first_look_h2d = 11e-6;  // its first look comes 10 us behind its commands
+  struct Case {
+    Picoseconds first, to_host, to_device;
+  };
+  for (const auto& [first, to_host, to_device] :
+       {Case{500ns, 2us, 2us}, Case{4us, 11us, 13us}, Case{8900ns, 11us, 13us},
+        Case{9100ns, 19us, 13us}, Case{11100ns, 19us, 21us}, Case{20us, 27us, 29us}}) {
+    SCOPED_TRACE(first.count());
+    const auto start = [&](const Copy& before, const Copy& copy) {
+      Streams s;
+      const LaneId lane = s.Add(true);
+      s.builder.Run(lane, before);
+      const OpId second = s.builder.Run(lane, copy);
+      return Ran(s, machine).Start(second);
+    };
+    const auto bytes = [&](double rate) { return std::llround(rate * Seconds(first)); };
+    ExpectTime(start(H2D(bytes(machine.link_h2d)), D2H(kMB)), to_host);
+    ExpectTime(start(D2H(bytes(machine.link_d2h)), H2D(kMB)), to_device);
+  }
+  // A stream that waits for another has its commands when that one is done.
+  Streams s;
+  const LaneId lane = s.Add(true);
+  s.builder.Run(lane, H2D(kMB));  // until 21 us
+  const OpId late = s.builder.Run(s.Add(), Kernel(25us));
+  const OpId second = s.builder.Run(lane, D2H(kMB), {late});
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(second), ran.End(late));
+}
+
 TEST(Engine, ACopyStartsItsOwnLatencyAfterItsCall) {
   Profile machine = TestMachine();
   machine.host_launch = 2e-6;

@@ -25,11 +25,13 @@ TEST(HostDrift, ACallIsTypicallyItsMedian) {
 }
 
 TEST(HostDrift, AWaitIsTypicallyItsMedianAndOfAKernelSharedByBothSides) {
-  const std::vector<HostWaits> moments = {{12e-6, 6.5e-6, 8e-6, 4e-6, 3e-6},
-                                          {14e-6, 9e-6, 7e-6, 6e-6, 5e-6},
-                                          {11e-6, 6e-6, 9e-6, 5e-6, -1e-6}};
+  const std::vector<HostWaits> moments = {{12e-6, 6.5e-6, 8e-6, 4e-6, 3e-6, 8e-6, 12e-6, 9e-6},
+                                          {14e-6, 9e-6, 7e-6, 6e-6, 5e-6, 9e-6, 13e-6, 12e-6},
+                                          {11e-6, 6e-6, 9e-6, 5e-6, -1e-6, 7e-6, 15e-6, 11e-6}};
   hardware::Profile profile;
   profile.host_launch = 4e-6;
+  profile.host_copy_call = 1e-6;
+  profile.host_copy_back_call = 2e-6;
   SetWaits(moments, profile);
   EXPECT_DOUBLE_EQ(profile.host_sync, 4e-6);
   EXPECT_DOUBLE_EQ(profile.device_launch_latency, 4e-6);
@@ -37,12 +39,20 @@ TEST(HostDrift, AWaitIsTypicallyItsMedianAndOfAKernelSharedByBothSides) {
   EXPECT_EQ(profile.device_flag_gap, 8e-6);
   EXPECT_EQ(profile.device_direction_gap, 5e-6);
   EXPECT_EQ(profile.device_direction_gap_h2d, 3e-6);
+  EXPECT_EQ(profile.device_look_period, 8e-6);
+  // Timed from the call of the copy before.
+  EXPECT_DOUBLE_EQ(profile.device_first_look, 12e-6);
+  EXPECT_DOUBLE_EQ(profile.device_first_look_h2d, 9e-6);
   // A machine must be able to be predicted with it, whatever was measured.
   profile.host_launch = 13e-6;
-  SetWaits({{{12e-6, 6e-6, 8e-6, -1e-6, -2e-6}}}, profile);
+  SetWaits({{{12e-6, 6e-6, 8e-6, -1e-6, -2e-6, -1e-6, 0, 0}}}, profile);
   for (const double seconds : {profile.host_sync, profile.device_launch_latency,
                                profile.device_direction_gap, profile.device_direction_gap_h2d}) {
     EXPECT_GT(seconds, 0);
+  }
+  for (const double seconds :
+       {profile.device_look_period, profile.device_first_look, profile.device_first_look_h2d}) {
+    EXPECT_GE(seconds, 0);
   }
 }
 
