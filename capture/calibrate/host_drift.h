@@ -44,9 +44,8 @@ void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile);
 
 /// The medians over the moments, of which there is one at least, of waits behind the calls that
 /// `profile` has: device.direction_gap, look_period, first_look and those of h2d; half of `kernel`
-/// without its call as
-/// host.sync and as device.launch_latency, which MeasureGaps() divides better; `flag` and
-/// `flag_behind_kernel`, whole, as device.copy_latency and device.flag_gap.
+/// without its call as host.sync and as device.launch_latency, which MeasureGaps() divides better;
+/// `flag` and `flag_behind_kernel`, whole, as device.copy_latency and device.flag_gap.
 void SetWaits(std::span<const HostWaits> moments, hardware::Profile& profile);
 
 /// What each call takes more while it is recorded than alone: recorder.launch, event_record,
