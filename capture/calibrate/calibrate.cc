@@ -57,7 +57,7 @@ class Moments {
     threads_.Measure(watch_);
     const kernels::OnCore core(kernels::FastestCores(1, timer_), 0);
     MeasureCallsHere();
-    waits_.push_back(MeasureWaits(watch_, ends_));
+    waits_.push_back(MeasureWaits(watch_, ends_, pages_));
     links_.push_back(MeasureLink(watch_, ends_));
     page_times_.Measure(watch_);
   }

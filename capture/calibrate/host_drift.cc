@@ -70,8 +70,7 @@ void SetWaits(std::span<const HostWaits> moments, hardware::Profile& profile) {
   profile.device_direction_gap = std::max(median(&HostWaits::to_host_gap), 1e-8);
   profile.device_direction_gap_h2d = std::max(median(&HostWaits::to_device_gap), 1e-8);
   profile.device_look_period = std::max(median(&HostWaits::look_period), 0.0);
-  profile.device_first_look =
-      std::max(median(&HostWaits::to_host_look) - profile.host_copy_call, 0.0);
+  profile.device_first_look = std::max(median(&HostWaits::to_host_look), 0.0);
   profile.device_first_look_h2d =
       std::max(median(&HostWaits::to_device_look) - profile.host_copy_back_call, 0.0);
 }

@@ -30,8 +30,8 @@ struct HostWaits {
   /// What a copy to the host comes later behind one to the GPU than behind one to the host, and the
   /// other way round.
   double to_host_gap = 0, to_device_gap = 0;
-  /// device.look_period, and what such copies take behind the other's call until they start at the
-  /// first look.
+  /// device.look_period, and from what such copies start at the first look: one to the host that
+  /// long behind its own call, one to the GPU behind the call of the other.
   double look_period = 0, to_host_look = 0, to_device_look = 0;
 };
 

@@ -113,15 +113,46 @@ double DirectionGap(const Stopwatch& watch, const CopyEnds& ends, bool to_device
   return sum / kLengths - of_second;
 }
 
-// Seconds from the call of a copy that still runs when the next one's commands come, the other way,
-// to that one's start, as if it came there with its call. Most first ones end before the first
-// look, whatever the machine; none goes in its call.
-double FirstLook(const Stopwatch& watch, const CopyEnds& ends, Copied second, double alone) {
+// Seconds from the call of a copy to the host that still runs when the commands of one to the GPU
+// come to the start of that one, as if it came there with its call. Most first ones end before the
+// first look, whatever the machine; none goes in its call.
+double FirstLookToDevice(const Stopwatch& watch, const CopyEnds& ends) {
+  const Copied page{true, kLargePage};
+  const double alone = WaitForCopies(watch, ends, {page});
   std::vector<double> starts;
   for (const int64_t bytes : {98304, 131072, 196608, 262144, 327680}) {
-    starts.push_back(WaitForCopies(watch, ends, {{!second.to_device, bytes}, second}) - alone);
+    starts.push_back(WaitForCopies(watch, ends, {{false, bytes}, page}) - alone);
   }
   return Median(std::move(starts));
+}
+
+// Seconds from the call of a flag that comes while a page's copy runs to its start: what the wait
+// for it takes longer than for one behind a flag that is done. Pages as layers recall them and
+// calls as far apart as a plan's: the engine fetches a copy's commands from the host's memory,
+// behind what the page's copy has begun to read there. (Those that come within 1.6 us of the page's
+// own come before that, and start 4 us earlier: bench_host_calls.)
+double FirstLookToHost(const Stopwatch& watch, const CopyEnds& ends, LayerPages& pages) {
+  constexpr int kLayers = 16, kPages = 5;
+  constexpr auto kBetweenCalls = std::chrono::nanoseconds(300);
+  int at = 0;
+  const auto wait_for_flag = [&] {
+    ends.CopyPage(at++, kScalar, false, watch.stream());
+    const auto called = SteadyClock::now();
+    Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+    return SecondsSince(called);
+  };
+  return Stopwatch::Median(kLayers, [&] {
+    pages.Choose(kPages, kLargePage, watch.stream(), Lie::kFar);
+    for (int flag = 0; flag < 3; ++flag) wait_for_flag();
+    double later = 0;
+    for (int i = 0; i < kPages; ++i) {
+      pages.Copy(i, watch.stream());
+      SpinUntil(SteadyClock::now() + kBetweenCalls);
+      later += wait_for_flag();
+      later -= wait_for_flag();
+    }
+    return later / kPages;
+  });
 }
 
 // From one look for a kernel's end to the next: what flags take more behind kernels that end after
@@ -207,7 +238,7 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
   return Typical(trials);
 }
 
-HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends) {
+HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages) {
   watch.Finish();
   int at = 0;
   // Among copies of pages; alone, the same flag over and over, they take 1 us less.
@@ -220,16 +251,14 @@ HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends) {
       }
     });
   };
-  const double flag = (behind_a_page(4) - behind_a_page(1)) / 3;
-  const Copied page{true, kLargePage};
   return {.kernel = WaitFor(watch, [&] { kernels::Nothing(watch.stream()); }),
-          .flag = flag,
+          .flag = (behind_a_page(4) - behind_a_page(1)) / 3,
           .flag_behind_kernel = FlagBehindKernel(watch, ends, kScalar),
           .to_host_gap = DirectionGap(watch, ends, false),
           .to_device_gap = DirectionGap(watch, ends, true),
           .look_period = LookPeriod(watch, ends),
-          .to_host_look = FirstLook(watch, ends, {false, kScalar}, flag),
-          .to_device_look = FirstLook(watch, ends, page, WaitForCopies(watch, ends, {page}))};
+          .to_host_look = FirstLookToHost(watch, ends, pages),
+          .to_device_look = FirstLookToDevice(watch, ends)};
 }
 
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {

@@ -3,6 +3,7 @@
 
 #include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/host_drift.h"
+#include "capture/calibrate/layer_pages.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
@@ -17,7 +18,7 @@ double CopyHere(Stopwatch& watch, const CopyEnds& ends, int& at, int trials = 15
 HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends);
 
 /// What a host waits for behind its calls, now, on the calling thread's core.
-HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends);
+HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages);
 
 /// Fills in host.* but what MeasureCalls(), MeasureWaits() and Threads time; of these,
 /// host.launch as it is at the moment. The calling thread is kept on the fastest core.

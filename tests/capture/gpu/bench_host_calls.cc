@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "capture/calibrate/layer_pages.h"
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/measure_threads.h"
 #include "capture/calibrate/neighbour.h"
@@ -99,6 +100,7 @@ class Bench {
     HandoffsBySleep();
     OverTime();
     Trains();
+    FlagsBehindPages();
     Order("a layer: kernels, a flag to the host, a wait for it", [&] { Layer(kFlag, 0); });
     Order("the same with 128 KiB to the GPU on the stream", [&] { Layer(kFlag, kLarge); });
     Order("the same with a gather of 2 MiB by four threads", [&] {
@@ -153,11 +155,53 @@ class Bench {
         "a launch), to the host {:.2f}, event {:.2f}, wait {:.2f}\n",
         calls.launch * 1e6, calls.copy * 1e6, calls.copy_switch * 1e6, calls.copy_back * 1e6,
         calls.event_record * 1e6, calls.stream_wait * 1e6);
-    const HostWaits waits = MeasureWaits(watch_, ends_);
+    const HostWaits waits = MeasureWaits(watch_, ends_, pages_);
     fmt::print(
         "a kernel and the wait for it {:.2f}, a flag and the wait for it {:.2f}; a flag behind a "
-        "page {:.2f} later, a page behind a flag {:.2f}\n",
-        waits.kernel * 1e6, waits.flag * 1e6, waits.to_host_gap * 1e6, waits.to_device_gap * 1e6);
+        "page {:.2f} later, a page behind a flag {:.2f}; looks every {:.2f}, the first {:.2f} "
+        "behind "
+        "a flag's call, {:.2f} behind a copy's to the host for a page\n",
+        waits.kernel * 1e6, waits.flag * 1e6, waits.to_host_gap * 1e6, waits.to_device_gap * 1e6,
+        waits.look_period * 1e6, waits.to_host_look * 1e6, waits.to_device_look * 1e6);
+  }
+
+  // A flag that is called while a page's copy runs, by how long after the page's call its own
+  // begins: when the host knows of it, from the end of the page's call.
+  void FlagsBehindPages() {
+    constexpr int kALayer = 6, kLayers = 40;
+    const OnCore core(cores_, 0);
+    const auto since = [](Clock::time_point begin) { return SecondsSince(begin) * 1e6; };
+    const auto flag = [&] { Copy(sizeof(int), false, watch_.stream()); };
+    const auto sync = [&] {
+      Check(cudaStreamSynchronize(watch_.stream()), "cudaStreamSynchronize");
+    };
+    fmt::print(
+        "a flag that is called while a page of 128 KiB comes, us from the page's call: its "
+        "own, the host knows (P10, P50, P90)\n");
+    for (const int64_t apart_ns : {0, 250, 500, 1000, 2000, 3000, 4000, 5000}) {
+      std::vector<double> called, known;
+      for (int layer = 0; layer < kLayers; ++layer) {
+        pages_.Choose(kALayer, kLarge, watch_.stream(), capture::Lie::kFar);
+        sync();
+        for (int i = 0; i < kALayer; ++i) {
+          pages_.Copy(i, watch_.stream());
+          const auto begin = Clock::now();
+          capture::SpinUntil(begin + std::chrono::nanoseconds(apart_ns));
+          flag();
+          called.push_back(since(begin));
+          sync();
+          known.push_back(since(begin));
+          flag();
+          sync();
+        }
+      }
+      std::ranges::sort(known);
+      const auto at = [&](double share) {
+        return known[static_cast<size_t>(share * static_cast<double>(known.size() - 1))];
+      };
+      fmt::print("  {:5.2f}: {:6.2f} {:6.2f} {:6.2f}\n", Median(std::move(called)), at(0.1),
+                 at(0.5), at(0.9));
+    }
   }
 
   enum class Other : uint8_t { kWaits, kWaitsForEvent, kWaitsForIt, kLaunches, kRecalls };
@@ -446,6 +490,8 @@ class Bench {
 
   capture::Stopwatch watch_;
   const CopyEnds ends_;
+  const capture::LayerPools pools_{capture::LayerPools::kLayers * capture::LayerPages::kPool};
+  capture::LayerPages pages_{pools_, ends_};
   const Buffer<uint64_t> stamps_{2};
   const Event from_{cudaEventDisableTiming}, to_{cudaEventDisableTiming};
   const std::vector<int> cores_ = kernels::FastestCores(2, kernels::LaunchTimer());
