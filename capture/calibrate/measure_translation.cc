@@ -211,6 +211,18 @@ hardware::Curve TranslationWait(Stopwatch& watch, const LayerPools& layers) {
   });
 }
 
+// A round of a block that looks ahead, of known addresses: what more of them take longer.
+double RoundAhead(Stopwatch& watch, const LayerPools& layers) {
+  constexpr int kFewRows = 2, kManyRows = 16, kChunksARow = 100;
+  std::mt19937 random(5);
+  const auto timed = [&](int rows) {
+    const Chunks chunks(random, layers, layers.Sizes().front(), kFewLayers, rows, kChunksARow);
+    return std::pair(chunks.rounds(), chunks.Seconds(watch, kFewLayers, /*the_same=*/true));
+  };
+  const auto few = timed(kFewRows), many = timed(kManyRows);
+  return std::max(many.second - few.second, 1e-9) / (many.first - few.first);
+}
+
 // Where few layers take turns nothing is translated anew that was read in the turn before; where
 // all read others, everything is.
 hardware::Curve Kept(Stopwatch& watch, const LayerPools& layers) {
@@ -244,6 +256,7 @@ hardware::Curve Kept(Stopwatch& watch, const LayerPools& layers) {
 void MeasureTranslation(Stopwatch& watch, const LayerPools& layers, hardware::Profile& profile) {
   profile.zero_copy_translation = Translation(watch, layers, profile);
   profile.zero_copy_translation_wait = TranslationWait(watch, layers);
+  profile.zero_copy_round_ahead = RoundAhead(watch, layers);
   profile.zero_copy_kept = Kept(watch, layers);
   profile.zero_copy_scattered = {};  // of the profile that this one began as
 }

@@ -9,9 +9,10 @@ namespace stallcast::capture {
 
 /// Fills in zero_copy.translation and kept, by fetches of 100 scattered tokens of each of some rows
 /// (single keys and values) from the pools of layers in turn, of others in each turn and of the
-/// same ones, and translation_wait by such fetches of chunks of eight tokens' values with one
-/// block. Before each, other bytes are read, as many as a layer's products read. Where their bytes
-/// take longer, these count. Takes device.gap and zero_copy.start from the profile.
+/// same ones, and translation_wait and round_ahead by such fetches of chunks of eight tokens'
+/// values with one block. Before each, other bytes are read, as many as a layer's products read.
+/// Where their bytes take longer, these count. Takes device.gap and zero_copy.start from the
+/// profile.
 void MeasureTranslation(Stopwatch& watch, const LayerPools& layers, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

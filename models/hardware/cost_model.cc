@@ -170,7 +170,9 @@ class Coster {
     OpCost cost = Launched(points_.At(shape_));
     cost.fixed = Time(profile_.zero_copy_start);
     cost.amount = static_cast<double>(counts_.link_h2d);
-    cost.rate = std::min(profile_.zero_copy.At(piece, blocks), profile_.link_h2d);
+    // As many blocks that do not look ahead are as fast.
+    const double alike = blocks * (Round(piece, false) / Round(piece, gather.looks_ahead));
+    cost.rate = std::min(profile_.zero_copy.At(piece, alike), profile_.link_h2d);
     cost.holding_blocks = blocks;
     cost.rounds = static_cast<double>(gather.Rounds(counts_.link_h2d, gather.BusyBlocks()));
     cost.spread = profile_.zero_copy_spread;
@@ -185,6 +187,13 @@ class Coster {
     Add(cost, Resource::kSms,
         std::min(blocks / kGatherBlocksAnSm, profile_.device_sms) / cost.rate);
     return cost;
+  }
+
+  // Seconds that a block waits for the bytes that it has on their way.
+  double Round(double piece, bool looks_ahead) const {
+    if (looks_ahead && profile_.zero_copy_round_ahead > 0) return profile_.zero_copy_round_ahead;
+    return static_cast<double>(plan::ZeroCopyGather::kBytesABlock) /
+           profile_.zero_copy.At(piece, 1);
   }
 
   // A region's addresses are translated while the bytes of the one before come. Few blocks wait for
@@ -206,8 +215,8 @@ class Coster {
     // Between two gathers of a layer those of all others pass: as from the largest pool.
     const double one = by_pool.empty() ? 1 / scattered.y().back() : by_pool.At(pool);
     const double anew = regions - known, bytes = cost.amount / regions / cost.rate;
-    const double answered = cost.rounds * static_cast<double>(gather.kBytesABlock) /
-                            profile_.zero_copy.At(static_cast<double>(gather.piece_bytes), 1);
+    const double answered =
+        cost.rounds * Round(static_cast<double>(gather.piece_bytes), gather.looks_ahead);
     cost.rate = cost.amount / std::max(known * bytes + anew * std::max(bytes, one),
                                        answered + Translating(pool, anew, one, cost));
   }

@@ -302,6 +302,9 @@ struct ZeroCopyGather {
   /// How many of them the layer's gather of the step before read too, and how many all layers'
   /// gathers of a step read, which come between the two.
   int64_t regions_again = 0, regions_a_step = 0;
+  /// Threads look up where their next pieces lie while the bytes of the last ones come; else each
+  /// round waits for both.
+  bool looks_ahead = false;
   /// Blocks that have bytes to read, 1 to `blocks`.
   int64_t BusyBlocks() const {
     return std::max<int64_t>(1, std::min<int64_t>(blocks, Rounds(pieces * piece_bytes, 1)));

@@ -408,6 +408,28 @@ TEST_F(CostModelTest, WhatAWarpReadsComesLaterWhereAnAddressIsTranslated) {
   EXPECT_NEAR(ScatteredSeconds(profile, 4, 1'248), 39 * (round + 0.5e-6), 1e-9);
 }
 
+TEST_F(CostModelTest, ABlockThatLooksAheadIsWorthSeveralThatDoNotUntilTheLink) {
+  Profile profile = RoundProfile();  // 65.5 us a round of a block that does not
+  plan::ZeroCopyGather gather{.pieces = 1'000, .piece_bytes = 1'000, .blocks = 2};
+  const auto rate = [&] { return CostModel(profile).Cost(gather).rate; };
+  profile.zero_copy_round_ahead = 16.384e-6;
+  EXPECT_NEAR(rate(), 2e9, 1);
+  gather.looks_ahead = true;
+  EXPECT_NEAR(rate(), 8e9, 1);
+  gather.piece_bytes = 10'000, gather.blocks = 64;
+  EXPECT_DOUBLE_EQ(rate(), 50e9);
+  profile.zero_copy_round_ahead = 0;  // not known
+  gather.piece_bytes = 1'000, gather.blocks = 2;
+  EXPECT_NEAR(rate(), 2e9, 1);
+  // Where addresses are translated, its rounds count as long.
+  profile.zero_copy_translation = Curve({1e6, 100e6}, {1e-9, 1e-9});
+  profile.zero_copy_translation_wait = Curve({1e6, 100e6}, {2e-6, 2e-6});
+  profile.zero_copy_round_ahead = 16.384e-6;
+  gather = ScatteredPieces(10'000, 10'000'000);
+  gather.blocks = 1, gather.looks_ahead = true;
+  EXPECT_NEAR(10e6 / rate(), 153 * (16.384e-6 + 2e-6), 1e-9);
+}
+
 TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
   const OpCost cost =
       model_.Cost(plan::ZeroCopyGather{.pieces = 5'000, .piece_bytes = 1'000, .blocks = 64});
