@@ -136,6 +136,9 @@ void AddRetrieval(int32_t rows, int32_t share, int32_t tokens, std::vector<Kerne
   probe(plan::CollisionScore{rows, rows / share, tokens, kSubspaces}, score, table);
   probe(plan::BucketTopK{rows, tokens, candidates}, choose, score);
   probe(plan::Rerank{rows, candidates, kDim, kSubspaces}, rerank, choose);
+  // Of those that were reranked: no other top-k has so many.
+  const auto chosen = static_cast<int32_t>(methods::ParisKvParams{}.topk);
+  if (share == 1) probes.push_back(TopKProbe(rows, candidates, chosen));
 }
 
 KernelProbe EncodeProbe(int32_t rows, int32_t tokens) {
