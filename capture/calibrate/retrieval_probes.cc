@@ -136,9 +136,6 @@ void AddRetrieval(int32_t rows, int32_t share, int32_t tokens, std::vector<Kerne
   probe(plan::CollisionScore{rows, rows / share, tokens, kSubspaces}, score, table);
   probe(plan::BucketTopK{rows, tokens, candidates}, choose, score);
   probe(plan::Rerank{rows, candidates, kDim, kSubspaces}, rerank, choose);
-  // Of those that were reranked: no other top-k has so many.
-  const auto chosen = static_cast<int32_t>(methods::ParisKvParams{}.topk);
-  if (share == 1) probes.push_back(TopKProbe(rows, candidates, chosen));
 }
 
 KernelProbe EncodeProbe(int32_t rows, int32_t tokens) {
@@ -326,6 +323,12 @@ std::vector<KernelProbe> RetrievalProbes() {
     AddRetrieval(8, 1, tokens, probes);
     if (tokens <= 131072) AddRetrieval(32, 1, tokens, probes);
     if (tokens <= 131072) AddRetrieval(32, 4, tokens, probes);  // query heads choose
+  }
+  // Of those that were reranked: no other top-k has so many. Of two lengths of one number once.
+  const auto chosen = static_cast<int32_t>(methods::ParisKvParams{}.topk);
+  for (const int32_t tokens : {8192, 32768, 65536, 131072, 262144}) {
+    const auto candidates = static_cast<int32_t>(methods::Candidates({}, tokens));
+    for (const int32_t rows : {8, 32}) probes.push_back(TopKProbe(rows, candidates, chosen));
   }
   for (const int32_t tokens : {16, 512, 8192, 32768, 131072}) {
     for (const int32_t rows : {8, 32}) {

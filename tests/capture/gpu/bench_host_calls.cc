@@ -159,8 +159,7 @@ class Bench {
     fmt::print(
         "a kernel and the wait for it {:.2f}, a flag and the wait for it {:.2f}; a flag behind a "
         "page {:.2f} later, a page behind a flag {:.2f}; looks every {:.2f}, the first {:.2f} "
-        "behind "
-        "a flag's call, {:.2f} behind a copy's to the host for a page\n",
+        "behind a flag's call, {:.2f} behind a copy's to the host for a page\n",
         waits.kernel * 1e6, waits.flag * 1e6, waits.to_host_gap * 1e6, waits.to_device_gap * 1e6,
         waits.look_period * 1e6, waits.to_host_look * 1e6, waits.to_device_look * 1e6);
   }
@@ -168,7 +167,7 @@ class Bench {
   // A flag that is called while a page's copy runs, by how long after the page's call its own
   // begins: when the host knows of it, from the end of the page's call.
   void FlagsBehindPages() {
-    constexpr int kALayer = 6, kLayers = 40;
+    constexpr int kPagesALayer = 6, kLayers = 40;
     const OnCore core(cores_, 0);
     const auto since = [](Clock::time_point begin) { return SecondsSince(begin) * 1e6; };
     const auto flag = [&] { Copy(sizeof(int), false, watch_.stream()); };
@@ -181,9 +180,9 @@ class Bench {
     for (const int64_t apart_ns : {0, 250, 500, 1000, 2000, 3000, 4000, 5000}) {
       std::vector<double> called, known;
       for (int layer = 0; layer < kLayers; ++layer) {
-        pages_.Choose(kALayer, kLarge, watch_.stream(), capture::Lie::kFar);
+        pages_.Choose(kPagesALayer, kLarge, watch_.stream(), capture::Lie::kFar);
         sync();
-        for (int i = 0; i < kALayer; ++i) {
+        for (int i = 0; i < kPagesALayer; ++i) {
           pages_.Copy(i, watch_.stream());
           const auto begin = Clock::now();
           capture::SpinUntil(begin + std::chrono::nanoseconds(apart_ns));
