@@ -157,15 +157,16 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
   profile.device_crowded_gap = std::max(gap(true) - gap(false), 0.0);
 
-  // Trains on one stream without kernels, on two by turns, and on these while a kernel of a third
-  // waits for all.
+  // Trains on one stream without kernels, by turns on two of one group and of both, and on the
+  // former while a kernel of a third waits for all.
   struct Trains {
     std::array<cudaStream_t, 2> streams;
     bool kernels, third;
   };
   const Trains alone{{watch.other(), watch.other()}, false, false};
-  const Trains by_turns{{watch.other(), watch.third()}, true, false};
-  const Trains crowded{by_turns.streams, true, true};
+  const Trains of_a_group{{watch.other(), watch.third()}, true, false};
+  const Trains of_both{{watch.other(), watch.stream()}, true, false};
+  const Trains crowded{of_a_group.streams, true, true};
   const auto train_time = [&](const Trains& of) {
     const auto& [first, second] = of.streams;
     return Stopwatch::WithoutEnds(kFew, kMany, [&](int trains) {
@@ -181,11 +182,12 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
       return seconds;
     });
   };
-  // In turn: what others do on the link comes and goes.
+  // In turn: what others do on the link comes and goes. Against streams of both groups, as the
+  // handover that those have too is in copies' and kernels' own times.
   std::vector<double> turns, pieces;
   for (int round = -1; round < kRounds; ++round) {
-    const double least = train_time(alone);
-    const double turn = train_time(by_turns) - least, more = train_time(crowded) - least;
+    const double least = train_time(alone), apart = train_time(of_both);
+    const double turn = train_time(of_a_group) - apart, more = train_time(crowded) - least;
     if (round < 0) continue;  // warms up
     turns.push_back(turn);
     pieces.push_back(more / kPieces);

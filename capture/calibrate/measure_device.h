@@ -15,8 +15,9 @@ namespace stallcast::capture {
 void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in device.crowded_gap, between kernels beside trains of copies with a kernel behind each
-/// on another stream of their group, and copy.group_turn and crowded_piece: such trains by turns on
-/// two streams of a group, the latter while a third stream waits for them, against pages alone.
+/// on another stream of their group; copy.group_turn, of such trains by turns on two streams of a
+/// group against two of both groups; and crowded_piece, of such on two streams of a group while a
+/// third waits for them against pages alone.
 void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 /// Fills in copy.h2d_turns: small copies held back on two streams of a group, against the same on

@@ -244,7 +244,7 @@ void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded,
   capture::RunRequest request = RequestOf(of, prepared, loaded);
   // What qualifies the times qualifies the recording: another host than the profile's, say.
   request.notes.insert(request.notes.end(), of.times.notes.begin(), of.times.notes.end());
-  gpu.Record(request, base + ".measured.kvt", OfSteps(of, prepared, capture::RunInfo()));
+  gpu.Bind(request).Record(base + ".measured.kvt", OfSteps(of, prepared, capture::RunInfo()));
   std::vector<traces::Timeline> predicted(1), as_recorded(1);
   loaded.predictor->Predict(of.request, predicted.data());
   const traces::proto::TraceInfo foretold = OfSteps(of, prepared, loaded.trace.info);
@@ -264,9 +264,8 @@ void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded,
     of.times.notes.push_back(fmt::format("no exposed recall: {}", error.problem()));
   }
   if (!of.request.prefill) return;
-  request.title += ", prefill";
-  gpu.RecordPrefill(request, base + "-prefill.measured.kvt",
-                    OfPrompt(prepared, capture::RunInfo()));
+  gpu.Bind(request).RecordPrefill(base + "-prefill.measured.kvt",
+                                  OfPrompt(prepared, capture::RunInfo()));
   traces::WriteTimelines({RecordedPrefill(of, prepared)}, traces::TimelineFormat::kTrace,
                          OfPrompt(prepared, loaded.trace.info), base + "-prefill.recorded.kvt");
 }
@@ -352,24 +351,27 @@ void RunCommand::Run() const {
       of.prediction = loaded.predictor->Predict(of.request);
       const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
       const capture::RunRequest request = RequestOf(of, prepared, loaded);
-      of.times = gpu.Time(request, repetitions);
-      PredictAsHostWas(of, *loaded.predictor, host_now);
-      if (std::string note = capture::OtherLinkNote(of.times.link_h2d, of.machine); !note.empty()) {
-        of.times.notes.push_back(std::move(note));
-      }
-      // Before anything is traced, which makes calls slower.
-      if (!timelines.empty()) {
-        traces::WriteTimelines({gpu.TimeCalls(request)}, traces::TimelineFormat::kTrace,
-                               OfSteps(of, prepared, capture::RunInfo()),
-                               BasePath(timelines, of) + ".calls.kvt");
-      }
       const bool check = !no_check && prepared.log && !of.request.graph;
+      {
+        capture::GpuRun steps = gpu.Bind(request);
+        of.times = steps.Time(repetitions);
+        PredictAsHostWas(of, *loaded.predictor, host_now);
+        if (std::string note = capture::OtherLinkNote(of.times.link_h2d, of.machine);
+            !note.empty()) {
+          of.times.notes.push_back(std::move(note));
+        }
+        // Before anything is traced, which makes calls slower.
+        if (!timelines.empty()) {
+          traces::WriteTimelines({steps.TimeCalls()}, traces::TimelineFormat::kTrace,
+                                 OfSteps(of, prepared, capture::RunInfo()),
+                                 BasePath(timelines, of) + ".calls.kvt");
+        }
+        if (check && !prefill) of.check = steps.CheckSelection();
+      }
       if (prefill) {
-        const capture::PrefillRun prompt = gpu.TimePrefill(request, repetitions, check);
+        const capture::PrefillRun prompt = gpu.Bind(request).TimePrefill(repetitions, check);
         of.prefill = prompt.time;
         of.check = prompt.check;
-      } else if (check) {
-        of.check = gpu.CheckSelection(request);
       }
     } catch (const Error& error) {
       if (cases.size() == 1) throw;

@@ -25,7 +25,8 @@ struct RunRequest {
   const traces::Trace* trace = nullptr;
   std::string title;               ///< of the timeline
   std::vector<std::string> notes;  ///< what qualifies the run
-  /// Whose background traffic is made beside all runs; null: none.
+  /// Whose background traffic is made beside what is timed or recorded, and whose host is looked
+  /// for; null: none.
   const hardware::Profile* machine = nullptr;
 };
 
@@ -48,35 +49,54 @@ struct PrefillRun {
   kernels::SelectionCheck check;
 };
 
-/// The machine at hand, for runs one after the other: weights and pinned memory are kept between
-/// them.
+/// What runs on a machine share: weights, pinned memory, and what was seen of its host.
+struct GpuMachine;
+
+/// A plan bound to the machine's memory and kernels. Steps begin from what prefill has left in
+/// caches, pool and index; a prefill leaves them empty or its own, so it and steps want a run each.
+class GpuRun {
+ public:
+  /// Both must outlive it.
+  GpuRun(const RunRequest& request, GpuMachine& machine);
+  ~GpuRun();
+
+  /// Times the plan, `repetitions` times after one that warms up, and up to three times as often
+  /// while another program has a core of its threads' (kernels::CoreLoad()). Where calls or gathers
+  /// were not as the request's machine has them (OtherHostNote()), all of it once more, which
+  /// counts if they are so then.
+  StepTimes Time(int repetitions);
+  /// Runs it step by step and compares what the device selects with the access log.
+  kernels::SelectionCheck CheckSelection();
+  /// Runs it once more, untraced: what its host threads do, as CallTimer tells it.
+  traces::Timeline TimeCalls();
+  /// Times its prefill as Time() does: the median, or, of one that takes seconds, a single run.
+  /// With `check` its steps are compared too, and go on from what the prefill has left where all
+  /// sequences begin behind the prompt.
+  PrefillRun TimePrefill(int repetitions, bool check);
+  /// Runs it with tracing on, and writes the measured timeline. CUDA calls are slower from now on,
+  /// so whatever is to be timed must have been.
+  GpuRecorderStats Record(const std::filesystem::path& path, const traces::proto::TraceInfo& info);
+  /// The same of its prefill.
+  GpuRecorderStats RecordPrefill(const std::filesystem::path& path,
+                                 const traces::proto::TraceInfo& info);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The machine at hand, for runs one after the other.
 class GpuRunner {
  public:
   /// No device, a driver that is too old: Error.
   GpuRunner();
   ~GpuRunner();
 
-  /// Times the plan, `repetitions` times after one that warms up, and up to three times as often
-  /// while another program has a core of its threads' (kernels::CoreLoad()).
-  StepTimes Time(const RunRequest& request, int repetitions);
-  /// Runs it once step by step and compares what the device selects with the access log.
-  kernels::SelectionCheck CheckSelection(const RunRequest& request);
-  /// Times its prefill as Time() does: the median, or, of one that takes seconds, a single run.
-  /// With `check` its steps are compared too, and go on from what the prefill has left where all
-  /// sequences begin behind the prompt.
-  PrefillRun TimePrefill(const RunRequest& request, int repetitions, bool check);
-  /// Runs it once more, untraced: what its host threads do, as CallTimer tells it.
-  traces::Timeline TimeCalls(const RunRequest& request);
-  /// Runs it with tracing on, and writes the measured timeline. CUDA calls are slower from now on,
-  /// so whatever is to be timed must have been.
-  GpuRecorderStats Record(const RunRequest& request, const std::filesystem::path& path,
-                          const traces::proto::TraceInfo& info);
-  GpuRecorderStats RecordPrefill(const RunRequest& request, const std::filesystem::path& path,
-                                 const traces::proto::TraceInfo& info);
+  /// One at a time; the request and this must outlive it.
+  GpuRun Bind(const RunRequest& request) { return {request, *machine_}; }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<GpuMachine> machine_;
 };
 
 }  // namespace stallcast::capture

@@ -36,26 +36,15 @@ model=llama-3.1-8b
 t8=traces/samples/code-8k.kvt t32=traces/samples/code-32k.kvt t64=$folder/traces/synth-64k.kvt
 failed=0
 
-# Rows around which the host was not as calibrated, by their notes.
-other_host() { grep -c 'give --host-now' <<<"$1" || true; }
-
-# run FILE ARGUMENTS...: appends to FOLDER/NAME-FILE.csv, unless an earlier call has. Where others
-# slowed the host, once more: what has fewer such rows counts, whatever its times.
+# run FILE ARGUMENTS...: appends to FOLDER/NAME-FILE.csv, unless an earlier call has.
 run() {
-  local csv=$folder/$name-$1.csv start=$SECONDS rows again titles asked="$*" status=0
+  local csv=$folder/$name-$1.csv start=$SECONDS rows titles asked="$*" status=0
   shift
   if [ -s "$finished" ] && grep -qxF -e "$asked" "$finished"; then
     echo "   done: run $*"
     return
   fi
   rows=$("$bin/stallcast-gpu" run "$@" --machine "$profile" --format csv) || status=$?
-  # A recording has its timelines in a file of one name.
-  if [ $status -eq 0 ] && [ "$(other_host "$rows")" -gt 0 ] && [[ $asked != *--timelines* ]] &&
-    again=$("$bin/stallcast-gpu" run "$@" --machine "$profile" --format csv) &&
-    [ "$(other_host "$again")" -lt "$(other_host "$rows")" ]; then
-    rows=$again
-    echo "       again, as others used the host:"
-  fi
   # A row without times says why.
   if grep ',,,' <<<"$rows" >&2 || [ $status -ne 0 ]; then
     echo "measure.sh: left out: run $*" >&2

@@ -42,12 +42,6 @@ for name in ("--graph", "--prefill", "--no-check"):
 asked = parser.parse_args()
 if os.environ.get("FAILS") == asked.method:
     sys.exit("stallcast-gpu: out of memory")
-# Others use the host around the first so many runs.
-times, slow = os.environ.get("SLOW_HOST"), False
-if times:
-    log = os.path.join(os.path.dirname(asked.machine), "asked")
-    open(log, "a").write("x")
-    slow = os.path.getsize(log) <= int(times)
 contexts = {"8k": 8192, "32k": 32000, "64k": 65536, "128k": 131072, "256k": 262144,
             "200k": 200000, "400k": 400000}
 made = {"segments-32k": 32768, "rotated-8k": 8000}
@@ -64,9 +58,7 @@ for batch, method, budget in itertools.product(batches, asked.method.split(","),
     fails = os.environ.get("FAILS_IN_GRID") == method
     print(method, " ".join(sorted(given)), asked.model, context, batch,
           str(asked.graph).lower(), asked.steps, *["1"] * asked.prefill,
-          *(["", "", "out of memory"] if fails else
-            ["5", "9", "a launch takes 9 us: calibrate --host; or give --host-now"] if slow else
-            ["5", "5", ""]), sep=",")
+          *(["", "", "out of memory"] if fails else ["5", "5", ""]), sep=",")
 '''
 
 
@@ -155,27 +147,6 @@ class Measure(Folder):
         self.assertEqual(self.measure("background").returncode, 0)
         methods = Counter(row["method"] for row in self.of("background-20"))
         self.assertEqual(methods, Counter(freekv=2, offload=1, arkvale=1))
-
-    def test_measures_again_where_others_used_the_host(self):
-        def times(folder, slow):
-            out = self.folder / folder
-            done = subprocess.run(
-                [RESULTS / "measure.sh", out, "mine", "calibrate", "recordings", "background"],
-                env={**os.environ, "STALLCAST_BIN": str(self.bin), "SLOW_HOST": str(slow)},
-                capture_output=True, text=True, check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            return [[row["measured_ms"] for row in read(out / f"mine-{file}.csv")]
-                    for file in ("recordings", "background-10")]
-
-        recorded, beside = times("quiet", 0)
-        self.assertEqual(set(recorded + beside), {"5"})
-        # A recording's timelines stay those of its row. Of runs beside copies there are six.
-        recordings = (self.folder / "quiet" / "asked").stat().st_size - 6
-        recorded, beside = times("once", recordings + 1)
-        self.assertEqual((set(recorded), beside), ({"9"}, ["5"] * 4))
-        # Twice at most: the first one stays where the other was no quieter.
-        recorded, beside = times("always", 1000)
-        self.assertEqual((set(recorded), beside), ({"9"}, ["9"] * 4))
 
     def test_never_puts_runs_below_the_titles_of_others(self):
         self.measure("calibrate")
