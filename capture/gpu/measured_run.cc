@@ -365,7 +365,8 @@ StepTimes GpuRun::Time(int repetitions) {
       StepTimes again = impl_->TimeSteps(repetitions);
       if (impl_->HostIsAsCalibrated(again)) {
         times = std::move(again);
-        times.notes.emplace_back("timed a second time: the host was not as calibrated at the first");
+        times.notes.emplace_back(
+            "timed a second time: the host was not as calibrated at the first");
       }
     }
     if (background) std::ranges::move(background->notes(), std::back_inserter(times.notes));
