@@ -8,6 +8,7 @@
 #include <functional>
 #include <iterator>
 #include <numeric>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -18,6 +19,7 @@
 #include "capture/gpu/background_copies.h"
 #include "capture/gpu/call_timer.h"
 #include "capture/gpu/quiet_steps.h"
+#include "capture/gpu/timed_as_calibrated.h"
 #include "kernels/buffer.h"
 #include "kernels/cuda_error.h"
 #include "kernels/executor/cache_binder.h"
@@ -360,14 +362,12 @@ StepTimes GpuRun::Time(int repetitions) {
   {
     const auto background = impl_->Background();
     impl_->WarmUp();
-    times = impl_->TimeSteps(repetitions);
-    if (!impl_->HostIsAsCalibrated(times)) {
-      StepTimes again = impl_->TimeSteps(repetitions);
-      if (impl_->HostIsAsCalibrated(again)) {
-        times = std::move(again);
-        times.notes.emplace_back(
-            "timed a second time: the host was not as calibrated at the first");
-      }
+    bool again = false;
+    std::tie(times, again) =
+        TimedAsCalibrated([&] { return impl_->TimeSteps(repetitions); },
+                          [&](const StepTimes& of) { return impl_->HostIsAsCalibrated(of); });
+    if (again) {
+      times.notes.emplace_back("timed a second time: the host was not as calibrated at the first");
     }
     if (background) std::ranges::move(background->notes(), std::back_inserter(times.notes));
   }
