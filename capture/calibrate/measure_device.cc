@@ -182,8 +182,8 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
       return seconds;
     });
   };
-  // In turn: what others do on the link comes and goes. Against streams of both groups, as the
-  // handover that those have too is in copies' and kernels' own times.
+  // In turn: what others do on the link comes and goes. Trains of both groups begin later than of
+  // one stream too, which is no group's doing.
   std::vector<double> turns, pieces;
   for (int round = -1; round < kRounds; ++round) {
     const double least = train_time(alone), apart = train_time(of_both);

@@ -354,7 +354,7 @@ void RunCommand::Run() const {
       const bool check = !no_check && prepared.log && !of.request.graph;
       {
         capture::GpuRun steps = gpu.Bind(request);
-        of.times = steps.Time(repetitions);
+        of.times = steps.Time(repetitions, host_now ? nullptr : &of.machine);
         PredictAsHostWas(of, *loaded.predictor, host_now);
         if (std::string note = capture::OtherLinkNote(of.times.link_h2d, of.machine);
             !note.empty()) {
@@ -415,9 +415,11 @@ void AddRun(CLI::App& app) {
 times from CUDA events with tracing off, and the device's selections compared with the access log.
 A step's time is the median of its repetitions. Those in which another program had a core of its
 threads', which slows calls by a third, do not count, and are made up for where that can be done
-within 5 s; steps_disturbed says of how many steps there is no other. host_now_ms is predicted with
-a host as fast as it was around the run, by its launches, copies and gathers (launch_us, copy_us,
-gather_us); with --host-now that is the prediction.
+within 5 s; steps_disturbed says of how many steps there is no other. Where the host's launches or
+gathers differ from the profile's by more than 15 %, all is timed once more, which counts if they do
+not then. host_now_ms is predicted with a host as fast as it was around the run, by its launches,
+copies and gathers (launch_us, copy_us, gather_us); with --host-now that is the prediction, and
+nothing is timed twice.
 With --timelines each plan runs once more, traced, which makes its CUDA calls slower: from there are
 measured_traced_ms, the mean step of that run, and the exposed recall a step as `stallcast compare`
 tells it, beside what is predicted for such a run (host.recorded=1). In the folder are, to compare:

@@ -316,9 +316,6 @@ struct GpuRun::Impl {
     if (!std::exchange(warm, true)) run.RunAnew();
   }
   StepTimes TimeSteps(int repetitions);
-  bool HostIsAsCalibrated(const StepTimes& times) const {
-    return request.machine == nullptr || OtherHostNote(times.host, *request.machine).empty();
-  }
 
   const RunRequest& request;
   GpuMachine& machine;
@@ -356,7 +353,10 @@ GpuRun::GpuRun(const RunRequest& request, GpuMachine& machine)
 
 GpuRun::~GpuRun() = default;
 
-StepTimes GpuRun::Time(int repetitions) {
+StepTimes GpuRun::Time(int repetitions, const hardware::Profile* calibrated) {
+  const auto as_calibrated = [&](const StepTimes& times) {
+    return calibrated == nullptr || OtherHostNote(times.host, *calibrated).empty();
+  };
   const double before = impl_->machine.link.Rate();  // a run may have traffic of its own beside it
   StepTimes times;
   {
@@ -364,8 +364,7 @@ StepTimes GpuRun::Time(int repetitions) {
     impl_->WarmUp();
     bool again = false;
     std::tie(times, again) =
-        TimedAsCalibrated([&] { return impl_->TimeSteps(repetitions); },
-                          [&](const StepTimes& of) { return impl_->HostIsAsCalibrated(of); });
+        TimedAsCalibrated([&] { return impl_->TimeSteps(repetitions); }, as_calibrated);
     if (again) {
       times.notes.emplace_back("timed a second time: the host was not as calibrated at the first");
     }

@@ -25,8 +25,7 @@ struct RunRequest {
   const traces::Trace* trace = nullptr;
   std::string title;               ///< of the timeline
   std::vector<std::string> notes;  ///< what qualifies the run
-  /// Whose background traffic is made beside what is timed or recorded, and whose host is looked
-  /// for; null: none.
+  /// Whose background traffic is made beside what is timed or recorded; null: none.
   const hardware::Profile* machine = nullptr;
 };
 
@@ -62,9 +61,9 @@ class GpuRun {
 
   /// Times the plan, `repetitions` times after one that warms up, and up to three times as often
   /// while another program has a core of its threads' (kernels::CoreLoad()). Where calls or gathers
-  /// were not as the request's machine has them (OtherHostNote()), all of it once more, which
-  /// counts if they are so then.
-  StepTimes Time(int repetitions);
+  /// were not as `calibrated` has them (OtherHostNote()), all of it once more, which counts if they
+  /// are so then; null: any host counts.
+  StepTimes Time(int repetitions, const hardware::Profile* calibrated);
   /// Runs it step by step and compares what the device selects with the access log.
   kernels::SelectionCheck CheckSelection();
   /// Runs it once more, untraced: what its host threads do, as CallTimer tells it.
