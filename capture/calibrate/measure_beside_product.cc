@@ -30,6 +30,7 @@ void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPoo
   constexpr int kTrain = 24, kTrials = 5, kTurns = 21, kPageTokens = 32;
   constexpr int kGathers = 4, kBlocks = 4, kFew = 4, kMany = 12;  // rounds of so many blocks
   constexpr int kOutlast = 12;  // a train of them, 20 us an item, and the calls for it
+  constexpr double kLeast = 1e-9;  // a curve's values are positive
   const kernels::Buffer<Bf16> weights(kWeights), input(int64_t{1} << 16),
       output(8 * kWeights / 4096);
   for (const kernels::Buffer<Bf16>* buffer : {&weights, &input}) {
@@ -79,8 +80,9 @@ void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPoo
     });
     if (!std::isfinite(beside) || !std::isfinite(rounds_beside)) continue;
     inputs.push_back(static_cast<double>(of.input_bytes()));
-    kernel.push_back(beside);
-    round.push_back(std::max(rounds_beside - (many_alone - few_alone), 0.0) / (kMany - kFew));
+    kernel.push_back(std::max(beside, kLeast));
+    const double longer = rounds_beside - (many_alone - few_alone);
+    round.push_back(std::max(longer / (kMany - kFew), kLeast));
   }
   profile.product_holds_kernel = profile.product_holds_round = {};
   if (inputs.empty()) return;
