@@ -280,8 +280,9 @@ class Report(Folder):
         slower = read(self.results / "h200-validation.csv")
         self.assertEqual(runs(slower), runs(shown))
         self.assertAlmostEqual(float(slower[0]["measured_ms"]), 1.1 * float(shown[0]["measured_ms"]))
-        recalls = read(self.results / "h200-exposed-recall.csv")
-        self.assertEqual([row["machine"] for row in recalls[:62:31]], ["P", machine])
+        recalls = Counter(row["machine"] for row in read(self.results / "h200-exposed-recall.csv"))
+        self.assertEqual(list(recalls)[:2], ["P", machine])
+        self.assertEqual(recalls["P"], recalls[machine])
         done = self.report("--write")
         self.assertNotIn("should have", self.report("--check").stderr)
 
@@ -319,7 +320,7 @@ class Report(Folder):
         self.assertIn("of 208 pairs as measured", done.stdout)
         took = re.search("around the runs (a launch took .* at the median)", done.stdout)[1]
         self.assertIn(took, (self.results / "h200-validation.md").read_text())
-        self.assertIn("Disturbed in each repetition: 0 of 4,320 steps", done.stdout)
+        self.assertIn("Disturbed in each repetition: 8 of 4,320 steps", done.stdout)
         done = self.report(self.results, "mine")
         self.assertEqual(done.returncode, 1)
         self.assertIn("write some with measure.sh", done.stderr)
