@@ -29,7 +29,7 @@ void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPoo
                           hardware::Profile& profile) {
   constexpr int kTrain = 24, kTrials = 5, kTurns = 21, kPageTokens = 32;
   constexpr int kGathers = 4, kBlocks = 4, kFew = 4, kMany = 12;  // rounds of so many blocks
-  constexpr int kOutlast = 12;  // a train of them, 20 us an item, and the calls for it
+  constexpr int kOutlast = 12;     // a train of them, 20 us an item, and the calls for it
   constexpr double kLeast = 1e-9;  // a curve's values are positive
   const kernels::Buffer<Bf16> weights(kWeights), input(int64_t{1} << 16),
       output(8 * kWeights / 4096);
