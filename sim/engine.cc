@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "models/hardware/background_ticks.h"
-#include "models/plan/events.h"
+#include "sim/compiled_plan.h"
 #include "sim/fair_share.h"
 
 namespace stallcast::sim {
@@ -24,157 +24,18 @@ using plan::OpId;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// Which of the machine's gaps lies before an op.
-enum class Gap : uint8_t { kNone, kKernel, kCopy, kFlag, kCopies, kToHost, kToDevice, kGraph };
-
-int64_t Time(Gap gap, const hardware::Latencies& latency) {
-  switch (gap) {
-    case Gap::kNone:
-      return 0;
-    case Gap::kKernel:
-      return latency.gap.count();
-    case Gap::kCopy:
-      return latency.copy_gap.count();
-    case Gap::kFlag:
-      return latency.flag_gap.count();
-    case Gap::kCopies:
-      return latency.between_copies.count();
-    case Gap::kToHost:
-      return latency.to_host_gap.count();
-    case Gap::kToDevice:
-      return latency.to_device_gap.count();
-    case Gap::kGraph:
-      return latency.graph_gap.count();
-  }
-  return 0;
-}
-
-bool IsCopyToHost(const plan::Op& op) {
-  const auto* copy = std::get_if<plan::Copy>(&op.work);
-  return copy != nullptr && copy->direction == plan::Direction::kDeviceToHost;
-}
-
-Gap GapBetween(const plan::Op& before, const plan::Op& op) {
-  if (before.graph_node && op.graph_node) return Gap::kGraph;
-  const auto* from = std::get_if<plan::Copy>(&before.work);
-  const auto* to = std::get_if<plan::Copy>(&op.work);
-  if (from == nullptr && to == nullptr) return Gap::kKernel;
-  if (from == nullptr || to == nullptr) return Gap::kCopy;
-  if (from->direction == to->direction) return Gap::kCopies;
-  return IsCopyToHost(op) ? Gap::kToHost : Gap::kToDevice;
-}
-
 // To the nearest, of what is not negative: std::llround() is a call.
 int64_t Rounded(double time) {
   return static_cast<int64_t>(time + 0.5);  // NOLINT(bugprone-incorrect-roundings)
 }
-
-// Lists of op ids by op, flat.
-struct OpLists {
-  std::vector<uint32_t> begin;
-  std::vector<OpId> ids;
-  std::span<const OpId> operator[](size_t i) const {
-    return {ids.data() + begin[i], begin[i + 1] - begin[i]};
-  }
-};
-
-}  // namespace
-
-// What every run of a plan needs, computed once.
-struct Simulation::Compiled {
-  const plan::OpTable& ops;
-  // What the loop asks of a work over and over.
-  struct Nature {
-    bool copy = false, host_sync = false, handoff = false;
-    bool may_inline = false;  // has a cost of its own where the stream is idle
-  };
-  std::vector<OpCost> costs;                   // by distinct work
-  std::vector<std::optional<OpCost>> inlined;  // by distinct work: where the stream is idle
-  std::vector<Nature> natures;                 // by distinct work
-  std::vector<Gap> gap;                        // by op: between the lane's previous op and this one
-  std::vector<bool> recorded;                  // by op: an event is recorded behind it
-  std::vector<bool> awaited_copy;  // by op: a copy that its lane's next op, a kernel, follows
-  OpLists dependents;
-  OpLists called_first;     // by op: those of other threads whose calls come before its call
-  bool calls_meet = false;  // several threads call, and slow one another down
-
-  Compiled(const plan::Plan& plan, const hardware::CostModel& model);
-  const OpCost& Cost(OpId id) const { return costs[ops.WorkOf(At(id))]; }
-  const std::optional<OpCost>& Inlined(OpId id) const { return inlined[ops.WorkOf(At(id))]; }
-  const Nature& NatureOf(OpId id) const { return natures[ops.WorkOf(At(id))]; }
-};
-
-Simulation::Compiled::Compiled(const plan::Plan& plan, const hardware::CostModel& model)
-    : ops(plan.ops) {
-  const size_t count = ops.size();
-  costs.reserve(ops.works().size());
-  for (const plan::Work& work : ops.works()) {
-    costs.push_back(model.Cost(work));
-    inlined.push_back(model.InlinedCost(work));
-    natures.push_back({.copy = std::holds_alternative<plan::Copy>(work),
-                       .host_sync = std::holds_alternative<plan::HostSync>(work),
-                       .handoff = std::holds_alternative<plan::HostHandoff>(work),
-                       .may_inline = inlined.back().has_value()});
-  }
-  recorded = plan::FindEvents(plan).recorded;
-  gap.assign(count, Gap::kNone);
-  awaited_copy.assign(count, false);
-  dependents.begin.assign(count + 1, 0);
-
-  std::vector<bool> calling(plan.lanes.size());
-  for (const plan::Op& op : ops) calling[At(op.issuer)] = true;
-  const bool threads = std::ranges::count(calling, true) > 1;
-  calls_meet = threads &&
-               (model.latencies().beside_call.count() > 0 || model.latencies().contended_more > 1);
-
-  if (threads) called_first.begin.push_back(0);
-  std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
-  for (size_t i = 0; i < count; ++i) {
-    const plan::Op& op = ops[i];
-    const OpId id{static_cast<int32_t>(i)};
-    if (threads && !IsHostWork(op)) {
-      // An event must have been recorded before a stream is told to wait for it, and a stream gets
-      // its ops in the plan's order.
-      const auto add = [&](OpId first) {
-        if (ops[At(first)].issuer != op.issuer) called_first.ids.push_back(first);
-      };
-      for (const OpId wait : plan.Waits(op)) add(wait);
-      if (last[At(op.lane)] != OpId::kNone) add(last[At(op.lane)]);
-    }
-    if (threads) called_first.begin.push_back(static_cast<uint32_t>(called_first.ids.size()));
-    if (!IsHostWork(op)) {
-      OpId& previous = last[At(op.lane)];
-      if (previous != OpId::kNone) {
-        gap[i] = GapBetween(plan[previous], op);
-        awaited_copy[At(previous)] = NatureOf(previous).copy && !NatureOf(id).copy;
-      }
-      previous = id;
-    }
-    for (OpId wait : plan.Waits(op)) ++dependents.begin[At(wait) + 1];
-  }
-  for (size_t i = 0; i < count; ++i) dependents.begin[i + 1] += dependents.begin[i];
-  dependents.ids.resize(dependents.begin[count]);
-  std::vector<uint32_t> fill(dependents.begin.begin(), dependents.begin.end() - 1);
-  for (size_t i = 0; i < count; ++i) {
-    for (OpId wait : plan.Waits(ops[i])) {
-      dependents.ids[fill[At(wait)]++] = OpId{static_cast<int32_t>(i)};
-      if (gap[At(wait)] == Gap::kCopy && IsCopyToHost(ops[At(wait)]) &&
-          NatureOf(OpId{static_cast<int32_t>(i)}).host_sync) {
-        gap[At(wait)] = Gap::kFlag;
-      }
-    }
-  }
-}
-
-namespace {
 
 // One run of the event loop. Every lane has at most one op under way, so the pending events are one
 // time a lane: the next is found by a scan, which beats any heap at the few lanes that a plan has.
 class EventLoop {
  public:
   /// `factors`, by op kind, multiply device times; empty: all 1.
-  EventLoop(const plan::Plan& plan, const Simulation::Compiled& compiled,
-            const hardware::CostModel& model, std::span<const double> factors)
+  EventLoop(const plan::Plan& plan, const CompiledPlan& compiled, const hardware::CostModel& model,
+            std::span<const double> factors)
       : plan_(plan),
         compiled_(compiled),
         latency_(model.latencies()),
@@ -911,7 +772,7 @@ class EventLoop {
   }
 
   const plan::Plan& plan_;
-  const Simulation::Compiled& compiled_;
+  const CompiledPlan& compiled_;
   const hardware::Latencies& latency_;
   std::span<const double> factors_;
   const hardware::CostModel& model_;
@@ -940,7 +801,7 @@ class EventLoop {
 }  // namespace
 
 Simulation::Simulation(const plan::Plan& plan, const hardware::CostModel& model)
-    : plan_(plan), model_(model), compiled_(std::make_unique<Compiled>(plan, model_)) {}
+    : plan_(plan), model_(model), compiled_(std::make_unique<CompiledPlan>(plan, model_)) {}
 
 Simulation::~Simulation() = default;
 

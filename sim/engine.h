@@ -12,6 +12,8 @@
 
 namespace stallcast::sim {
 
+struct CompiledPlan;
+
 /// What an op's start waited for last.
 enum class CauseKind : uint8_t {
   kNone,    ///< nothing: it starts the run
@@ -75,12 +77,10 @@ class Simulation {
   /// that come first, had ended.
   Picoseconds CallStart(plan::OpId id, const Execution& execution) const;
 
-  struct Compiled;
-
  private:
   const plan::Plan& plan_;
   hardware::CostModel model_;
-  std::unique_ptr<const Compiled> compiled_;
+  std::unique_ptr<const CompiledPlan> compiled_;
 };
 
 /// The predicted timeline: a row a device op, a row a host call or host op, waits as flows.
