@@ -11,19 +11,22 @@
 
 namespace stallcast::gui {
 
-void TakeScreenshot(MainWindow& window, const QString& path, int most_seconds) {
+void WaitUntilIdle(MainWindow& window, int most_seconds) {
   const QDeadlineTimer end(qint64{most_seconds} * 1000);
-  bool swept = false;
   do {
     QApplication::processEvents(QEventLoop::AllEvents, 20);
-    if (window.idle() && !swept && window.charts().wants_sweep()) {
-      window.charts().RunSweep();
-      swept = true;
-    }
     QThread::msleep(2);
   } while (!window.idle() && !end.hasExpired());
   if (!window.idle()) {
-    throw Error("the window is still busy", path.toStdString(), "open fewer or smaller files");
+    throw Error("is still busy", "the window", "open fewer or smaller files");
+  }
+}
+
+void TakeScreenshot(MainWindow& window, const QString& path, int most_seconds) {
+  WaitUntilIdle(window, most_seconds);
+  if (window.charts().wants_sweep()) {
+    window.charts().RunSweep();
+    WaitUntilIdle(window, most_seconds);
   }
   // What was scheduled on the way: layouts, repaints.
   for (int i = 0; i < 10; ++i) QApplication::processEvents(QEventLoop::AllEvents, 10);
