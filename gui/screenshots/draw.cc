@@ -135,7 +135,8 @@ void DrawMeasured(const QString& path) {
   view.Select(op);
   const AxisRange now = view.visible();
   const Picoseconds middle = now.begin + (now.end - now.begin) / 2;
-  view.ShowRange({middle - std::chrono::microseconds(330), middle + std::chrono::microseconds(330)});
+  view.ShowRange(
+      {middle - std::chrono::microseconds(330), middle + std::chrono::microseconds(330)});
   picture.HoverOver(op);
   picture.Save(path);
 }
