@@ -1,9 +1,9 @@
 #include "sim/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <random>

@@ -2,7 +2,6 @@
 #include "gui/app/screenshot.h"
 
 #include <QApplication>
-#include <QDeadlineTimer>
 #include <QPixmap>
 #include <QThread>
 
@@ -11,22 +10,21 @@
 
 namespace stallcast::gui {
 
-void WaitUntilIdle(MainWindow& window, int most_seconds) {
-  const QDeadlineTimer end(qint64{most_seconds} * 1000);
+void WaitUntilIdle(MainWindow& window, QDeadlineTimer until) {
   do {
     QApplication::processEvents(QEventLoop::AllEvents, 20);
     QThread::msleep(2);
-  } while (!window.idle() && !end.hasExpired());
+  } while (!window.idle() && !until.hasExpired());
   if (!window.idle()) {
     throw Error("is still busy", "the window", "open fewer or smaller files");
   }
 }
 
-void TakeScreenshot(MainWindow& window, const QString& path, int most_seconds) {
-  WaitUntilIdle(window, most_seconds);
+void TakeScreenshot(MainWindow& window, const QString& path, QDeadlineTimer until) {
+  WaitUntilIdle(window, until);
   if (window.charts().wants_sweep()) {
     window.charts().RunSweep();
-    WaitUntilIdle(window, most_seconds);
+    WaitUntilIdle(window, until);
   }
   // What was scheduled on the way: layouts, repaints.
   for (int i = 0; i < 10; ++i) QApplication::processEvents(QEventLoop::AllEvents, 10);

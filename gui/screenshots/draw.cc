@@ -8,9 +8,11 @@
 #include <QLineEdit>
 #include <QMouseEvent>
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -53,14 +55,6 @@ class Picture {
     auto* widget = parent.findChild<Widget*>(QLatin1String(name));
     if (widget == nullptr) throw Error("has no such part", name, "name it as the window does");
     return *widget;
-  }
-
-  // Which the part lies in.
-  QDockWidget& Dock(QWidget& part) {
-    for (QWidget* at = &part; at != nullptr; at = at->parentWidget()) {
-      if (auto* dock = qobject_cast<QDockWidget*>(at)) return *dock;
-    }
-    throw Error("lies in no dock", part.objectName().toStdString(), "name one that does");
   }
 
   void Predict(const sim::PredictRequest& request) {
@@ -144,7 +138,6 @@ void DrawMeasured(const QString& path) {
 // Zero-copy recall above the pages that it replaces, its controls found by a word.
 void DrawWhatIf(const QString& path) {
   sim::PredictRequest request = Llama("freekv", 64);
-  request.samples = 64;
   Picture picture({QStringLiteral("samples/code-32k.kvt")}, request, Appearance::kLight,
                   {1440, 900});
   picture.Command(QStringLiteral("pin_A"));
@@ -153,7 +146,7 @@ void DrawWhatIf(const QString& path) {
   picture.Command(Name(Ghost::kPinA));
   picture.Find<QLineEdit>(picture.window().whatif(), "search").setText(QStringLiteral("recall"));
   TimelineView& view = picture.timeline();
-  view.ShowStep(31);
+  view.ShowStep(31);  // and of it three layers
   const Picoseconds begin = view.visible().begin + std::chrono::microseconds(2640);
   view.ShowRange({begin, begin + std::chrono::microseconds(610)});
   picture.Save(path);
@@ -162,9 +155,10 @@ void DrawWhatIf(const QString& path) {
 void DrawSweep(const QString& path) {
   Picture picture({QStringLiteral("samples/code-32k.kvt")}, Llama("freekv", 64), Appearance::kDark,
                   {1440, 900});
-  ChartsPanel& charts = picture.window().charts();
-  picture.window().ShowChart(ChartsPanel::Kind::kSweep);
-  picture.window().resizeDocks({&picture.Dock(charts)}, {560}, Qt::Vertical);
+  MainWindow& window = picture.window();
+  window.ShowChart(ChartsPanel::Kind::kSweep);
+  window.resizeDocks({&picture.Find<QDockWidget>(window, "charts")}, {560}, Qt::Vertical);
+  const ChartsPanel& charts = window.charts();
   picture.Find<QComboBox>(charts, "axis").setCurrentText(QStringLiteral("link.h2d"));
   picture.Find<QComboBox>(charts, "which").setCurrentText(QStringLiteral("all methods"));
   picture.Save(path);
