@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "capture/calibrate/host_drift.h"
@@ -37,6 +38,7 @@ struct RunCommand {
   std::vector<std::string> models;
   std::vector<int32_t> batches;
   std::vector<std::string> budgets;
+  std::vector<std::string> varied;
   int repetitions = 3;
   bool no_check = false;
   bool prefill = false;
@@ -69,7 +71,19 @@ struct Case {
   std::string failed;  // why it could not be run
 };
 
-std::vector<Case> Grid(const RunCommand& command, const std::vector<std::string>& methods) {
+// Each value of --vary, with its parameter.
+Assignments Varied(const std::vector<std::string>& given) {
+  Assignments varied;
+  for (const auto& [name, values] : Split(given, "--vary", "--vary recall=staged,zero-copy")) {
+    for (const auto value : std::views::split(values, ',')) {
+      varied.emplace_back(name, std::string(value.begin(), value.end()));
+    }
+  }
+  return varied;
+}
+
+std::vector<Case> Grid(const RunCommand& command, const std::vector<std::string>& methods,
+                       const Assignments& varied) {
   std::vector<Case> cases;
   const sim::PredictRequest base =
       command.run.RequestFor(methods.front(), command.run.Machines().front());
@@ -93,9 +107,18 @@ std::vector<Case> Grid(const RunCommand& command, const std::vector<std::string>
             request.prefill = command.prefill;
             if (has && !budget.empty()) request.params["budget"] = budget;
             if (request.steps == 0) request.steps = 32;
-            Case& of = cases.emplace_back();
-            of.trace = trace;
-            of.request = request;
+            const auto add = [&](const sim::PredictRequest& each) {
+              Case& of = cases.emplace_back();
+              of.trace = trace;
+              of.request = each;
+            };
+            if (varied.empty()) add(request);
+            for (const auto& [name, value] : varied) {
+              if (!sim::HasParameter(method, name)) continue;
+              sim::PredictRequest other = request;
+              other.params[name] = value;
+              add(other);
+            }
           }
         }
       }
@@ -108,9 +131,7 @@ std::string Describe(const Case& of) {
   std::string text =
       fmt::format("{} {} b{}", of.request.method,
                   of.request.model.empty() ? "model" : of.request.model, of.request.batch);
-  if (const auto budget = of.request.params.find("budget"); budget != of.request.params.end()) {
-    text += " " + budget->second;
-  }
+  for (const auto& [name, value] : of.request.params) text += fmt::format(" {}={}", name, value);
   return text;
 }
 
@@ -329,7 +350,9 @@ Json Record(const Case& of, bool timelines) {
 void RunCommand::Run() const {
   const std::vector<std::string> methods = run.Methods();
   run.CheckParams(methods);
-  std::vector<Case> cases = Grid(*this, methods);
+  const Assignments varying = Varied(varied);
+  CheckParameters(varying, methods, "--vary");
+  std::vector<Case> cases = Grid(*this, methods, varying);
   if (!timelines.empty()) std::filesystem::create_directories(timelines);
   Progress progress;
   capture::GpuRunner gpu;
@@ -431,6 +454,8 @@ Examples:
   stallcast-gpu run traces/samples/code-32k.kvt --method freekv --model llama-3.1-8b
   stallcast-gpu run traces/samples/code-8k.kvt --method all --model llama-3.1-8b --batches 1,4
   stallcast-gpu run traces/samples/code-8k.kvt --method full,offload --prefill
+  stallcast-gpu run traces/samples/code-32k.kvt --method freekv --model llama-3.1-8b \
+    --vary recall=per-page,staged,zero-copy --vary correction=off
   stallcast-gpu run traces/samples/code-8k.kvt --method quest --timelines runs/)");
   sub->add_option("traces", command->traces, "Traces to run (.kvt), each at its own context")
       ->required()
@@ -450,6 +475,10 @@ Examples:
   sub->add_option("--budgets", command->budgets, "Several budgets, by commas")
       ->type_name("N")
       ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(group);
+  sub->add_option("--vary", command->varied, "A run with each of these values, all else as asked")
+      ->type_name("NAME=VALUE,VALUE")
       ->allow_extra_args(false)
       ->group(group);
   sub->add_option("--repeat", command->repetitions,

@@ -105,28 +105,21 @@ measure_grid() {
 }
 
 measure_switches() {
-  local value
   decode validation "$t32" --method freekv --repeat 3
-  for value in correction=off recall=batched recall=staged double_buffer=off recall=zero-copy \
-    speculation=off; do
-    decode validation "$t32" --method freekv -p $value --repeat 3
-  done
-  decode validation "$t32" --method freekv -p layout=nhd --repeat 2
+  decode validation "$t32" --method freekv --vary correction=off \
+    --vary recall=batched,staged,zero-copy --vary double_buffer=off --vary speculation=off --repeat 3
+  decode validation "$t32" --method freekv -p layout=nhd --repeat 1
   decode validation "$t32" --method full,streaming,quest --graph --repeat 3
 }
 
 # What is called beside a zero-copy gather, by its blocks.
 measure_overlap() {
-  local blocks gather=(--method freekv -p recall=zero-copy)
+  local gather=(--method freekv -p recall=zero-copy)
+  local all=(-p correction=off --vary zero_copy_blocks=4,8,16)
   decode overlap "$t32" "${gather[@]}" -p zero_copy_blocks=4 --repeat 3
-  for blocks in 4 8 16; do
-    decode overlap "$t32" "${gather[@]}" -p correction=off -p zero_copy_blocks=$blocks --repeat 3
-    decode overlap "$t32" "${gather[@]}" -p correction=off -p zero_copy_blocks=$blocks --graph \
-      --repeat 3
-  done
-  for blocks in 4 8; do
-    decode overlap "$t32" --method louiskv -p zero_copy_blocks=$blocks --repeat 3
-  done
+  decode overlap "$t32" "${gather[@]}" "${all[@]}" --repeat 3
+  decode overlap "$t32" "${gather[@]}" "${all[@]}" --graph --repeat 3
+  decode overlap "$t32" --method louiskv --vary zero_copy_blocks=4,8 --repeat 3
 }
 
 measure_qwen() {
@@ -137,21 +130,18 @@ measure_qwen() {
 }
 
 measure_louiskv-prkv() {
-  local trace value file=louiskv-prkv-validation
+  local trace file=louiskv-prkv-validation
   for trace in "$t8" "$t32"; do
     decode $file "$trace" --method louiskv,prkv --batches 1,4 --budgets 512,1024,2048 --repeat 3
   done
   decode $file "$t64" --method louiskv,prkv --budgets 512,1024,2048 --repeat 3
   decode $file "$t64" --method louiskv,prkv --budget 2048 --batch 4 --repeat 3
-  for value in trigger=every-token trigger=stride units=pages group=query-head kernel=passes \
-    recall=staged pool=paired; do
-    decode $file "$t32" --method louiskv -p $value --repeat 3
-  done
-  for value in static_rule=overlap layout=nhd transfer=per-page async_write_back=off \
-    static_ratio=0 static_ratio=1 update=8; do
-    decode $file "$t32" --method prkv -p $value --repeat 3
-  done
-  decode $file "$t32" --method prkv -p layout=nhd -p transfer=per-page --repeat 2
+  decode $file "$t32" --method louiskv --vary trigger=every-token,stride --vary units=pages \
+    --vary group=query-head --vary kernel=passes --vary recall=staged --vary pool=paired --repeat 3
+  decode $file "$t32" --method prkv --vary static_rule=overlap --vary layout=nhd \
+    --vary transfer=per-page --vary async_write_back=off --vary static_ratio=0,1 --vary update=8 \
+    --repeat 3
+  decode $file "$t32" --method prkv -p layout=nhd -p transfer=per-page --repeat 3
   decode $file "$folder/traces/segments-32k.kvt" --method louiskv --repeat 3
 }
 

@@ -112,6 +112,11 @@ Assignments RunOptions::Params() const {
 }
 
 void RunOptions::CheckParams(const std::vector<std::string>& methods) const {
+  CheckParameters(Params(), methods, "--param");
+}
+
+void CheckParameters(const Assignments& params, const std::vector<std::string>& methods,
+                     const std::string& option) {
   std::vector<std::string> known;
   for (const std::string& method : methods) {
     for (const methods::ParamSpec& spec : methods::MakeMethod(method, {}).info->params) {
@@ -119,13 +124,13 @@ void RunOptions::CheckParams(const std::vector<std::string>& methods) const {
         known.push_back(spec.name);
     }
   }
-  for (const auto& [name, value] : Params()) {
+  for (const auto& [name, value] : params) {
     if (known.empty()) {
       throw UsageError(fmt::format("there are no parameters of {}", fmt::join(methods, ", ")),
-                       "--param",
+                       option,
                        fmt::format("leave out {}={}, or name another --method", name, value));
     }
-    sim::CheckName("parameter", name, known, "--param");
+    sim::CheckName("parameter", name, known, option);
     for (const std::string& method : methods) {
       if (sim::HasParameter(method, name)) sim::CheckParameter(method, name, value);
     }

@@ -11,6 +11,11 @@
 
 namespace stallcast::cli {
 
+/// That each of `params`, given to `option`, is one of at least one of `methods`, and its value one
+/// of its own. Else: usage Error.
+void CheckParameters(const Assignments& params, const std::vector<std::string>& methods,
+                     const std::string& option);
+
 class RunOptions {
  public:
   /// Adds the options to a command, in groups. `method`: a name or `all`, where none is asked for.
@@ -25,7 +30,7 @@ class RunOptions {
   sim::PredictRequest RequestFor(const std::string& method, const std::string& machine) const;
   /// Parameters given, as name and value. One given twice: usage Error.
   Assignments Params() const;
-  /// That each parameter given is one of at least one of `methods`, and its value one of its own.
+  /// CheckParameters() of Params().
   void CheckParams(const std::vector<std::string>& methods) const;
 
   /// Names among the options that may be files to read: the model, machines and values of

@@ -35,6 +35,15 @@ TEST_F(GpuCommands, NamesThatAreNoneAreListed) {
   ExpectLine(Call("bench --model lama-3.1-8b"), 2, "llama-3.1-8b");
 }
 
+TEST_F(GpuCommands, WhatIsVariedIsCheckedBeforeADeviceIsWanted) {
+  const std::string run =
+      "run " STALLCAST_SOURCE_DIR "/traces/samples/code-8k.kvt --method freekv --vary ";
+  ExpectLine(Call(run + "recal=staged"), 2, "did you mean 'recall'");
+  ExpectLine(Call(run + "recall=staged,fast"), 2, "no choice `fast`");
+  ExpectLine(Call(run + "recall"), 2, "--vary recall=staged,zero-copy");
+  ExpectLine(Call(run + "recall=staged,zero-copy"), 1, "cuda");
+}
+
 TEST(GpuBench, TimesZeroCopyReads) {
   const Result result = Call("bench --filter zero_copy_gather");
   if (result.status == 1 && result.output.find("cuda") != std::string::npos) {

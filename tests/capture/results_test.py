@@ -37,6 +37,7 @@ for name in ("--method", "--model", "--machine", "--batches", "--budgets", "--se
              "--budget", "--batch", "--steps", "--repeat", "--format"):
     parser.add_argument(name)
 parser.add_argument("-p", action="append", default=[])
+parser.add_argument("--vary", action="append", default=[])
 for name in ("--graph", "--prefill", "--no-check"):
     parser.add_argument(name, action="store_true")
 asked = parser.parse_args()
@@ -51,9 +52,12 @@ print("method,params,model,context,batch,graph,steps" + ",measured_prefill_ms" *
       ",predicted_ms,measured_ms,note")
 budgets = (asked.budgets or asked.budget or "").split(",")
 batches = (asked.batches or asked.batch or "1").split(",")
-for batch, method, budget in itertools.product(batches, asked.method.split(","), budgets):
+varied = [[name + "=" + value] for name, values in (v.split("=") for v in asked.vary)
+          for value in values.split(",")] or [[]]
+for batch, method, budget, value in itertools.product(batches, asked.method.split(","), budgets,
+                                                      varied):
     # Of the methods that are asked for with a budget, full attention has none.
-    given = asked.p + (["budget=" + budget] if budget and method != "full" else [])
+    given = asked.p + value + (["budget=" + budget] if budget and method != "full" else [])
     # Of a grid's runs one may fail, as where it does not fit.
     fails = os.environ.get("FAILS_IN_GRID") == method
     print(method, " ".join(sorted(given)), asked.model, context, batch,
