@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <utility>
 
 #include "capture/calibrate/host_drift.h"
@@ -35,10 +34,7 @@ using sim::Predicted;
 struct RunCommand {
   std::vector<std::string> traces;
   RunOptions run;
-  std::vector<std::string> models;
-  std::vector<int32_t> batches;
-  std::vector<std::string> budgets;
-  std::vector<std::string> varied;
+  std::vector<std::string> grid;
   int repetitions = 3;
   bool no_check = false;
   bool prefill = false;
@@ -71,57 +67,21 @@ struct Case {
   std::string failed;  // why it could not be run
 };
 
-// Each value of --vary, with its parameter.
-Assignments Varied(const std::vector<std::string>& given) {
-  Assignments varied;
-  for (const auto& [name, values] : Split(given, "--vary", "--vary recall=staged,zero-copy")) {
-    for (const auto value : std::views::split(values, ',')) {
-      varied.emplace_back(name, std::string(value.begin(), value.end()));
-    }
-  }
-  return varied;
-}
-
-std::vector<Case> Grid(const RunCommand& command, const std::vector<std::string>& methods,
-                       const Assignments& varied) {
+std::vector<Case> Cases(const RunCommand& command) {
+  sim::PredictRequest base =
+      command.run.RequestFor(command.run.Methods().front(), command.run.Machines().front());
+  base.params.clear();  // each point has those of its method
+  base.prefill = command.prefill;
+  if (base.steps == 0) base.steps = 32;
+  std::vector<sim::GridPoint> points = sim::ExpandGrid(base, command.run.Axes(command.grid));
+  // The weights of one model after those of another, not by turns.
+  std::ranges::stable_sort(points, {}, [](const auto& point) { return point.request.model; });
   std::vector<Case> cases;
-  const sim::PredictRequest base =
-      command.run.RequestFor(methods.front(), command.run.Machines().front());
-  const auto models = command.models.empty() ? std::vector{base.model} : command.models;
-  const auto batches = command.batches.empty() ? std::vector{base.batch} : command.batches;
-  const auto budgets = command.budgets.empty() ? std::vector<std::string>{""} : command.budgets;
   for (const std::string& trace : command.traces) {
-    for (const std::string& model : models) {
-      for (const int32_t batch : batches) {
-        for (const std::string& method : methods) {
-          bool first = true;
-          for (const std::string& budget : budgets) {
-            const bool has = sim::HasParameter(method, "budget");
-            // A method without a budget is run once.
-            if (!has && !std::exchange(first, false)) continue;
-            sim::PredictRequest request =
-                command.run.RequestFor(method, command.run.Machines().front());
-            request.model = model;
-            if (!model.empty()) sim::CheckModel(model, "--model");
-            request.batch = batch;
-            request.prefill = command.prefill;
-            if (has && !budget.empty()) request.params["budget"] = budget;
-            if (request.steps == 0) request.steps = 32;
-            const auto add = [&](const sim::PredictRequest& each) {
-              Case& of = cases.emplace_back();
-              of.trace = trace;
-              of.request = each;
-            };
-            if (varied.empty()) add(request);
-            for (const auto& [name, value] : varied) {
-              if (!sim::HasParameter(method, name)) continue;
-              sim::PredictRequest other = request;
-              other.params[name] = value;
-              add(other);
-            }
-          }
-        }
-      }
+    for (const sim::GridPoint& point : points) {
+      Case& of = cases.emplace_back();
+      of.trace = trace;
+      of.request = point.request;
     }
   }
   return cases;
@@ -348,11 +308,7 @@ Json Record(const Case& of, bool timelines) {
 }
 
 void RunCommand::Run() const {
-  const std::vector<std::string> methods = run.Methods();
-  run.CheckParams(methods);
-  const Assignments varying = Varied(varied);
-  CheckParameters(varying, methods, "--vary");
-  std::vector<Case> cases = Grid(*this, methods, varying);
+  std::vector<Case> cases = Cases(*this);
   if (!timelines.empty()) std::filesystem::create_directories(timelines);
   Progress progress;
   capture::GpuRunner gpu;
@@ -452,35 +408,16 @@ tells it, beside what is predicted for such a run (host.recorded=1). In the fold
 
 Examples:
   stallcast-gpu run traces/samples/code-32k.kvt --method freekv --model llama-3.1-8b
-  stallcast-gpu run traces/samples/code-8k.kvt --method all --model llama-3.1-8b --batches 1,4
-  stallcast-gpu run traces/samples/code-8k.kvt --method full,offload --prefill
+  stallcast-gpu run traces/samples/code-8k.kvt --method all --model llama-3.1-8b -g batch=1,4
   stallcast-gpu run traces/samples/code-32k.kvt --method freekv --model llama-3.1-8b \
-    --vary recall=per-page,staged,zero-copy --vary correction=off
+    -g recall=per-page,staged,zero-copy -g budget=1024,2048
+  stallcast-gpu run traces/samples/code-8k.kvt --method full,offload --prefill
   stallcast-gpu run traces/samples/code-8k.kvt --method quest --timelines runs/)");
   sub->add_option("traces", command->traces, "Traces to run (.kvt), each at its own context")
       ->required()
       ->type_name("TRACE");
   command->run.AddTo(*sub, "full");
-  const std::string group = "Grid";
-  sub->add_option("--models", command->models, "Several models, by commas")
-      ->type_name("NAME")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group(group);
-  sub->add_option("--batches", command->batches, "Several batches, by commas")
-      ->type_name("N")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group(group);
-  sub->add_option("--budgets", command->budgets, "Several budgets, by commas")
-      ->type_name("N")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group(group);
-  sub->add_option("--vary", command->varied, "A run with each of these values, all else as asked")
-      ->type_name("NAME=VALUE,VALUE")
-      ->allow_extra_args(false)
-      ->group(group);
+  RunOptions::AddGrid(*sub, command->grid);
   sub->add_option("--repeat", command->repetitions,
                   "Timed runs, of which each step's median counts")
       ->type_name("N")

@@ -92,22 +92,25 @@ measure_synth() {
 measure_grid() {
   local trace
   for trace in "$t8" "$t32" "$t64"; do
-    decode validation "$trace" --method full --batches 1,4 --repeat 3
-    decode validation "$trace" --method quest,arkvale --batches 1,4 --budgets 1024,2048 --repeat 3
-    decode validation "$trace" --method arkvale-freekv --batches 1,4 --budget 2048 --repeat 3
-    decode validation "$trace" --method freekv --batches 1,4 --budgets 1024,2048 \
+    decode validation "$trace" --method full -g batch=1,4 --repeat 3
+    decode validation "$trace" --method quest,arkvale -g batch=1,4 -g budget=1024,2048 --repeat 3
+    decode validation "$trace" --method arkvale-freekv -g batch=1,4 --budget 2048 --repeat 3
+    decode validation "$trace" --method freekv -g batch=1,4 -g budget=1024,2048 \
       -p sink=256 -p window=256 --repeat 3
   done
   # All KV crosses the link.
-  decode validation "$t8" --method offload --batches 1,4 --repeat 2
-  decode validation "$t32" --method offload --batches 1,4 --repeat 2
+  decode validation "$t8" --method offload -g batch=1,4 --repeat 2
+  decode validation "$t32" --method offload -g batch=1,4 --repeat 2
   decode validation "$t64" --method offload --repeat 2
 }
 
 measure_switches() {
+  local value
   decode validation "$t32" --method freekv --repeat 3
-  decode validation "$t32" --method freekv --vary correction=off \
-    --vary recall=batched,staged,zero-copy --vary double_buffer=off --vary speculation=off --repeat 3
+  decode validation "$t32" --method freekv -g recall=batched,staged,zero-copy --repeat 3
+  for value in correction=off double_buffer=off speculation=off; do
+    decode validation "$t32" --method freekv -p $value --repeat 3
+  done
   decode validation "$t32" --method freekv -p layout=nhd --repeat 1
   decode validation "$t32" --method full,streaming,quest --graph --repeat 3
 }
@@ -115,32 +118,35 @@ measure_switches() {
 # What is called beside a zero-copy gather, by its blocks.
 measure_overlap() {
   local gather=(--method freekv -p recall=zero-copy)
-  local all=(-p correction=off --vary zero_copy_blocks=4,8,16)
+  local all=(-p correction=off -g zero_copy_blocks=4,8,16)
   decode overlap "$t32" "${gather[@]}" -p zero_copy_blocks=4 --repeat 3
   decode overlap "$t32" "${gather[@]}" "${all[@]}" --repeat 3
   decode overlap "$t32" "${gather[@]}" "${all[@]}" --graph --repeat 3
-  decode overlap "$t32" --method louiskv --vary zero_copy_blocks=4,8 --repeat 3
+  decode overlap "$t32" --method louiskv -g zero_copy_blocks=4,8 --repeat 3
 }
 
 measure_qwen() {
   run validation "$t8" --model qwen2.5-7b --method full,quest,arkvale,arkvale-freekv,freekv \
-    --budget 2048 --batches 1,4 --steps 24 --repeat 3
+    --budget 2048 -g batch=1,4 --steps 24 --repeat 3
   run validation "$t32" --model qwen2.5-7b --method full,quest,arkvale,freekv \
-    --budget 2048 --batches 1,4 --steps 24 --repeat 3
+    --budget 2048 -g batch=1,4 --steps 24 --repeat 3
 }
 
 measure_louiskv-prkv() {
-  local trace file=louiskv-prkv-validation
+  local trace value file=louiskv-prkv-validation
   for trace in "$t8" "$t32"; do
-    decode $file "$trace" --method louiskv,prkv --batches 1,4 --budgets 512,1024,2048 --repeat 3
+    decode $file "$trace" --method louiskv,prkv -g batch=1,4 -g budget=512,1024,2048 --repeat 3
   done
-  decode $file "$t64" --method louiskv,prkv --budgets 512,1024,2048 --repeat 3
+  decode $file "$t64" --method louiskv,prkv -g budget=512,1024,2048 --repeat 3
   decode $file "$t64" --method louiskv,prkv --budget 2048 --batch 4 --repeat 3
-  decode $file "$t32" --method louiskv --vary trigger=every-token,stride --vary units=pages \
-    --vary group=query-head --vary kernel=passes --vary recall=staged --vary pool=paired --repeat 3
-  decode $file "$t32" --method prkv --vary static_rule=overlap --vary layout=nhd \
-    --vary transfer=per-page --vary async_write_back=off --vary static_ratio=0,1 --vary update=8 \
-    --repeat 3
+  decode $file "$t32" --method louiskv -g trigger=every-token,stride --repeat 3
+  for value in units=pages group=query-head kernel=passes recall=staged pool=paired; do
+    decode $file "$t32" --method louiskv -p $value --repeat 3
+  done
+  decode $file "$t32" --method prkv -g static_ratio=0,1 --repeat 3
+  for value in static_rule=overlap layout=nhd transfer=per-page async_write_back=off update=8; do
+    decode $file "$t32" --method prkv -p $value --repeat 3
+  done
   decode $file "$t32" --method prkv -p layout=nhd -p transfer=per-page --repeat 3
   decode $file "$folder/traces/segments-32k.kvt" --method louiskv --repeat 3
 }
@@ -148,18 +154,18 @@ measure_louiskv-prkv() {
 measure_pariskv-wgkv() {
   local trace file=pariskv-wgkv-validation
   for trace in "$t8" "$t32"; do
-    decode $file "$trace" --method pariskv,wgkv,wgkv-quest --batches 1,4 --repeat 3
+    decode $file "$trace" --method pariskv,wgkv,wgkv-quest -g batch=1,4 --repeat 3
   done
   local evict=(-p capacity=2200 -p evict=snapkv)
-  decode $file "$t8" --method wgkv --batches 1,4 "${evict[@]}" --repeat 3
-  decode $file "$t8" --method wgkv --batches 1,4 "${evict[@]}" -p evict_share=0.02 --repeat 3
+  decode $file "$t8" --method wgkv -g batch=1,4 "${evict[@]}" --repeat 3
+  decode $file "$t8" --method wgkv -g batch=1,4 "${evict[@]}" -p evict_share=0.02 --repeat 3
 }
 
 # The trace must say how its keys were turned: synthetic ones that were not cannot be factorized.
 measure_shadowkv() {
   local trace file=shadowkv-validation
   for trace in "$t8" "$t32"; do
-    decode $file "$trace" --method shadowkv --batches 1,4 --budgets 512,1024,2048 --repeat 3
+    decode $file "$trace" --method shadowkv -g batch=1,4 -g budget=512,1024,2048 --repeat 3
   done
   decode $file "$t32" --method shadowkv -p chunk=32 -p outliers=12 -p local=1 --repeat 3
   decode $file "$folder/traces/rotated-128k.kvt" --method shadowkv --repeat 2
@@ -210,13 +216,13 @@ measure_recordings() {
   of_four --method full,offload,quest,wgkv,wgkv-quest,$all
   of_four --method freekv -p recall=zero-copy
   record "$t8" --method $all,offload
-  record "$t32" --method $all,quest --batches 1,4
-  record "$t32" --method freekv -p recall=zero-copy --batches 1,4
+  record "$t32" --method $all,quest -g batch=1,4
+  record "$t32" --method freekv -p recall=zero-copy -g batch=1,4
   record "$t32" --method freekv -p recall=zero-copy -p correction=off
   record "$t32" --method freekv -p recall=zero-copy -p correction=off -p zero_copy_blocks=4
   record "$t32" --method freekv -p recall=staged
   record "$t32" --method louiskv -p recall=staged
-  record "$t64" --method freekv --batches 1,4 --budget 2048 -p sink=256 -p window=256
+  record "$t64" --method freekv -g batch=1,4 --budget 2048 -p sink=256 -p window=256
   record "$folder/traces/rotated-128k.kvt" --method pariskv,shadowkv
   record "$folder/traces/rotated-256k.kvt" --method pariskv
   record "$t32" --method shadowkv --batch 4

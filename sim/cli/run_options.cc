@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "sim/grid.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
 
@@ -112,11 +111,6 @@ Assignments RunOptions::Params() const {
 }
 
 void RunOptions::CheckParams(const std::vector<std::string>& methods) const {
-  CheckParameters(Params(), methods, "--param");
-}
-
-void CheckParameters(const Assignments& params, const std::vector<std::string>& methods,
-                     const std::string& option) {
   std::vector<std::string> known;
   for (const std::string& method : methods) {
     for (const methods::ParamSpec& spec : methods::MakeMethod(method, {}).info->params) {
@@ -124,13 +118,13 @@ void CheckParameters(const Assignments& params, const std::vector<std::string>& 
         known.push_back(spec.name);
     }
   }
-  for (const auto& [name, value] : params) {
+  for (const auto& [name, value] : Params()) {
     if (known.empty()) {
       throw UsageError(fmt::format("there are no parameters of {}", fmt::join(methods, ", ")),
-                       option,
+                       "--param",
                        fmt::format("leave out {}={}, or name another --method", name, value));
     }
-    sim::CheckName("parameter", name, known, option);
+    sim::CheckName("parameter", name, known, "--param");
     for (const std::string& method : methods) {
       if (sim::HasParameter(method, name)) sim::CheckParameter(method, name, value);
     }
@@ -150,6 +144,40 @@ sim::PredictRequest RunOptions::RequestFor(const std::string& method,
   }
   request.machine_overrides = OverridesOf(overrides_, machine);
   return request;
+}
+
+std::vector<sim::Axis> RunOptions::Axes(const std::vector<std::string>& grid) const {
+  std::vector<sim::Axis> axes;
+  for (const std::string& text : grid) {
+    sim::Axis& axis = axes.emplace_back(sim::ParseAxis(text));
+    if (axis.name == "method" && axis.values == std::vector<std::string>{"all"}) {
+      axis.values = sim::MethodNames();
+    }
+  }
+  const auto has_axis = [&](std::string_view name) {
+    return std::any_of(axes.begin(), axes.end(),
+                       [&](const sim::Axis& a) { return a.name == name; });
+  };
+  const std::vector<std::string> methods = Methods(), machines = Machines();
+  if (!has_axis("method")) {
+    CheckParams(methods);
+    if (methods.size() > 1) axes.push_back({"method", methods});
+  }
+  if (machines.size() > 1 && !has_axis("machine")) axes.push_back({"machine", machines});
+  for (const auto& [name, value] : Params()) {
+    if (!has_axis(name)) axes.push_back({name, {value}});
+  }
+  return axes;
+}
+
+void RunOptions::AddGrid(CLI::App& command, std::vector<std::string>& grid) {
+  command
+      .add_option("-g,--grid", grid,
+                  "Axis: name=v1,v2 or name=low:high:step or name=low:high:xfactor; a name is a\n"
+                  "method parameter, method, machine, model, context, batch, tp or a machine path")
+      ->type_name("AXIS")
+      ->allow_extra_args(false)
+      ->group("Grid");
 }
 
 std::vector<std::string> RunOptions::Inputs() const {

@@ -7,14 +7,10 @@
 
 #include "sim/cli/assignments.h"
 #include "sim/cli/progress.h"
+#include "sim/grid.h"
 #include "sim/predict.h"
 
 namespace stallcast::cli {
-
-/// That each of `params`, given to `option`, is one of at least one of `methods`, and its value one
-/// of its own. Else: usage Error.
-void CheckParameters(const Assignments& params, const std::vector<std::string>& methods,
-                     const std::string& option);
 
 class RunOptions {
  public:
@@ -30,8 +26,15 @@ class RunOptions {
   sim::PredictRequest RequestFor(const std::string& method, const std::string& machine) const;
   /// Parameters given, as name and value. One given twice: usage Error.
   Assignments Params() const;
-  /// CheckParameters() of Params().
+  /// That each parameter given is one of at least one of `methods`, and its value one of its own.
   void CheckParams(const std::vector<std::string>& methods) const;
+
+  /// What is given to --grid, and an axis for the methods and the machines where there are several
+  /// and for each parameter: a point of the grid over RequestFor() without parameters takes those
+  /// that its method has. Usage Errors as ParseAxis() throws them.
+  std::vector<sim::Axis> Axes(const std::vector<std::string>& grid) const;
+  /// Adds --grid, which goes to `grid`.
+  static void AddGrid(CLI::App& command, std::vector<std::string>& grid);
 
   /// Names among the options that may be files to read: the model, machines and values of
   /// parameters.

@@ -10,7 +10,6 @@
 #include "sim/cli/output.h"
 #include "sim/cli/run_options.h"
 #include "sim/cli/sweep_output.h"
-#include "sim/names.h"
 #include "traces/common/error.h"
 #include "traces/common/whole_file.h"
 
@@ -30,21 +29,7 @@ struct SweepCommand {
 };
 
 void SweepCommand::Sweep() const {
-  std::vector<sim::Axis> axes;
-  for (const std::string& text : grid) axes.push_back(sim::ParseAxis(text));
-  const auto has_axis = [&](std::string_view name) {
-    return std::any_of(axes.begin(), axes.end(),
-                       [&](const sim::Axis& a) { return a.name == name; });
-  };
-  // Several methods or machines named by option are an axis too.
-  const std::vector<std::string> methods = run.Methods(), machines = run.Machines();
-  if (methods.size() > 1 && !has_axis("method")) axes.push_back({"method", methods});
-  if (machines.size() > 1 && !has_axis("machine")) axes.push_back({"machine", machines});
-  // So are parameters: each point takes those that its method has.
-  for (const auto& [name, value] : run.Params()) {
-    if (!has_axis(name)) axes.push_back({name, {value}});
-  }
-
+  const std::vector<sim::Axis> axes = run.Axes(grid);
   std::vector<std::string> inputs = run.Inputs();
   inputs.push_back(trace);
   for (const sim::Axis& axis : axes) {
@@ -54,14 +39,9 @@ void SweepCommand::Sweep() const {
 
   Progress progress;
   sim::Predictor predictor(trace, run.PredictorOptions(progress));
-  sim::PredictRequest base = run.RequestFor(methods.front(), machines.front());
+  sim::PredictRequest base = run.RequestFor(run.Methods().front(), run.Machines().front());
   base.params.clear();
   if (base.context == 0) base.context = predictor.info().prompt_tokens();
-  for (sim::Axis& axis : axes) {
-    if (axis.name == "method" && axis.values == std::vector<std::string>{"all"}) {
-      axis.values = sim::MethodNames();
-    }
-  }
   const std::vector<sim::GridPoint> points = sim::ExpandGrid(base, axes);
   sim::ResultStore store(out, /*create=*/true);
   const auto total = std::ssize(points);
@@ -133,12 +113,7 @@ Stopped, it goes on where it was when called again. Points that fail are kept wi
 another build of stallcast left is predicted anew.)");
   constexpr const char* kGrid = "Grid";
   sub->add_option("trace", command->trace, "Trace to replay (.kvt)")->type_name("TRACE");
-  sub->add_option("-g,--grid", command->grid,
-                  "Axis: name=v1,v2 or name=low:high:step or name=low:high:xfactor; a name is a\n"
-                  "method parameter, method, machine, model, context, batch, tp or a machine path")
-      ->type_name("AXIS")
-      ->allow_extra_args(false)
-      ->group(kGrid);
+  RunOptions::AddGrid(*sub, command->grid);
   sub->add_option("-o,--out", command->out, "Results file (SQLite)")
       ->type_name("FILE")
       ->group(kGrid);

@@ -35,13 +35,14 @@ TEST_F(GpuCommands, NamesThatAreNoneAreListed) {
   ExpectLine(Call("bench --model lama-3.1-8b"), 2, "llama-3.1-8b");
 }
 
-TEST_F(GpuCommands, WhatIsVariedIsCheckedBeforeADeviceIsWanted) {
+TEST_F(GpuCommands, AGridIsCheckedBeforeADeviceIsWanted) {
   const std::string run =
-      "run " STALLCAST_SOURCE_DIR "/traces/samples/code-8k.kvt --method freekv --vary ";
+      "run " STALLCAST_SOURCE_DIR "/traces/samples/code-8k.kvt --method freekv -g ";
   ExpectLine(Call(run + "recal=staged"), 2, "did you mean 'recall'");
   ExpectLine(Call(run + "recall=staged,fast"), 2, "no choice `fast`");
-  ExpectLine(Call(run + "recall"), 2, "--vary recall=staged,zero-copy");
-  ExpectLine(Call(run + "recall=staged,zero-copy"), 1, "cuda");
+  ExpectLine(Call(run + "recall"), 2, "is not an axis");
+  ExpectLine(Call(run + "batch=1 -p recal=staged"), 2, "did you mean 'recall'");
+  ExpectLine(Call(run + "recall=staged,zero-copy -g batch=1,4"), 1, "cuda");
 }
 
 TEST(GpuBench, TimesZeroCopyReads) {

@@ -33,11 +33,11 @@ if sys.argv[1] == "calibrate":
     open(parser.parse_args().out, "w").write("a profile")
     sys.exit()
 parser.add_argument("trace")
-for name in ("--method", "--model", "--machine", "--batches", "--budgets", "--set", "--timelines",
+for name in ("--method", "--model", "--machine", "--set", "--timelines",
              "--budget", "--batch", "--steps", "--repeat", "--format"):
     parser.add_argument(name)
 parser.add_argument("-p", action="append", default=[])
-parser.add_argument("--vary", action="append", default=[])
+parser.add_argument("-g", action="append", default=[])
 for name in ("--graph", "--prefill", "--no-check"):
     parser.add_argument(name, action="store_true")
 asked = parser.parse_args()
@@ -50,14 +50,15 @@ stem = os.path.basename(asked.trace)[:-4]
 context = made.get(stem) or contexts[stem.rsplit("-", 1)[1]]
 print("method,params,model,context,batch,graph,steps" + ",measured_prefill_ms" * asked.prefill +
       ",predicted_ms,measured_ms,note")
-budgets = (asked.budgets or asked.budget or "").split(",")
-batches = (asked.batches or asked.batch or "1").split(",")
-varied = [[name + "=" + value] for name, values in (v.split("=") for v in asked.vary)
-          for value in values.split(",")] or [[]]
-for batch, method, budget, value in itertools.product(batches, asked.method.split(","), budgets,
-                                                      varied):
+axes = {name: values.split(",") for name, values in (axis.split("=") for axis in asked.g)}
+batches = axes.pop("batch", [asked.batch or "1"])
+if asked.budget:
+    axes["budget"] = [asked.budget]
+points = list(itertools.product(*([f"{name}={value}" for value in values]
+                                  for name, values in axes.items())))
+for batch, method, point in itertools.product(batches, asked.method.split(","), points):
     # Of the methods that are asked for with a budget, full attention has none.
-    given = asked.p + value + (["budget=" + budget] if budget and method != "full" else [])
+    given = asked.p + [value for value in point if method != "full"]
     # Of a grid's runs one may fail, as where it does not fit.
     fails = os.environ.get("FAILS_IN_GRID") == method
     print(method, " ".join(sorted(given)), asked.model, context, batch,
