@@ -158,6 +158,7 @@ TEST_F(Cli, WrongUsageIsOneLineAndStatus2) {
   EXPECT_THAT(Run("info --machine h200").out, HasSubstr("kernel.gemm.flops "));
   ExpectFails("sweep t.kvt", 2, "--out");
   ExpectFails("sweep t.kvt --out r.sqlite -g budgte=1,2", 2, "did you mean 'budget'");
+  ExpectFails("sweep t.kvt --out r.sqlite -g batch=1,2 -p budgte=1", 2, "--param: there is no");
   ExpectFails("sweep t.kvt --out r.sqlite -g link.h2d=1GB,2GB", 2, "GB/s");
   ExpectFails("synth x.kvt --similarity 1.5", 2, "--similarity");
   ExpectFails("synth x.kvt --heads 7", 2, "--heads");
