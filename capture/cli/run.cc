@@ -1,5 +1,6 @@
 // stallcast-gpu run
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -19,7 +20,6 @@
 #include "sim/cli/run_options.h"
 #include "sim/compare.h"
 #include "sim/grid.h"
-#include "sim/names.h"
 #include "sim/predict.h"
 #include "sim/recorded_run.h"
 #include "traces/common/error.h"
@@ -57,6 +57,7 @@ struct Traced {
 struct Case {
   std::string trace;
   sim::PredictRequest request;
+  Assignments others;  // what the grid has for it that a row has no column for
   std::optional<sim::Prediction> prediction;
   hardware::Profile machine;  // with what the request overrides
   capture::StepTimes times;
@@ -67,10 +68,18 @@ struct Case {
   std::string failed;  // why it could not be run
 };
 
+Assignments OthersOf(const sim::PredictRequest& point, const sim::PredictRequest& base) {
+  Assignments others(point.machine_overrides.begin() + std::ssize(base.machine_overrides),
+                     point.machine_overrides.end());
+  if (point.machine != base.machine) others.emplace_back("machine", point.machine);
+  if (point.tensor_parallel != base.tensor_parallel) {
+    others.emplace_back("tp", std::to_string(point.tensor_parallel));
+  }
+  return others;
+}
+
 std::vector<Case> Cases(const RunCommand& command) {
-  sim::PredictRequest base =
-      command.run.RequestFor(command.run.Methods().front(), command.run.Machines().front());
-  base.params.clear();  // each point has those of its method
+  sim::PredictRequest base = command.run.GridBase();
   base.prefill = command.prefill;
   if (base.steps == 0) base.steps = 32;
   std::vector<sim::GridPoint> points = sim::ExpandGrid(base, command.run.Axes(command.grid));
@@ -82,17 +91,16 @@ std::vector<Case> Cases(const RunCommand& command) {
       Case& of = cases.emplace_back();
       of.trace = trace;
       of.request = point.request;
+      of.others = OthersOf(point.request, base);
     }
   }
   return cases;
 }
 
 std::string Describe(const Case& of) {
-  std::string text =
-      fmt::format("{} {} b{}", of.request.method,
-                  of.request.model.empty() ? "model" : of.request.model, of.request.batch);
-  for (const auto& [name, value] : of.request.params) text += fmt::format(" {}={}", name, value);
-  return text;
+  return fmt::format("{} {} b{} {} {}", of.request.method,
+                     of.request.model.empty() ? "model" : of.request.model, of.request.batch,
+                     JoinPairs(of.request.params), JoinPairs(of.others));
 }
 
 // What a run needs beside its request; lives as long as the run.
@@ -159,7 +167,12 @@ std::string BasePath(const std::string& folder, const Case& of) {
   std::string name = fmt::format("{}-{}-b{}", of.request.method,
                                  std::filesystem::path(of.trace).stem().string(), of.request.batch);
   if (of.prediction && !of.request.model.empty()) name += "-" + of.prediction->model.name;
-  for (const auto& [param, value] : of.request.params) name += fmt::format("-{}-{}", param, value);
+  const auto add = [&](const auto& pairs) {
+    for (const auto& [path, value] : pairs) name += fmt::format("-{}-{}", path, value);
+  };
+  add(of.request.params);
+  add(of.others);
+  std::ranges::replace(name, '/', '-');  // of rates and of files
   return std::filesystem::path(folder) / name;
 }
 
@@ -251,6 +264,12 @@ void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded,
                          OfPrompt(prepared, loaded.trace.info), base + "-prefill.recorded.kvt");
 }
 
+// What a row says in words, behind what the grid has for it.
+std::string Noted(const Case& of, std::vector<std::string> notes) {
+  if (!of.others.empty()) notes.insert(notes.begin(), "with " + JoinPairs(of.others));
+  return fmt::format("{}", fmt::join(notes, "; "));
+}
+
 // With columns of the traced run if there was one.
 Json Record(const Case& of, bool timelines) {
   Json row;
@@ -271,7 +290,7 @@ Json Record(const Case& of, bool timelines) {
       row[key] = nullptr;
     }
     if (timelines) RecordTraced(of, row);
-    row["note"] = of.failed;
+    row["note"] = Noted(of, {of.failed});
     return row;
   }
   const Predicted<double> predicted{Milliseconds(of.prediction->metrics.step_mean)};
@@ -300,10 +319,9 @@ Json Record(const Case& of, bool timelines) {
                                              static_cast<double>(of.check.decisions);
   row["keys_wrong"] = of.check.missing;
   if (timelines) RecordTraced(of, row);
-  std::string note;
-  for (const std::string& line : of.times.notes) note += (note.empty() ? "" : "; ") + line;
-  if (of.traced) note += note.empty() ? kOfTracedRun : fmt::format("; {}", kOfTracedRun);
-  row["note"] = note;
+  std::vector<std::string> notes = of.times.notes;
+  if (of.traced) notes.emplace_back(kOfTracedRun);
+  row["note"] = Noted(of, std::move(notes));
   return row;
 }
 

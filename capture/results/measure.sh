@@ -111,7 +111,7 @@ measure_switches() {
   for value in correction=off double_buffer=off speculation=off; do
     decode validation "$t32" --method freekv -p $value --repeat 3
   done
-  decode validation "$t32" --method freekv -p layout=nhd --repeat 1
+  decode validation "$t32" --method freekv -p layout=nhd --repeat 2
   decode validation "$t32" --method full,streaming,quest --graph --repeat 3
 }
 
@@ -147,7 +147,7 @@ measure_louiskv-prkv() {
   for value in static_rule=overlap layout=nhd transfer=per-page async_write_back=off update=8; do
     decode $file "$t32" --method prkv -p $value --repeat 3
   done
-  decode $file "$t32" --method prkv -p layout=nhd -p transfer=per-page --repeat 3
+  decode $file "$t32" --method prkv -p layout=nhd -p transfer=per-page --repeat 2
   decode $file "$folder/traces/segments-32k.kvt" --method louiskv --repeat 3
 }
 

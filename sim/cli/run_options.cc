@@ -146,6 +146,12 @@ sim::PredictRequest RunOptions::RequestFor(const std::string& method,
   return request;
 }
 
+sim::PredictRequest RunOptions::GridBase() const {
+  sim::PredictRequest base = RequestFor(Methods().front(), Machines().front());
+  base.params.clear();
+  return base;
+}
+
 std::vector<sim::Axis> RunOptions::Axes(const std::vector<std::string>& grid) const {
   std::vector<sim::Axis> axes;
   for (const std::string& text : grid) {

@@ -29,9 +29,12 @@ class RunOptions {
   /// That each parameter given is one of at least one of `methods`, and its value one of its own.
   void CheckParams(const std::vector<std::string>& methods) const;
 
+  /// What a grid is over: the request for the first method on the first machine, without
+  /// parameters.
+  sim::PredictRequest GridBase() const;
   /// What is given to --grid, and an axis for the methods and the machines where there are several
-  /// and for each parameter: a point of the grid over RequestFor() without parameters takes those
-  /// that its method has. Usage Errors as ParseAxis() throws them.
+  /// and for each parameter: each point takes those that its method has. Usage Errors as
+  /// ParseAxis() and, where no axis has the methods, CheckParams() throw them.
   std::vector<sim::Axis> Axes(const std::vector<std::string>& grid) const;
   /// Adds --grid, which goes to `grid`.
   static void AddGrid(CLI::App& command, std::vector<std::string>& grid);

@@ -39,8 +39,7 @@ void SweepCommand::Sweep() const {
 
   Progress progress;
   sim::Predictor predictor(trace, run.PredictorOptions(progress));
-  sim::PredictRequest base = run.RequestFor(run.Methods().front(), run.Machines().front());
-  base.params.clear();
+  sim::PredictRequest base = run.GridBase();
   if (base.context == 0) base.context = predictor.info().prompt_tokens();
   const std::vector<sim::GridPoint> points = sim::ExpandGrid(base, axes);
   sim::ResultStore store(out, /*create=*/true);
