@@ -24,8 +24,13 @@ constexpr int kTileRows = 8;
 constexpr int kChunk = 128;  // columns
 constexpr int kPieces = kChunk / 8;
 constexpr int kStageBytes = kTileRows * kChunk * 2;  // of a warp
-constexpr int kMaxStages = 6, kMinStages = 3;
+// A warp has so many stages on their way, a multiprocessor 64 KiB. That keeps the memory busy, and
+// more of them only begin and end later: a layer takes 2 % longer with three.
+constexpr int kStages = 2;
 constexpr int kRowsMax = 8;
+// Registers are left for kernels of other streams: with all that the compiler would take, theirs
+// begin where a block of ours has ended.
+constexpr int kThreadsBeside = 256;
 
 struct Shape {
   int m, n, k;
@@ -38,8 +43,7 @@ using Sums = float[kRowsMax][kTileRows];
 // meet every bank once.
 __device__ int Place(int row, int piece) { return (row * kPieces + (piece ^ (row % 2 * 4))) * 16; }
 
-template <int kStages>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads + kThreadsBeside, 1)
     SkinnyProductKernel(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c,
                         Shape shape) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -59,16 +63,15 @@ __global__ void __launch_bounds__(kThreads, 1)
                                    (int64_t{blockIdx.x} * kTileRows + lane / kPieces) * shape.k +
                                    warp * kChunk + lane % kPieces * 8;
   const __nv_bfloat16* next = next_tile;
-  int left = mine, tiles_left = mine > 0 ? my_tiles : 0, fetch_stage = 0;
+  int left = mine, tiles_left = mine > 0 ? my_tiles : 0;
   const uint64_t read_once = EvictFirst();
-  const auto fetch = [&] {
+  const auto fetch = [&](int stage) {
     if (tiles_left > 0) {
       constexpr int kRowsAtOnce = 32 / kPieces;
 #pragma unroll
       for (int row = 0; row < kTileRows; row += kRowsAtOnce) {
-        CopyAsync(
-            ring_address + fetch_stage * kStageBytes + Place(row + lane / kPieces, lane % kPieces),
-            next + int64_t{row} * shape.k, 16, read_once);
+        CopyAsync(ring_address + stage * kStageBytes + Place(row + lane / kPieces, lane % kPieces),
+                  next + int64_t{row} * shape.k, 16, read_once);
       }
       next += kWarps * kChunk;
       if (--left == 0) {
@@ -78,20 +81,25 @@ __global__ void __launch_bounds__(kThreads, 1)
         next = next_tile;
       }
     }
-    fetch_stage = fetch_stage + 1 == kStages ? 0 : fetch_stage + 1;
-    CommitCopies();
   };
-  for (int i = 0; i < kStages - 1; ++i) fetch();
-
-  // A lies as it will be read: 32 columns of all its rows after the other.
+  fetch(0);
+  // A stays, in the order in which it is read: 32 columns of all its rows, then the next 32. A warp
+  // reads no columns of it but those that it fetches itself, with its first weights.
   auto* const factors = reinterpret_cast<uint4*>(shared + kWarps * kStages * kStageBytes);
+  const auto factors_address = static_cast<uint32_t>(__cvta_generic_to_shared(factors));
   for (int row_of_a = 0; row_of_a < shape.m; ++row_of_a) {
-    const auto* from = reinterpret_cast<const uint4*>(a + int64_t{row_of_a} * shape.k);
-    for (int i = thread; i < shape.k / 8; i += kThreads) {
-      factors[(i / 4 * shape.m + row_of_a) * 4 + i % 4] = from[i];
+    const __nv_bfloat16* const from = a + int64_t{row_of_a} * shape.k;
+    for (int i = lane; i < mine * kPieces; i += 32) {
+      const int piece = (i / kPieces * kWarps + warp) * kPieces + i % kPieces;
+      CopyAsync(factors_address + ((piece / 4 * shape.m + row_of_a) * 4 + piece % 4) * 16,
+                from + piece * 8);
     }
   }
-  __syncthreads();
+  CommitCopies();
+  for (int i = 1; i < kStages; ++i) {
+    fetch(i);
+    CommitCopies();
+  }
 
   const int row = lane / 4, piece = lane % 4;  // of the tile and of A, and 8 of 32 columns
   int stage = 0;
@@ -99,17 +107,23 @@ __global__ void __launch_bounds__(kThreads, 1)
     float sum[2][4] = {};
     const uint4* factor = factors + (warp * (kChunk / 32) * shape.m + row) * 4 + piece;
     for (int j = 0; j < mine; ++j) {
-      WaitForCopies<kStages - 2>();
-      __syncwarp();  // the chunk is in, and its predecessor's stage is free
-      fetch();
+      WaitForCopies<kStages - 1>();
+      __syncwarp();  // the chunk is in
       const unsigned char* const weights = ring + stage * kStageBytes;
+      uint4 w[kChunk / 32];
+#pragma unroll
+      for (int part = 0; part < kChunk / 32; ++part) {
+        w[part] = *reinterpret_cast<const uint4*>(weights + Place(row, part * 4 + piece));
+      }
+      __syncwarp();  // and its stage is free: nothing stands still while it is multiplied
+      fetch(stage);
+      CommitCopies();
       stage = stage + 1 == kStages ? 0 : stage + 1;
 #pragma unroll
       for (int part = 0; part < kChunk / 32; ++part) {
-        const uint4 w = *reinterpret_cast<const uint4*>(weights + Place(row, part * 4 + piece));
         const uint4 x = row < shape.m ? factor[part * shape.m * 4] : uint4{};
-        MultiplyAdd(sum[0], {x.x, 0, x.y, 0}, w.x, w.y);
-        MultiplyAdd(sum[1], {x.z, 0, x.w, 0}, w.z, w.w);
+        MultiplyAdd(sum[0], {x.x, 0, x.y, 0}, w[part].x, w[part].y);
+        MultiplyAdd(sum[1], {x.z, 0, x.w, 0}, w[part].z, w[part].w);
       }
       factor += kWarps * (kChunk / 32) * shape.m * 4;
     }
@@ -161,51 +175,35 @@ int64_t Room() {
   return CurrentDevice().shared_bytes - static_cast<int64_t>(2 * kWarps * sizeof(Sums)) - 1024;
 }
 
-/// How many stages fit beside A in shared memory.
-int Stages(int64_t m, int64_t k) {
-  return static_cast<int>(
-      std::clamp<int64_t>((Room() - m * k * 2) / (kWarps * kStageBytes), 0, kMaxStages));
-}
-
-bool IsServed(int64_t m, int64_t n, int64_t k, int stages) {
-  return m >= 1 && m <= kRowsMax && n % kTileRows == 0 && k % kChunk == 0 && n <= INT32_MAX &&
-         k <= INT32_MAX && stages >= kMinStages;
-}
-
-template <int kStages>
-void Launch(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c, Shape shape,
-            cudaStream_t stream) {
-  const auto kernel = SkinnyProductKernel<kStages>;
-  static std::array<std::atomic<bool>, 64> ready{};
-  if (std::atomic<bool>& here = ready.at(Current()); !here) {
-    Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(Room())),
-          "cudaFuncSetAttribute(SkinnyProduct)");
-    here = true;
-  }
-  const int blocks = std::min(shape.n / kTileRows, CurrentDevice().multiprocessors);
-  const size_t bytes = kStages * kWarps * kStageBytes + size_t{2} * shape.m * shape.k;
-  kernel<<<static_cast<unsigned>(blocks), kThreads, bytes, stream>>>(a, b, c, shape);
-  CheckLaunch("SkinnyProduct");
-}
+/// Of the rings and A.
+int64_t SharedBytes(int64_t m, int64_t k) { return kStages * kWarps * kStageBytes + 2 * m * k; }
 
 }  // namespace
 
-bool HasSkinnyProduct(int64_t m, int64_t n, int64_t k) { return IsServed(m, n, k, Stages(m, k)); }
+bool HasSkinnyProduct(int64_t m, int64_t n, int64_t k) {
+  return m >= 1 && m <= kRowsMax && n % kTileRows == 0 && k % kChunk == 0 && n <= INT32_MAX &&
+         k <= INT32_MAX && SharedBytes(m, k) <= Room();
+}
 
 void SkinnyProduct(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c, int64_t m,
                    int64_t n, int64_t k, cudaStream_t stream) {
-  const int stages = Stages(m, k);
-  if (!IsServed(m, n, k, stages)) {
+  if (!HasSkinnyProduct(m, n, k)) {
     throw Error("a product of m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " +
                     std::to_string(k),
                 "SkinnyProduct", "use Gemm");
   }
-  const auto launch = stages == 6   ? Launch<6>
-                      : stages == 5 ? Launch<5>
-                      : stages == 4 ? Launch<4>
-                                    : Launch<3>;
-  launch(a, b, c, Shape{static_cast<int>(m), static_cast<int>(n), static_cast<int>(k)}, stream);
+  static std::array<std::atomic<bool>, 64> ready{};
+  if (std::atomic<bool>& here = ready.at(Current()); !here) {
+    Check(cudaFuncSetAttribute(SkinnyProductKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(Room())),
+          "cudaFuncSetAttribute(SkinnyProduct)");
+    here = true;
+  }
+  const Shape shape{static_cast<int>(m), static_cast<int>(n), static_cast<int>(k)};
+  const int blocks = std::min(shape.n / kTileRows, CurrentDevice().multiprocessors);
+  SkinnyProductKernel<<<static_cast<unsigned>(blocks), kThreads,
+                        static_cast<size_t>(SharedBytes(m, k)), stream>>>(a, b, c, shape);
+  CheckLaunch("SkinnyProduct");
 }
 
 }  // namespace stallcast::kernels

@@ -9,7 +9,7 @@
 namespace stallcast::kernels {
 
 /// Whether SkinnyProduct() has this shape on the current device: m up to 8, n a multiple of 8, k of
-/// 128, and A fits in shared memory beside the rings through which B streams.
+/// 128, and A fits in shared memory beside the 64 KiB through which B streams.
 bool HasSkinnyProduct(int64_t m, int64_t n, int64_t k);
 
 /// C[m, n] = A[m, k] B[n, k]^T like Gemm, float accumulation, all 16-byte aligned. Errors: a shape

@@ -265,7 +265,8 @@ TEST_F(Decoder, SkinnyProductMatchesDoubleAndWritesNothingElse) {
   for (const ProductShape& s :
        {ProductShape{1, 8, 128}, ProductShape{2, 24, 384}, ProductShape{3, 2200, 128},
         ProductShape{4, 1064, 2176}, ProductShape{5, 16, 3584}, ProductShape{8, 2128, 256},
-        ProductShape{7, 1072, 2048}, ProductShape{1, 72, 14336}, ProductShape{6, 8, 4096}}) {
+        ProductShape{7, 1072, 2048}, ProductShape{1, 72, 14336}, ProductShape{6, 8, 4096},
+        ProductShape{4, 2120, 18944}, ProductShape{3, 1072, 18944}}) {
     if (!HasSkinnyProduct(s.m, s.n, s.k)) continue;  // a smaller device
     const auto a = RandomBf16(random_, s.m * s.k);
     const auto b = RandomBf16(random_, s.n * s.k);
