@@ -23,6 +23,22 @@ __global__ void FillRandomKernel(__nv_bfloat16* values, int64_t count, float ran
   }
 }
 
+__global__ void FillScoresKernel(float* scores, int64_t count, uint64_t seed) {
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += stride) {
+    // Four uniform numbers of 16 bits add up to what is about normal, of deviation 2^16 / sqrt(3).
+    const uint64_t bits = Mix(seed ^ Mix(i));
+    uint32_t sum = 0;
+    for (int part = 0; part < 4; ++part)
+      sum += static_cast<uint32_t>(bits >> (16 * part)) & 0xffffu;
+    scores[i] = expf(1.7320508F * (static_cast<float>(sum) * 0x1p-16F - 2));
+  }
+}
+
+unsigned Blocks(int64_t count) {
+  return static_cast<unsigned>(std::min<int64_t>((count + kThreads - 1) / kThreads, 8192));
+}
+
 /// A thread copies 8 channels of a key or a value.
 __device__ void CopyToken(const SequenceKv& source, int64_t token, int32_t head, bool value,
                           int32_t channel, const PagedKv& cache, int64_t slot) {
@@ -66,10 +82,14 @@ __global__ void FillPagesKernel(SequenceKv source, const int32_t* pages, const i
 void FillRandom(__nv_bfloat16* values, int64_t count, float range, uint64_t seed,
                 cudaStream_t stream) {
   if (count <= 0) return;
-  const auto blocks =
-      static_cast<unsigned>(std::min<int64_t>((count + kThreads - 1) / kThreads, 8192));
-  FillRandomKernel<<<blocks, kThreads, 0, stream>>>(values, count, range, seed);
+  FillRandomKernel<<<Blocks(count), kThreads, 0, stream>>>(values, count, range, seed);
   CheckLaunch("FillRandom");
+}
+
+void FillScores(float* scores, int64_t count, uint64_t seed, cudaStream_t stream) {
+  if (count <= 0) return;
+  FillScoresKernel<<<Blocks(count), kThreads, 0, stream>>>(scores, count, seed);
+  CheckLaunch("FillScores");
 }
 
 void FillTokens(const SequenceKv& source, int64_t first_token, int64_t count, const PagedKv& cache,

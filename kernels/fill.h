@@ -1,4 +1,5 @@
-// Filling device memory with what a run starts from: random weights, and a trace's keys and values.
+// Filling device memory with what a run or a measurement starts from: random weights and scores, a
+// trace's keys and values.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,6 +11,10 @@ namespace stallcast::kernels {
 /// values[i] uniform in [-range, range], a function of i and seed alone.
 void FillRandom(__nv_bfloat16* values, int64_t count, float range, uint64_t seed,
                 cudaStream_t stream);
+
+/// Positive and of several magnitudes, their logarithms about normal, as page scores are behind a
+/// softmax; a function of i and seed alone.
+void FillScores(float* scores, int64_t count, uint64_t seed, cudaStream_t stream);
 
 /// Keys and values of a sequence, [head][tokens][head_dim].
 struct SequenceKv {

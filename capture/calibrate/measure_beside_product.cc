@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "capture/calibrate/kernel_probe.h"
 #include "capture/calibrate/scattered_gather.h"
@@ -14,12 +13,7 @@ namespace {
 
 using Bf16 = __nv_bfloat16;
 
-struct Product {
-  int64_t rows, inner;
-  int64_t input_bytes() const { return rows * inner * int64_t{sizeof(Bf16)}; }
-};
-// By ascending input: from a layer's first products at batch 1 to its last one at batch 4.
-constexpr Product kProducts[] = {{1, 4096}, {4, 4096}, {8, 4096}, {4, 14336}};
+constexpr int64_t kInner = 4096;
 // So many that a product runs for 0.2 ms: what others find between two of them hardly counts.
 constexpr int64_t kWeights = int64_t{448} << 20;
 
@@ -29,20 +23,19 @@ void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPoo
                           hardware::Profile& profile) {
   constexpr int kTrain = 24, kTrials = 5, kTurns = 21, kPageTokens = 32;
   constexpr int kGathers = 4, kBlocks = 4, kFew = 4, kMany = 12;  // rounds of so many blocks
-  constexpr int kOutlast = 12;     // a train of them, 20 us an item, and the calls for it
-  constexpr double kLeast = 1e-9;  // a curve's values are positive
-  const kernels::Buffer<Bf16> weights(kWeights), input(int64_t{1} << 16),
-      output(8 * kWeights / 4096);
+  constexpr int kOutlast = 12;  // a train of them, 20 us an item, and the calls for it
+  const kernels::Buffer<Bf16> weights(kWeights), input(kInner), output(kWeights / kInner);
   for (const kernels::Buffer<Bf16>* buffer : {&weights, &input}) {
     kernels::Check(cudaMemset(buffer->get(), 0, static_cast<size_t>(buffer->bytes())),
                    "cudaMemset");
   }
   kernels::Gemm gemm;
-  const auto product = [&](const Product& of, cudaStream_t stream) {
-    gemm.Run(input.get(), weights.get(), output.get(), of.rows, kWeights / of.inner, of.inner,
-             stream);
+  const auto products = [&](int count, cudaStream_t stream) {
+    for (int i = 0; i < count; ++i) {
+      gemm.Run(input.get(), weights.get(), output.get(), 1, kWeights / kInner, kInner, stream);
+    }
   };
-  for (const Product& of : kProducts) product(of, watch.other());  // chooses how
+  products(1, watch.other());  // chooses how
   watch.Finish();
   // Two pages of 32 tokens, to their slots.
   const Prepared scatter = LayoutProbe(2, kPageTokens, 128).prepare();
@@ -63,31 +56,20 @@ void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPoo
   const double scatter_alone = watch.Period(kTrain, scatters, kTrials);
   const double few_alone = watch.Period(kGathers, gathers(kFew), kTrials);
   const double many_alone = watch.Period(kGathers, gathers(kMany), kTrials);
-  std::vector<double> inputs, kernel, round;
-  for (const Product& of : kProducts) {
-    const auto products = [&](cudaStream_t stream) {
-      for (int i = 0; i < kOutlast; ++i) product(of, stream);
-    };
-    const double beside = watch.LongerBeside(products, scatter_alone, kTrain, scatters, kTrials);
-    // In turn: five of each at a time gave one of three calibrations a third of the others' time.
-    const auto gather_time = [&](int rounds) {
-      products(watch.other());
-      return watch.PeriodWhileBusy(kGathers, gathers(rounds));
-    };
-    const double rounds_beside = Stopwatch::Median(kTurns, [&] {
-      const double few = gather_time(kFew), many = gather_time(kMany);
-      return std::isfinite(few) ? many - few : INFINITY;
-    });
-    if (!std::isfinite(beside) || !std::isfinite(rounds_beside)) continue;
-    inputs.push_back(static_cast<double>(of.input_bytes()));
-    kernel.push_back(std::max(beside, kLeast));
-    const double longer = rounds_beside - (many_alone - few_alone);
-    round.push_back(std::max(longer / (kMany - kFew), kLeast));
-  }
-  profile.product_holds_kernel = profile.product_holds_round = {};
-  if (inputs.empty()) return;
-  profile.product_holds_kernel = hardware::Curve(inputs, kernel);
-  profile.product_holds_round = hardware::Curve(inputs, round);
+  const double kernel = watch.LongerBeside([&](cudaStream_t stream) { products(kOutlast, stream); },
+                                           scatter_alone, kTrain, scatters, kTrials);
+  // In turn: five of each at a time gave one of three calibrations a third of the others' time.
+  const auto gather_time = [&](int rounds) {
+    products(kOutlast, watch.other());
+    return watch.PeriodWhileBusy(kGathers, gathers(rounds));
+  };
+  const double rounds_beside = Stopwatch::Median(kTurns, [&] {
+    const double few = gather_time(kFew), many = gather_time(kMany);
+    return std::isfinite(few) ? many - few : INFINITY;
+  });
+  const double round = (rounds_beside - (many_alone - few_alone)) / (kMany - kFew);
+  profile.product_holds_kernel = std::isfinite(kernel) ? std::max(kernel, 0.0) : 0;
+  profile.product_holds_round = std::isfinite(round) ? std::max(round, 0.0) : 0;
 }
 
 }  // namespace stallcast::capture

@@ -9,8 +9,8 @@
 namespace stallcast::capture {
 
 /// Fills in product.holds_kernel and holds_round: trains of kernels that scatter two pages, and of
-/// zero-copy gathers in few rounds and in many, all of it enqueued before, beside products of a
-/// decoder's few rows that stream weights all the while, against the same alone.
+/// zero-copy gathers in few rounds and in many, all of it enqueued before, beside products of
+/// one row that stream weights all the while, against the same alone.
 void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPools& pools,
                           hardware::Profile& profile);
 

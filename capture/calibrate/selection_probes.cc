@@ -81,23 +81,21 @@ KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t vecto
 KernelProbe TopKProbe(int32_t rows, int32_t candidates, int32_t k) {
   return {plan::TopK{rows, candidates, k},
           [=] {
-            std::mt19937 random(5);
-            std::normal_distribution<float> normal;
-            std::vector<float> values(static_cast<size_t>(rows) * static_cast<size_t>(candidates));
-            for (float& value : values) value = normal(random);
-            auto scores = Shared(values);
+            auto scores = Zeroed<float>(int64_t{rows} * candidates);
             auto ids = Zeroed<int32_t>(int64_t{rows} * k);
             auto workspace =
                 Zeroed<char>(std::max<int64_t>(1, kernels::TopKWorkspace(rows, candidates, k)));
-            // It runs once a layer, on scores that were just written.
-            const Launch read = [=, sink = Zeroed<int>(1)](int, cudaStream_t stream) {
-              kernels::ReadOnce(scores->get(), scores->bytes() / 16 * 16, sink->get(), stream);
+            // It runs once a layer, on scores that were just written. How many fall into one of its
+            // bins counts too: of scores with both signs many more do than of those of pages.
+            const Launch written = [=](int, cudaStream_t stream) {
+              kernels::FillScores(scores->get(), scores->size(), 5, stream);
             };
             const Launch top_k = [=](int, cudaStream_t stream) {
               kernels::TopK(scores->get(), rows, candidates, k, ids->get(), workspace->get(),
                             stream);
             };
-            return Prepared(top_k, read);
+            written(0, nullptr);
+            return Prepared(top_k, written);
           },
           /*after_stream=*/true};
 }

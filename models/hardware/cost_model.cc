@@ -47,16 +47,13 @@ class Coster {
         shape_(shape),
         counts_(counts) {}
 
-  OpCost operator()(const plan::Gemm& gemm) const {
+  OpCost operator()(const plan::Gemm&) const {
     OpCost cost = Kernel();
     cost.boosted = FlopsTime() >= static_cast<double>(counts_.device()) / fit_.bandwidth;
     cost.dragged = !cost.boosted;
-    const auto input = static_cast<double>(gemm.m * gemm.k * gemm.element_bytes);
-    const auto holds = [&](const Curve& by_input) {
-      return cost.boosted || by_input.empty() ? 0 : by_input.At(input);
-    };
-    cost.holds_kernel = holds(profile_.product_holds_kernel);
-    cost.holds_round = holds(profile_.product_holds_round);
+    if (cost.boosted) return cost;
+    cost.holds_kernel = profile_.product_holds_kernel;
+    cost.holds_round = profile_.product_holds_round;
     return cost;
   }
   OpCost operator()(const plan::Norm&) const { return Kernel(); }
@@ -375,12 +372,14 @@ Picoseconds WakeTime(const Curve& by_sleep, Picoseconds asleep) {
 // What recording costs where a run is recorded, and its calls but for launches of kernels.
 void AddRecorder(Profile& profile) {
   for (double Profile::*more :
-       {&Profile::recorder_copy, &Profile::recorder_kernel, &Profile::recorder_op,
-        &Profile::recorder_launch, &Profile::recorder_copy_call, &Profile::recorder_copy_back_call,
-        &Profile::recorder_event_record, &Profile::recorder_stream_wait, &Profile::recorder_sync}) {
+       {&Profile::recorder_copy, &Profile::recorder_kernel, &Profile::recorder_crowded_piece,
+        &Profile::recorder_op, &Profile::recorder_launch, &Profile::recorder_copy_call,
+        &Profile::recorder_copy_back_call, &Profile::recorder_event_record,
+        &Profile::recorder_stream_wait, &Profile::recorder_sync}) {
     profile.*more *= profile.host_recorded;
   }
   profile.device_gap += profile.recorder_kernel;
+  profile.copy_crowded_piece += profile.recorder_crowded_piece;
   profile.host_copy_call += profile.recorder_copy_call;
   profile.host_batch_call += profile.recorder_copy_call;
   Add(profile.recorder_copy_call, profile.copy_h2d_inline_call);
@@ -444,9 +443,10 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   capacity_[At(Resource::kSms)] = profile_.device_sms;
   capacity_[At(Resource::kHostMemory)] = profile_.host_memory;
   capacity_[At(Resource::kCopyTurns)] = 1;
+  has_load_ = profile_.product_holds_kernel > 0;
   for (const Curve Profile::*curve :
        {&Profile::zero_copy_holds_kernel, &Profile::zero_copy_holds_h2d_piece,
-        &Profile::zero_copy_holds_d2h_piece, &Profile::product_holds_kernel}) {
+        &Profile::zero_copy_holds_d2h_piece}) {
     has_load_ = has_load_ || !(profile_.*curve).empty();
   }
   const std::pair<Start, const Curve*> loads[] = {{Start::kKernel, &profile_.load_kernel},

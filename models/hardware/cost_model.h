@@ -143,10 +143,10 @@ struct Latencies {
 /// stream's next commands are read while what is before them runs, so only what is then left of it
 /// shows, and nothing where they were read before the gather began.
 ///
-/// A product of few rows keeps what its input leaves of each multiprocessor's shared memory filled
-/// with weights on their way, and what other kernels read of the device's memory comes behind them,
-/// read for read: the profile's product.holds_kernel, by bytes of the input, where it is more than
-/// the load curve says, and product.holds_round for each round of a zero-copy gather.
+/// A product that is bound by memory has weights on their way to each multiprocessor, and what
+/// other kernels read of the device's memory comes behind them, read for read: the profile's
+/// product.holds_kernel, where it is more than the load curve says, and product.holds_round for
+/// each round of a zero-copy gather.
 ///
 /// Drag. Products that are bound by memory take longer by WriteBack for the bytes that wait, and
 /// pay of that at most memory.drag_share of their time, so that as many bytes fewer wait. A gather

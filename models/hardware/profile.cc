@@ -75,6 +75,8 @@ constexpr ProfileField kFields[] = {
      "between copies of a stream, more while they are recorded", true, true},
     {"recorder.kernel", kTime, &Profile::recorder_kernel,
      "between kernels of a stream, more while they are recorded", true, true},
+    {"recorder.crowded_piece", kTime, &Profile::recorder_crowded_piece,
+     "more of copy.crowded_piece while copies are recorded", true, true},
     {"recorder.op", kTime, &Profile::recorder_op, "host time of an op, more while it is recorded",
      true, true},
     {"recorder.launch", kTime, &Profile::recorder_launch, "the same of host.launch", true, true},
@@ -141,6 +143,11 @@ constexpr ProfileField kFields[] = {
      "what other kernels have written slows a layer's products by this at most"},
     {"memory.drag_share", kNumber, &Profile::memory_drag_share,
      "of that, at most this share of a product's time is paid"},
+    {"product.holds_kernel", kTime, &Profile::product_holds_kernel,
+     "a kernel's start takes longer while a product streams weights; 0: as beside any load", true,
+     true},
+    {"product.holds_round", kTime, &Profile::product_holds_round,
+     "a round of a zero-copy gather takes longer meanwhile", true, true},
     {"background.h2d", kRate, &Profile::background_h2d,
      "what others ask to copy to the GPU meanwhile", false},
     {"background.d2h", kRate, &Profile::background_d2h,
@@ -301,8 +308,8 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     }
     profile.memory_drag_most /= factor;
     // The same bytes on their way, at another rate.
-    Scale(profile.product_holds_kernel, 1 / factor);
-    Scale(profile.product_holds_round, 1 / factor);
+    profile.product_holds_kernel /= factor;
+    profile.product_holds_round /= factor;
     Scale(profile.zero_copy_drag, 1 / factor);
     Scale(profile.zero_copy_memory_loss, factor);
   }

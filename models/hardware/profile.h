@@ -142,9 +142,9 @@ struct Profile {
   /// 1: predicts a run that stallcast-gpu records, whose calls take longer by recorder_*. Not part
   /// of a machine's file.
   double host_recorded = 0;
-  /// What passes more between two copies of a stream while they are recorded, and between two
-  /// kernels; and what the host spends more: on each op, and on each call.
-  double recorder_copy = 0, recorder_kernel = 0;
+  /// What passes more between two copies of a stream while they are recorded, between two kernels,
+  /// and beside copy_crowded_piece; and what the host spends more: on each op, and on each call.
+  double recorder_copy = 0, recorder_kernel = 0, recorder_crowded_piece = 0;
   double recorder_op = 0, recorder_launch = 0, recorder_copy_call = 0, recorder_copy_back_call = 0;
   double recorder_event_record = 0, recorder_stream_wait = 0, recorder_sync = 0;
   double host_memory = 0, host_gather_thread = 0;  ///< rates
@@ -265,13 +265,12 @@ struct Profile {
   /// CUDA graph, whose commands lie on the GPU. Empty: nothing.
   Curve zero_copy_holds_kernel, zero_copy_holds_h2d_piece, zero_copy_holds_d2h_piece;
   /// What the start of a kernel that looks up what it reads takes longer while a product that is
-  /// bound by memory runs, s, by bytes of its input (rows times columns): it fills what its input
-  /// leaves of each multiprocessor's shared memory with weights on their way, and what others read
-  /// of the device's memory comes behind them, read for read. Empty: as beside any load.
-  Curve product_holds_kernel;
+  /// bound by memory runs, s: each multiprocessor has its weights on their way, and what others
+  /// read of the device's memory comes behind them, read for read. 0: as beside any load.
+  double product_holds_kernel = 0;
   /// The same of each round of a zero-copy gather (ZeroCopyGather::Rounds), whose blocks look up
-  /// where the next pieces lie. Empty: nothing.
-  Curve product_holds_round;
+  /// where the next pieces lie.
+  double product_holds_round = 0;
 
   std::map<std::string, KernelFit, std::less<>> kernels;    ///< by op-kind name
   std::map<std::string, std::string, std::less<>> sources;  ///< by field path

@@ -67,8 +67,6 @@ constexpr CurveField kCurves[] = {
      true},
     {"zero_copy.holds_d2h_piece", "blocks", "time_us", 1e6, &Profile::zero_copy_holds_d2h_piece,
      true},
-    {"product.holds_kernel", "input_bytes", "time_us", 1e6, &Profile::product_holds_kernel, true},
-    {"product.holds_round", "input_bytes", "time_us", 1e6, &Profile::product_holds_round, true},
     {"zero_copy.scattered", "pool_bytes", "pieces_per_us", 1e-6, &Profile::zero_copy_scattered,
      true},
 };

@@ -458,14 +458,14 @@ TEST(EngineTraffic, CommandsReadBeforeAGatherBeganDoNotWait) {
   ExpectTime(end(true), end(false));
 }
 
-// A kernel starts 12 us later beside products with an input of 8 KiB, 6 us beside one of 64 KiB.
+// A kernel starts 12 us later beside products.
 Profile StreamingMachine() {
   Profile machine = TestMachine();
   machine.copy_h2d_start = 1e-6;
   machine.kernels["top_k"].fixed_s = 4e-6;
   machine.kernels["gemm"].flops_rate = 400e12;
   machine.load_kernel = hardware::Curve({0.5, 1.0}, {1e-6, 2e-6});
-  machine.product_holds_kernel = hardware::Curve({8192, 65536}, {12e-6, 6e-6});
+  machine.product_holds_kernel = 12e-6;
   return machine;
 }
 
@@ -485,10 +485,9 @@ TEST(EngineTraffic, WhatStartsBesideAProductWaitsForItsWeightsOnTheirWay) {
   const Profile machine = StreamingMachine();
   const plan::TopK kernel{1, 1, 1};
   const Copy pages{Direction::kHostToDevice, CopyPath::kPerPiece, 3, 1};
-  const plan::Gemm few_rows{1, 1'000'000, 4096}, more_rows{8, 1'000'000, 4096};
+  const plan::Gemm few_rows{1, 1'000'000, 4096};
   const Picoseconds alone = BesideProduct(machine, {}, kernel);
   ExpectTime(BesideProduct(machine, few_rows, kernel), alone + 12us);
-  ExpectTime(BesideProduct(machine, more_rows, kernel), alone + 6us);
   // A copy does not stand in the multiprocessors' queues.
   EXPECT_LE(BesideProduct(machine, few_rows, pages), BesideProduct(machine, {}, pages) + 1us);
   // One that computes has room: it is as any load of the memory.
@@ -512,7 +511,6 @@ TEST(EngineTraffic, AProductThatEndsHoldsUpNoLonger) {
   const OpId product = s.builder.Run(s.Add(), plan::Gemm{1, 4000, 4000});
   const OpId kernel = s.builder.Run(s.Add(), plan::TopK{1, 1, 1});
   Profile machine = StreamingMachine();
-  machine.product_holds_kernel = hardware::Curve({8000}, {12e-6});
   const Ran ran(s, machine);
   EXPECT_NEAR(Seconds(ran.End(product)), 8e-6, 0.1e-6);
   EXPECT_NEAR(Seconds(ran.End(kernel)), 8e-6 + 2e-6, 0.1e-6);
@@ -536,12 +534,12 @@ TEST(EngineTraffic, AGatherThatEndsHoldsUpNoLonger) {
 
 TEST(EngineTraffic, AGathersRoundsWaitForAProductsWeights) {
   Profile machine = StreamingMachine();
-  machine.product_holds_kernel = machine.load_kernel = {};
-  machine.product_holds_round = hardware::Curve({8192, 65536}, {6e-6, 3e-6});
+  machine.product_holds_kernel = 0;
+  machine.load_kernel = {};
+  machine.product_holds_round = 6e-6;
   const plan::ZeroCopyGather gather{64, 16384, 4};  // in four rounds
   const Picoseconds alone = BesideProduct(machine, {}, gather);
   ExpectTime(BesideProduct(machine, plan::Gemm{1, 1'000'000, 4096}, gather), alone + 4 * 6us);
-  ExpectTime(BesideProduct(machine, plan::Gemm{8, 1'000'000, 4096}, gather), alone + 4 * 3us);
   // Of a product that ends when half is read, half.
   Streams s;
   const OpId product = s.builder.Run(s.Add(), plan::Gemm{1, 12'000, 4096});
