@@ -287,7 +287,9 @@ class Coster {
   OpCost Launched(const KernelPoint& point) const {
     OpCost cost;
     const double call = fit_.host_s > 0 ? fit_.host_s * point.host_factor : profile_.host_launch;
-    cost.host = cost.first_call = Time((call + profile_.recorder_launch) * counts_.launches);
+    cost.first_call = Time(call + profile_.recorder_launch);
+    cost.host = cost.first_call * counts_.launches;
+    if (counts_.launches > 1) cost.last_piece = Time(profile_.device_launch_latency);
     cost.calls = counts_.launches;
     cost.start = Start::kKernel;
     cost.starts = counts_.launches;

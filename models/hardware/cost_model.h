@@ -44,7 +44,8 @@ struct Demand {
 /// earlier than `last_piece` after its call ends; alone on the device it takes Alone(). For most
 /// ops `first_call` is `host` and `last_piece` 0. An op that stands for n copy calls has first_call
 /// = host / n, so that calls and copies overlap and the slower of them sets the pace: with a call
-/// of h and a piece of e, n pieces take h + n e when e > h and n h + e when h > e.
+/// of h and a piece of e, n pieces take h + n e when e > h and n h + e when h > e. One of several
+/// kernels starts behind the first one's launch, and ends no earlier than the last can start.
 ///
 /// Host work occupies its lane for host + Alone().
 struct OpCost {

@@ -106,6 +106,29 @@ TEST(Engine, LongKernelsHideLaunches) {
   EXPECT_EQ(ran.Why(last).kind, CauseKind::kLane);
 }
 
+TEST(Engine, AnOpOfTwoKernelsRunsWhileItsSecondIsLaunched) {
+  // It starts behind the first launch. Where a launch takes longer than all of it, it ends when the
+  // second kernel can start.
+  Profile machine = TestMachine();
+  machine.host_launch = 4e-6;
+  machine.device_launch_latency = 2e-6;
+  for (const int64_t units : {1'000, 100'000}) {
+    plan::Score score{.units = units, .kv_rows = 8, .group = 4, .vectors = 2, .head_dim = 128};
+    score.pool = plan::Score::Pool::kSoftmax;
+    const Picoseconds takes =
+        FromSeconds(static_cast<double>(plan::Count(score).device()) / machine.memory_bandwidth);
+    Streams s;
+    const LaneId lane = s.Add(true);
+    const OpId first = s.builder.Run(lane, score);
+    const OpId next = s.builder.Run(lane, Kernel(1us));
+    const Ran ran(s, machine);
+    ExpectTime(ran.Start(first), 4us + 2us);
+    ExpectTime(ran.End(first), units == 1'000 ? 2 * 4us + 2us : 4us + 2us + takes);
+    ExpectTime(ran.CallTime(first), 2 * 4us);
+    ExpectTime(ran.CallBegin(next), 2 * 4us);
+  }
+}
+
 TEST(Engine, AGraphPaysForItsLaunchOnce) {
   Profile machine = TestMachine();
   machine.host_launch = 4e-6;
