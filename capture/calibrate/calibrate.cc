@@ -203,7 +203,6 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   });
   progress("recorded calls", 0.85);
   MeasureRecorder(watch, ends, profile);
-  RecordCrowding(watch, ends, profile);
   progress("gaps between ops", 0.85);
   if (MeasureGaps(watch, profile)) {
     RecordInlinedCopies(watch, ends, profile);

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <memory>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "capture/calibrate/recording.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/probe.h"
 #include "traces/common/median.h"
@@ -75,61 +73,6 @@ class Handovers {
   std::uniform_int_distribution<int64_t> length_{2000, 32000};
 };
 
-// What recalls page by page do: trains of pages, each with a kernel behind it, on two streams.
-class PageTrains {
- public:
-  static constexpr int kPieces = 12;  // of a train, on average
-
-  PageTrains(Stopwatch& watch, const CopyEnds& ends) : watch_(watch), ends_(ends) {
-    Run(watch.third(), 0, /*kernel=*/true);  // loads it, as Hold() wants it
-    Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
-  }
-
-  // What a train takes, s: on one stream without kernels, by turns on two of one group and of both,
-  // and on the former while a kernel of a third waits for all.
-  double Alone() { return Time({watch_.other(), watch_.other()}, false, false); }
-  double OfAGroup() { return Time({watch_.other(), watch_.third()}, true, false); }
-  double OfBothGroups() { return Time({watch_.other(), watch_.stream()}, true, false); }
-  double Crowded() { return Time({watch_.other(), watch_.third()}, true, true); }
-
-  // Many of them on a stream, behind what another has.
-  void Follow(cudaStream_t before, cudaStream_t stream) {
-    joiner_.Join(before, stream);
-    for (int n = 0; n < kMany; ++n) Run(stream, n, /*kernel=*/true);
-  }
-
- private:
-  // Trains of 4, 6, .. 20 pieces: what one finds at its begin comes and goes as front ends look.
-  static constexpr int kLengths = 9, kFew = kLengths, kMany = 3 * kLengths;
-
-  void Run(cudaStream_t stream, int number, bool kernel) {
-    const int pieces = 4 + number * 4 % kLengths * 2;
-    for (int i = 0; i < pieces; ++i) ends_.CopyPage(at_++, kPage, true, stream);
-    if (kernel) kernels::Nothing(stream);
-  }
-
-  double Time(std::array<cudaStream_t, 2> streams, bool kernels, bool third) {
-    const auto& [first, second] = streams;
-    return Stopwatch::WithoutEnds(kFew, kMany, [&](int trains) {
-      const double seconds = watch_.PeriodOn(first, 1, [&](int) {
-        joiner_.Join(first, second);
-        for (int n = 0; n < trains; ++n) Run(n % 2 == 0 ? first : second, n, kernels);
-        joiner_.Join(second, first);
-        if (!third) return;
-        joiner_.Join(first, watch_.stream());
-        kernels::Nothing(watch_.stream());
-      });
-      watch_.Finish();
-      return seconds;
-    });
-  }
-
-  Stopwatch& watch_;
-  const CopyEnds& ends_;
-  const Joiner joiner_;
-  int at_ = 0;
-};
-
 }  // namespace
 
 void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
@@ -186,48 +129,71 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
 }
 
 void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  constexpr int kKernels = 60, kTrials = 9, kRounds = 31;
-  PageTrains trains(watch, ends);
+  constexpr int kPieces = 12, kKernels = 60, kTrials = 9;
+  // Trains of 4, 6, .. 20 pieces, kPieces on average: what one finds at its begin comes and goes as
+  // front ends look.
+  constexpr int kLengths = 9, kFew = kLengths, kMany = 3 * kLengths, kRounds = 31;
+  const Joiner joiner;
+  int at = 0;
+  const auto train = [&](cudaStream_t stream, int number, bool kernel) {
+    const int pieces = 4 + number * 4 % kLengths * 2;
+    for (int i = 0; i < pieces; ++i) ends.CopyPage(at++, kPage, true, stream);
+    if (kernel) kernels::Nothing(stream);
+  };
   // Kernels of one stream beside trains, which outlast them, of another of its group.
   const auto gap = [&](bool crowded) {
     return Stopwatch::Median(kTrials, [&] {
       const double seconds = watch.PeriodOn(watch.other(), kKernels, [&](int i) {
         kernels::Nothing(watch.other());
-        if (i == 0 && crowded) trains.Follow(watch.other(), watch.third());
+        if (i > 0 || !crowded) return;
+        joiner.Join(watch.other(), watch.third());
+        for (int n = 0; n < kMany; ++n) train(watch.third(), n, /*kernel=*/true);
       });
       Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
       return seconds;
     });
   };
+  train(watch.third(), 0, /*kernel=*/true);  // loads it, as Hold() wants it
+  Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
   profile.device_crowded_gap = std::max(gap(true) - gap(false), 0.0);
 
+  // Trains on one stream without kernels, by turns on two of one group and of both, and on the
+  // former while a kernel of a third waits for all.
+  struct Trains {
+    std::array<cudaStream_t, 2> streams;
+    bool kernels, third;
+  };
+  const Trains alone{{watch.other(), watch.other()}, false, false};
+  const Trains of_a_group{{watch.other(), watch.third()}, true, false};
+  const Trains of_both{{watch.other(), watch.stream()}, true, false};
+  const Trains crowded{of_a_group.streams, true, true};
+  const auto train_time = [&](const Trains& of) {
+    const auto& [first, second] = of.streams;
+    return Stopwatch::WithoutEnds(kFew, kMany, [&](int trains) {
+      const double seconds = watch.PeriodOn(first, 1, [&](int) {
+        joiner.Join(first, second);
+        for (int n = 0; n < trains; ++n) train(n % 2 == 0 ? first : second, n, of.kernels);
+        joiner.Join(second, first);
+        if (!of.third) return;
+        joiner.Join(first, watch.stream());
+        kernels::Nothing(watch.stream());
+      });
+      watch.Finish();
+      return seconds;
+    });
+  };
   // In turn: what others do on the link comes and goes. Trains of both groups begin later than of
   // one stream too, which is no group's doing.
   std::vector<double> turns, pieces;
   for (int round = -1; round < kRounds; ++round) {
-    const double least = trains.Alone(), apart = trains.OfBothGroups();
-    const double turn = trains.OfAGroup() - apart, more = trains.Crowded() - least;
+    const double least = train_time(alone), apart = train_time(of_both);
+    const double turn = train_time(of_a_group) - apart, more = train_time(crowded) - least;
     if (round < 0) continue;  // warms up
     turns.push_back(turn);
-    pieces.push_back(more / PageTrains::kPieces);
+    pieces.push_back(more / kPieces);
   }
   profile.copy_group_turn = std::max(Median(std::move(turns)), 0.0);
   profile.copy_crowded_piece = std::max(Median(std::move(pieces)), 0.0);
-}
-
-void RecordCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  constexpr int kRounds = 15;
-  profile.recorder_crowded_piece = 0;
-  const std::unique_ptr<Recording> recording = Recording::Begin();
-  if (!recording) return;
-  PageTrains trains(watch, ends);
-  std::vector<double> pieces;
-  for (int round = -1; round < kRounds; ++round) {
-    const double least = trains.Alone(), more = trains.Crowded() - least;
-    if (round >= 0) pieces.push_back(more / PageTrains::kPieces);
-  }
-  profile.recorder_crowded_piece =
-      std::max(Median(std::move(pieces)) - profile.copy_crowded_piece, 0.0);
 }
 
 void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, double link, hardware::Profile& profile) {

@@ -20,10 +20,6 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
 /// third waits for them against pages alone.
 void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
-/// Fills in recorder.crowded_piece: what a recording adds to copy.crowded_piece, which the profile
-/// has. Calls are slower from here on.
-void RecordCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
-
 /// Fills in copy.h2d_turns: small copies held back on two streams of a group, against the same on
 /// one. `link`: bytes/s of copies to the GPU.
 void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, double link, hardware::Profile& profile);

@@ -79,25 +79,26 @@ KernelProbe ScoreProbe(int32_t pages, int32_t rows, int32_t group, int32_t vecto
 }
 
 KernelProbe TopKProbe(int32_t rows, int32_t candidates, int32_t k) {
-  return {plan::TopK{rows, candidates, k},
-          [=] {
-            auto scores = Zeroed<float>(int64_t{rows} * candidates);
-            auto ids = Zeroed<int32_t>(int64_t{rows} * k);
-            auto workspace =
-                Zeroed<char>(std::max<int64_t>(1, kernels::TopKWorkspace(rows, candidates, k)));
-            // It runs once a layer, on scores that were just written. How many fall into one of its
-            // bins counts too: of scores with both signs many more do than of those of pages.
-            const Launch written = [=](int, cudaStream_t stream) {
-              kernels::FillScores(scores->get(), scores->size(), 5, stream);
-            };
-            const Launch top_k = [=](int, cudaStream_t stream) {
-              kernels::TopK(scores->get(), rows, candidates, k, ids->get(), workspace->get(),
-                            stream);
-            };
-            written(0, nullptr);
-            return Prepared(top_k, written);
-          },
-          /*after_stream=*/true};
+  return {
+      plan::TopK{rows, candidates, k},
+      [=] {
+        auto scores = Zeroed<float>(int64_t{rows} * candidates);
+        auto ids = Zeroed<int32_t>(int64_t{rows} * k);
+        auto workspace =
+            Zeroed<char>(std::max<int64_t>(1, kernels::TopKWorkspace(rows, candidates, k)));
+        // It runs once a layer, on scores that were just written. How many fall into one of its
+        // bins counts too: of scores with both signs many more do than of those of pages, and
+        // whether the k-th is alone in its bin, which saves a look, differs by layer.
+        const Launch written = [=](int layer, cudaStream_t stream) {
+          kernels::FillScores(scores->get(), scores->size(), static_cast<uint64_t>(layer), stream);
+        };
+        const Launch top_k = [=](int, cudaStream_t stream) {
+          kernels::TopK(scores->get(), rows, candidates, k, ids->get(), workspace->get(), stream);
+        };
+        written(0, nullptr);
+        return Prepared(top_k, written);
+      },
+      /*after_stream=*/true};
 }
 
 // Every other selected unit is in the cache.

@@ -374,14 +374,12 @@ Picoseconds WakeTime(const Curve& by_sleep, Picoseconds asleep) {
 // What recording costs where a run is recorded, and its calls but for launches of kernels.
 void AddRecorder(Profile& profile) {
   for (double Profile::*more :
-       {&Profile::recorder_copy, &Profile::recorder_kernel, &Profile::recorder_crowded_piece,
-        &Profile::recorder_op, &Profile::recorder_launch, &Profile::recorder_copy_call,
-        &Profile::recorder_copy_back_call, &Profile::recorder_event_record,
-        &Profile::recorder_stream_wait, &Profile::recorder_sync}) {
+       {&Profile::recorder_copy, &Profile::recorder_kernel, &Profile::recorder_op,
+        &Profile::recorder_launch, &Profile::recorder_copy_call, &Profile::recorder_copy_back_call,
+        &Profile::recorder_event_record, &Profile::recorder_stream_wait, &Profile::recorder_sync}) {
     profile.*more *= profile.host_recorded;
   }
   profile.device_gap += profile.recorder_kernel;
-  profile.copy_crowded_piece += profile.recorder_crowded_piece;
   profile.host_copy_call += profile.recorder_copy_call;
   profile.host_batch_call += profile.recorder_copy_call;
   Add(profile.recorder_copy_call, profile.copy_h2d_inline_call);

@@ -75,8 +75,6 @@ constexpr ProfileField kFields[] = {
      "between copies of a stream, more while they are recorded", true, true},
     {"recorder.kernel", kTime, &Profile::recorder_kernel,
      "between kernels of a stream, more while they are recorded", true, true},
-    {"recorder.crowded_piece", kTime, &Profile::recorder_crowded_piece,
-     "more of copy.crowded_piece while copies are recorded", true, true},
     {"recorder.op", kTime, &Profile::recorder_op, "host time of an op, more while it is recorded",
      true, true},
     {"recorder.launch", kTime, &Profile::recorder_launch, "the same of host.launch", true, true},

@@ -142,9 +142,9 @@ struct Profile {
   /// 1: predicts a run that stallcast-gpu records, whose calls take longer by recorder_*. Not part
   /// of a machine's file.
   double host_recorded = 0;
-  /// What passes more between two copies of a stream while they are recorded, between two kernels,
-  /// and beside copy_crowded_piece; and what the host spends more: on each op, and on each call.
-  double recorder_copy = 0, recorder_kernel = 0, recorder_crowded_piece = 0;
+  /// What passes more between two copies of a stream while they are recorded, and between two
+  /// kernels; and what the host spends more: on each op, and on each call.
+  double recorder_copy = 0, recorder_kernel = 0;
   double recorder_op = 0, recorder_launch = 0, recorder_copy_call = 0, recorder_copy_back_call = 0;
   double recorder_event_record = 0, recorder_stream_wait = 0, recorder_sync = 0;
   double host_memory = 0, host_gather_thread = 0;  ///< rates

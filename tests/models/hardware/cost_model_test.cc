@@ -559,7 +559,6 @@ TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
   profile.recorder_launch = 4e-6, profile.recorder_op = 8e-6, profile.recorder_copy = 16e-6;
   profile.recorder_event_record = 32e-6, profile.recorder_stream_wait = 64e-6;
   profile.recorder_sync = 128e-6, profile.recorder_kernel = 256e-6;
-  profile.recorder_crowded_piece = 512e-6;
   const auto model = [&](double recorded) {
     profile.host_recorded = recorded;
     return CostModel(profile);
@@ -580,9 +579,7 @@ TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
   EXPECT_EQ(model(0).latencies().op - plain.latencies().op, Us(0.25));
   EXPECT_EQ(recorded.latencies().host_sync - plain.latencies().host_sync, Us(128));
   EXPECT_EQ(recorded.latencies().host_sync_copy - plain.latencies().host_sync_copy, Us(128));
-  const Copy pages{.path = CopyPath::kPerPiece, .pieces = 7, .piece_bytes = 1'000};
-  EXPECT_EQ(more(pages), Us(7));
-  EXPECT_EQ(recorded.Cost(pages).crowded - plain.Cost(pages).crowded, Us(7 * 512));
+  EXPECT_EQ(more(Copy{.path = CopyPath::kPerPiece, .pieces = 7, .piece_bytes = 1'000}), Us(7));
   EXPECT_EQ(more(Copy{.path = CopyPath::kBatched, .pieces = 7, .piece_bytes = 1'000}), Us(1));
   EXPECT_EQ(recorded.InlinedCost(up)->host - plain.InlinedCost(up)->host, Us(1));
   EXPECT_EQ(more(plan::Layout{.pieces = 1, .piece_bytes = 1'000}), Us(4));
