@@ -115,7 +115,7 @@ class EventLoop {
     int64_t fixed_from = 0;  // start of what has it
     bool queued_behind_background = false;
     OpId until_called = OpId::kNone;  // a thread waits until another has made the call of this
-    double cold = 0;  // what calls of a thread that has slept or gathered still take longer, ps
+    double cold = 0;  // what calls of a thread that has slept, waited or gathered take longer, ps
   };
 
   // Copies of others. Two lanes: `timer` has the next one's time as its event, `timer` + 1 is the
@@ -644,9 +644,11 @@ class EventLoop {
     Complete(id, now_);
     if (IsHost(index)) {
       const plan::Op& op = plan_.ops[At(id)];
+      const Picoseconds idle = Picoseconds(now_) - out_.start[At(id)] - cost.host;
       if (op.waits_count > 0 && compiled_.NatureOf(id).handoff) {
-        lane.cold = static_cast<double>(
-            model_.Woken(Picoseconds(now_) - out_.start[At(id)] - cost.host).count());
+        lane.cold = static_cast<double>(model_.Woken(idle).count());
+      } else if (compiled_.NatureOf(id).host_sync) {
+        lane.cold = std::max(lane.cold, static_cast<double>(model_.Waited(idle).count()));
       }
       if (cost.wakes) gathered_ = now_;
       lane.cold = std::max(lane.cold, static_cast<double>(cost.cools.count()));

@@ -26,8 +26,8 @@ using kernels::Event;
 using kernels::Memory;
 using SteadyClock = std::chrono::steady_clock;
 
-// How long workers have nothing to do between two layers or steps, us.
-constexpr std::array kAsleep = {50, 200, 500, 1000, 2000, 5000};
+// How long threads have nothing to do between two layers or steps, us.
+constexpr std::array kIdle = {50, 200, 500, 1000, 2000, 5000};
 constexpr double kUsuallyAsleep = 200e-6;
 
 // Copies that may go in their calls, bytes.
@@ -49,11 +49,36 @@ double MeanHandoff(const std::vector<double>& latency) {
   return count > 0 ? sum / count : kMost;
 }
 
-std::vector<double> AsleepSeconds() {
+std::vector<double> IdleSeconds() {
   std::vector<double> seconds;
-  for (const int microseconds : kAsleep) seconds.push_back(microseconds * 1e-6);
+  for (const int microseconds : kIdle) seconds.push_back(microseconds * 1e-6);
   return seconds;
 }
+
+// Calls one after the other, as often as is wanted, timed.
+class FirstCalls {
+ public:
+  template <class Call>
+  void Time(const Call& call) {
+    for (std::vector<double>& of : seconds_) {
+      const auto begin = SteadyClock::now();
+      call();
+      of.push_back(SecondsSince(begin));
+    }
+  }
+  /// What the first of them take longer than as many of the others, all together, s.
+  double Longer() const {
+    double first = 0, later = 0;
+    for (int i = 0; i < kCalls; ++i) {
+      (i < kFirst ? first : later) += Median(seconds_[static_cast<size_t>(i)]);
+    }
+    return first - later * kFirst / (kCalls - kFirst);
+  }
+
+ private:
+  static constexpr int kFirst = 4, kCalls = 12;
+  std::vector<std::vector<double>> seconds_{kCalls};
+};
 
 }  // namespace
 
@@ -104,7 +129,7 @@ Threads::~Threads() = default;
 void Threads::TimeNotices(const std::vector<int>& cores, Times& times) const {
   constexpr int kRounds = 100;
   std::vector<double> notice;
-  for (const int microseconds : kAsleep) {
+  for (const int microseconds : kIdle) {
     const Handoffs handoffs = TimeHandoffs(cores, std::chrono::microseconds(microseconds), kRounds);
     notice.insert(notice.end(), handoffs.notice.begin(), handoffs.notice.end());
     times.handoffs.push_back(MeanHandoff(handoffs.latency) - Median(notice));
@@ -115,21 +140,17 @@ void Threads::TimeNotices(const std::vector<int>& cores, Times& times) const {
 // What the first calls of a woken thread take longer than its later ones, by how long it slept: its
 // core has forgotten code and data, or has gone to rest.
 void Threads::TimeWoken(Stopwatch& watch, const std::vector<int>& cores, Times& times) const {
-  constexpr int kRounds = 31, kFirst = 4, kCalls = 12;
+  constexpr int kRounds = 31;
   int gpu = 0;
   Check(cudaGetDevice(&gpu), "cudaGetDevice");
   const Event held(cudaEventDisableTiming);
-  std::vector<std::vector<double>> seconds(kCalls);
+  FirstCalls calls;
   Sleeper sleeper(cores, [&] {
     cudaSetDevice(gpu);
-    for (std::vector<double>& of : seconds) {
-      const auto begin = SteadyClock::now();
-      mix_->Call(watch.other(), held);
-      of.push_back(SecondsSince(begin));
-    }
+    calls.Time([&] { mix_->Call(watch.other(), held); });
   });
-  for (const int microseconds : kAsleep) {
-    for (std::vector<double>& of : seconds) of.clear();
+  for (const int microseconds : kIdle) {
+    calls = {};
     for (int round = 0; round < kRounds; ++round) {
       // The stream has work all the while, so that no copy goes in its call.
       watch.Hold();
@@ -140,11 +161,24 @@ void Threads::TimeWoken(Stopwatch& watch, const std::vector<int>& cores, Times& 
       watch.Release();
       watch.Finish();
     }
-    double first = 0, later = 0;
-    for (int i = 0; i < kCalls; ++i) {
-      (i < kFirst ? first : later) += Median(seconds[static_cast<size_t>(i)]);
+    times.woken.push_back(calls.Longer());
+  }
+}
+
+// The same of launches by a thread that has waited for the device, and did not sleep.
+void Threads::TimeWaited(Stopwatch& watch, Times& times) const {
+  constexpr int kRounds = 31;
+  constexpr int64_t kNanoseconds = 1000;
+  const Buffer<uint64_t> stamps(2);
+  for (const int microseconds : kIdle) {
+    FirstCalls calls;
+    for (int round = 0; round < kRounds; ++round) {
+      kernels::Stamp(stamps.get(), microseconds * kNanoseconds, watch.stream());
+      Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+      calls.Time([&] { kernels::Nothing(watch.stream()); });
+      watch.Finish();
     }
-    times.woken.push_back(first - later * kFirst / (kCalls - kFirst));
+    times.waited.push_back(calls.Longer());
   }
 }
 
@@ -228,6 +262,7 @@ void Threads::Measure(Stopwatch& watch) {
   Times& times = moments_.emplace_back();
   TimeNotices(cores, times);
   TimeWoken(watch, cores, times);
+  TimeWaited(watch, times);
   TimeBeside(watch, cores, times);
   TimeInCalls(watch, times);
 }
@@ -248,11 +283,15 @@ void Threads::Set(hardware::Profile& profile) const {
   constexpr double kLeast = 1e-9;
   profile.host_notify = median([](const Times& times) { return times.notify; });
   profile.host_handoff_asleep =
-      hardware::Curve(AsleepSeconds(), NeverFalling(medians(&Times::handoffs), 1e-7));
+      hardware::Curve(IdleSeconds(), NeverFalling(medians(&Times::handoffs), 1e-7));
   profile.host_handoff = profile.host_handoff_asleep.At(kUsuallyAsleep);
-  std::vector<double> woken = medians(&Times::woken);
-  for (double& seconds : woken) seconds = std::max(seconds, kLeast);
-  profile.host_woken = hardware::Curve(AsleepSeconds(), std::move(woken));
+  const auto longer = [&](const std::vector<double> Times::*of) {
+    std::vector<double> first = medians(of);
+    for (double& seconds : first) seconds = std::max(seconds, kLeast);
+    return hardware::Curve(IdleSeconds(), std::move(first));
+  };
+  profile.host_woken = longer(&Times::woken);
+  profile.host_waited = longer(&Times::waited);
   profile.host_beside_call = std::max(median([](const Times& t) { return t.beside_call; }), 0.0);
   profile.host_contended = std::max(median([](const Times& t) { return t.contended; }), 1.0);
   profile.host_contended_more =

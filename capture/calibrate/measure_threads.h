@@ -28,22 +28,23 @@ class Threads {
   /// Times all of them once. The calling thread and those that it starts are kept on the fastest
   /// cores.
   void Measure(Stopwatch& watch);
-  /// Fills in host.notify, handoff, handoff_asleep, woken, beside_call, contended and
+  /// Fills in host.notify, handoff, handoff_asleep, woken, waited, beside_call, contended and
   /// contended_more, and copy.h2d_inline_call, from the medians of what has been timed: once at
   /// least.
   void Set(hardware::Profile& profile) const;
 
  private:
   class CallMix;
-  /// s; where there are several, by time asleep or by size.
+  /// s; where there are several, by time idle or by size.
   struct Times {
     double notify = 0;
-    std::vector<double> handoffs{}, woken{};
+    std::vector<double> handoffs{}, woken{}, waited{};
     double beside_call = 0, contended = 1, contended_more = 1;
     std::vector<double> in_calls{};
   };
   void TimeNotices(const std::vector<int>& cores, Times& times) const;
   void TimeWoken(Stopwatch& watch, const std::vector<int>& cores, Times& times) const;
+  void TimeWaited(Stopwatch& watch, Times& times) const;
   void TimeBeside(Stopwatch& watch, const std::vector<int>& cores, Times& times) const;
   void TimeInCalls(Stopwatch& watch, Times& times) const;
 

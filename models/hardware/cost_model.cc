@@ -365,10 +365,10 @@ void Add(double seconds, Curve& curve) {
   curve = Curve(curve.x(), std::move(y));
 }
 
-Picoseconds WakeTime(const Curve& by_sleep, Picoseconds asleep) {
-  const double seconds = Seconds(asleep);
-  if (by_sleep.empty() || seconds <= 0) return Picoseconds{0};
-  return FromSeconds(by_sleep.FromZero(seconds));
+Picoseconds WakeTime(const Curve& by_idle, Picoseconds idle) {
+  const double seconds = Seconds(idle);
+  if (by_idle.empty() || seconds <= 0) return Picoseconds{0};
+  return FromSeconds(by_idle.FromZero(seconds));
 }
 
 // What recording costs where a run is recorded, and its calls but for launches of kernels.
@@ -538,6 +538,10 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
 
 Picoseconds CostModel::Woken(Picoseconds asleep) const {
   return WakeTime(profile_.host_woken, asleep);
+}
+
+Picoseconds CostModel::Waited(Picoseconds time) const {
+  return WakeTime(profile_.host_waited, time);
 }
 
 Picoseconds CostModel::Handoff(Picoseconds asleep) const {

@@ -178,6 +178,8 @@ class CostModel {
   std::optional<OpCost> InlinedCost(const plan::Work& work) const;
   /// What the first calls of a thread that has slept so long take longer, all together.
   Picoseconds Woken(Picoseconds asleep) const;
+  /// The same of one that has waited so long for the device.
+  Picoseconds Waited(Picoseconds time) const;
   /// From one host thread's notice to the going on of another that has slept so long; where the
   /// profile has it by that, one that does not sleep goes on at once.
   Picoseconds Handoff(Picoseconds asleep) const;

@@ -252,6 +252,7 @@ void ScaleHost(Profile& profile, double factor) {
   Scale(profile.batch_engine_piece, factor, profile.copy_inline_below);
   Scale(profile.copy_h2d_inline_call, factor);
   Scale(profile.host_woken, factor);
+  Scale(profile.host_waited, factor);
   Scale(profile.host_gathered, factor);
   Scale(profile.host_handoff_asleep, factor);
   Scale(profile.host_gather_start, factor);

@@ -209,6 +209,9 @@ struct Profile {
   /// What the first calls of a woken thread take longer, all together, s, by the seconds that it
   /// has slept. Each takes half of what those before it have left.
   Curve host_woken;
+  /// The same of those behind a wait for the device, in which the thread does not sleep, by the
+  /// seconds of it. Empty: nothing.
+  Curve host_waited;
   /// The same of those behind a gather, which leaves its data in the caches of its thread's core,
   /// by the bytes that it has moved. Empty: nothing.
   Curve host_gathered;

@@ -44,6 +44,7 @@ constexpr CurveField kCurves[] = {
     {"copy.h2d_inline_call", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_inline_call, true},
     {"copy.h2d_inline_time", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_inline_time, true},
     {"host.woken", "asleep_s", "time_us", 1e6, &Profile::host_woken, true},
+    {"host.waited", "waited_s", "time_us", 1e6, &Profile::host_waited, true},
     {"host.gathered", "bytes", "time_us", 1e6, &Profile::host_gathered, true},
     {"host.handoff_asleep", "asleep_s", "time_us", 1e6, &Profile::host_handoff_asleep, true},
     {"load.kernel", "memory_share", "time_us", 1e6, &Profile::load_kernel, true},

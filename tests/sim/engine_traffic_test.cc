@@ -954,6 +954,27 @@ TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
   }
 }
 
+TEST(EngineTraffic, AThreadsFirstCallsBehindAWaitForTheDeviceTakeLongerByIt) {
+  Profile machine = TestMachine();
+  machine.host_launch = 1e-6;
+  machine.host_waited = hardware::Curve({100e-6, 1000e-6}, {4e-6, 16e-6});
+  const std::pair<Picoseconds, Picoseconds> cases[] = {{100us, 4us}, {50us, 2us}, {1000us, 16us}};
+  for (const auto& [waited, longer] : cases) {
+    SCOPED_TRACE(waited.count());
+    Streams s;
+    const LaneId lane = s.Add(true);
+    const OpId before = s.builder.Run(lane, Kernel(waited));  // it begins as its launch ends
+    s.builder.SyncStream(s.host, lane);
+    const OpId first = s.builder.Run(lane, Kernel(1us));
+    const OpId next = s.builder.Run(lane, Kernel(1us));
+    const Ran ran(s, machine);
+    ExpectTime(ran.CallTime(before), 1us);
+    ExpectTime(ran.CallTime(first), 1us + longer / 2);
+    ExpectTime(ran.CallTime(next), 1us + longer / 4);
+    ExpectTime(ran.Start(first), 1us + waited + 1us + longer / 2);
+  }
+}
+
 TEST(EngineTraffic, TheFirstCallsBehindAGatherTakeLongerByItsBytes) {
   Profile machine = TestMachine();
   machine.host_launch = 1e-6;

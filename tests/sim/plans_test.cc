@@ -461,7 +461,7 @@ TEST_P(Plans, AFasterLinkIsNeverSlower) {
     machine.load_kernel = machine.load_h2d_piece = machine.load_d2h_piece = {};
     machine.copy_crowded_piece = machine.copy_group_turn = machine.device_crowded_gap =
         machine.memory_drag_share = 0;
-    machine.host_woken = machine.host_handoff_asleep = {};
+    machine.host_woken = machine.host_waited = machine.host_handoff_asleep = {};
     const Picoseconds time = Time(plan, machine);
     EXPECT_LE(time, slower) << rate;
     slower = time;

@@ -211,8 +211,8 @@ TEST(TimelineModel, ExposuresAreTheMetrics) {
     profile.device_launch_latency = profile.device_copy_latency = profile.device_event_latency;
     profile.device_event_to_copy = profile.device_event_from_copy = profile.device_event_latency;
     profile.device_copy_gap = profile.device_gap;
-    profile.copy_h2d_inline_call = profile.host_woken = profile.host_gathered =
-        profile.host_handoff_asleep = {};
+    profile.copy_h2d_inline_call = profile.host_woken = profile.host_waited =
+        profile.host_gathered = profile.host_handoff_asleep = {};
     profile.link_h2d = link;
     profile.link_both_h2d = std::min(profile.link_both_h2d, link);
     const hardware::CostModel cost(profile);

@@ -411,7 +411,7 @@ hardware::Profile EqualWeights() {
   p.device_sms = 1e6;
   // What SimGrid is not told of.
   p.load_kernel = p.load_h2d_piece = p.load_d2h_piece = {};
-  p.copy_h2d_inline_call = p.copy_h2d_turns = p.host_woken = p.host_gathered =
+  p.copy_h2d_inline_call = p.copy_h2d_turns = p.host_woken = p.host_gathered = p.host_waited =
       p.host_handoff_asleep = p.host_gather_woken = {};
   p.copy_crowded_piece = p.copy_group_turn = p.device_crowded_gap = p.device_flag_gap =
       p.memory_drag_share = 0;
