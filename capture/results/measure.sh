@@ -111,7 +111,7 @@ measure_switches() {
   for value in correction=off double_buffer=off speculation=off; do
     decode validation "$t32" --method freekv -p $value --repeat 3
   done
-  decode validation "$t32" --method freekv -p layout=nhd --repeat 2
+  decode validation "$t32" --method freekv -p layout=nhd --repeat 1
   decode validation "$t32" --method full,streaming,quest --graph --repeat 3
 }
 
