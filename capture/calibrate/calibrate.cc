@@ -158,10 +158,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   };
   stage("device memory", 0);
   MeasureMemory(watch, profile);
-  on_fastest_core([&] {
-    MeasureCrowding(watch, ends, profile);
-    MeasureTurns(watch, ends, MeasureLink(watch, ends).h2d, profile);
-  });
+  on_fastest_core([&] { MeasureCrowding(watch, ends, profile); });
+  MeasureTurns(watch, ends, MeasureLink(watch, ends).h2d, profile);
   stage("host calls", 0.02);
   moments.MeasureNow();
   MeasureHost(watch, profile);

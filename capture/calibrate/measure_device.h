@@ -20,8 +20,8 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
 /// third waits for them against pages alone.
 void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
-/// Fills in copy.h2d_turns: small copies held back on two streams of a group, against the same on
-/// one. `link`: bytes/s of copies to the GPU.
+/// Fills in copy.h2d_turns: small copies that two threads call on two streams of a group, against
+/// the same on one. `link`: bytes/s of copies to the GPU.
 void MeasureTurns(Stopwatch& watch, const CopyEnds& ends, double link, hardware::Profile& profile);
 
 /// Fills in the load curves: the start of kernels and of copies' pieces beside reads at several

@@ -231,14 +231,15 @@ traces::proto::TraceInfo OfSteps(const Case& of, const sim::PreparedRun& prepare
 }
 
 // Records the run, and its prompt where that was asked for, beside what is predicted of them.
-void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded,
+void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded, int repetitions,
                     const std::string& folder) {
   const std::string base = BasePath(folder, of);
   const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
   capture::RunRequest request = RequestOf(of, prepared, loaded);
   // What qualifies the times qualifies the recording: another host than the profile's, say.
   request.notes.insert(request.notes.end(), of.times.notes.begin(), of.times.notes.end());
-  gpu.Bind(request).Record(base + ".measured.kvt", OfSteps(of, prepared, capture::RunInfo()));
+  gpu.Bind(request).Record(base + ".measured.kvt", OfSteps(of, prepared, capture::RunInfo()),
+                           repetitions);
   std::vector<traces::Timeline> predicted(1), as_recorded(1);
   loaded.predictor->Predict(of.request, predicted.data());
   const traces::proto::TraceInfo foretold = OfSteps(of, prepared, loaded.trace.info);
@@ -386,7 +387,7 @@ void RunCommand::Run() const {
       // What was timed is kept whatever happens here.
       try {
         load(of.trace);
-        WriteRecording(of, gpu, loaded, timelines);
+        WriteRecording(of, gpu, loaded, repetitions, timelines);
       } catch (const Error& error) {
         of.times.notes.push_back(
             fmt::format("not recorded: {}; {}", error.problem(), error.remedy()));
@@ -417,9 +418,10 @@ gathers differ from the profile's by more than 15 %, all is timed once more, whi
 not then. host_now_ms is predicted with a host as fast as it was around the run, by its launches,
 copies and gathers (launch_us, copy_us, gather_us); with --host-now that is the prediction, and
 nothing is timed twice.
-With --timelines each plan runs once more, traced, which makes its CUDA calls slower: from there are
-measured_traced_ms, the mean step of that run, and the exposed recall a step as `stallcast compare`
-tells it, beside what is predicted for such a run (host.recorded=1). In the folder are, to compare:
+With --timelines each plan runs as often once more, traced, which makes its CUDA calls slower. From
+the quickest of those runs are measured_traced_ms, its mean step, and the exposed recall a step as
+`stallcast compare` tells it, beside what is predicted for such a run (host.recorded=1). In the
+folder are, to compare:
   NAME.recorded.kvt and NAME.measured.kvt: predicted as traced, and measured so
     (with --prefill NAME-prefill.recorded.kvt and NAME-prefill.measured.kvt too)
   NAME.predicted.kvt and NAME.calls.kvt: predicted untraced, and the host's calls measured so
@@ -437,7 +439,7 @@ Examples:
   command->run.AddTo(*sub, "full");
   RunOptions::AddGrid(*sub, command->grid);
   sub->add_option("--repeat", command->repetitions,
-                  "Timed runs, of which each step's median counts")
+                  "Timed runs, of which each step's median counts, and traced ones")
       ->type_name("N")
       ->check(CLI::Range(1, 1000))
       ->group("Measurement");

@@ -72,9 +72,11 @@ class GpuRun {
   /// With `check` its steps are compared too, and go on from what the prefill has left where all
   /// sequences begin behind the prompt.
   PrefillRun TimePrefill(int repetitions, bool check);
-  /// Runs it with tracing on, and writes the measured timeline. CUDA calls are slower from now on,
-  /// so whatever is to be timed must have been.
-  GpuRecorderStats Record(const std::filesystem::path& path, const traces::proto::TraceInfo& info);
+  /// Runs it so often with tracing on, and writes the measured timeline of the quickest, as others
+  /// on the host only slow one. CUDA calls are slower from now on, so whatever is to be timed must
+  /// have been.
+  GpuRecorderStats Record(const std::filesystem::path& path, const traces::proto::TraceInfo& info,
+                          int repetitions);
   /// The same of its prefill.
   GpuRecorderStats RecordPrefill(const std::filesystem::path& path,
                                  const traces::proto::TraceInfo& info);
