@@ -133,10 +133,10 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
     ASSERT_TRUE(comparison.exposed);
     EXPECT_TRUE(WithinExposedGoal(comparison.exposed->role(traces::Role::kRecall)));
     // What a product or an attention takes is known best: half of them within 8 %. What LouisKV and
-    // full offload attend has just come from the host and is in the cache in part: 6.3 us instead
-    // of 7.3, and 11.8 instead of 13.2.
+    // full offload attend has just come from the host and is in the cache in part: 6.8 us instead
+    // of 7.6, and 12.2 instead of 13.2.
     for (const ResidualSummary& group : Summarize(comparison, GroupBy::kName)) {
-      const double cached = file == "louiskv" ? 0.155 : file == "offload" ? 0.12 : 0.08;
+      const double cached = file == "louiskv" ? 0.17 : file == "offload" ? 0.09 : 0.08;
       const double most = group.group == "decode_attention" ? cached : 0.08;
       if (group.group == "gemm" || group.group == "decode_attention") {
         EXPECT_LE(group.median_relative, most) << group.group;
