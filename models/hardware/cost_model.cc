@@ -81,7 +81,11 @@ class Coster {
   OpCost operator()(const plan::BucketTopK&) const { return Kernel(); }
   OpCost operator()(const plan::Rerank&) const { return Kernel(); }
   OpCost operator()(const plan::FactorizeKeys&) const { return Kernel(); }
-  OpCost operator()(const plan::RebuildKeys&) const { return Kernel(); }
+  // As long as if all rows were as long as the longest.
+  OpCost operator()(const plan::RebuildKeys& keys) const {
+    const auto tokens = static_cast<double>(std::max<int64_t>(keys.tokens, 1));
+    return Kernel(std::max(1.0, static_cast<double>(keys.rows * keys.tokens_max) / tokens));
+  }
   OpCost operator()(const plan::Layout& layout) const {
     OpCost cost = Kernel();
     // Many small ones owe as much as one, though each alone less than can be measured.
@@ -303,7 +307,8 @@ class Coster {
 
   double FlopsTime() const { return fit_.flops_rate > 0 ? counts_.flops / fit_.flops_rate : 0; }
 
-  OpCost Kernel() const {
+  // `longer`: by so many times for what the counts do not tell.
+  OpCost Kernel(double longer = 1) const {
     const KernelPoint point = points_.At(shape_);
     const double factor = point.factor;
     OpCost cost = Launched(point);
@@ -316,7 +321,7 @@ class Coster {
     const double bandwidth = std::min(fit_.bandwidth, capacity_[At(Resource::kDeviceMemory)]);
     const double seconds = FlowSeconds(fit_, counts_, bandwidth);
     cost.amount = bytes;
-    cost.rate = bytes / (seconds * factor);
+    cost.rate = bytes / (seconds * factor * longer);
     cost.weight = cost.rate;
     const double blocks = std::clamp(std::ceil(bytes / kBytesABlock), 1.0, profile_.device_sms);
     Add(cost, Resource::kDeviceMemory, 1);

@@ -240,11 +240,13 @@ struct FactorizeKeys {
   bool operator==(const FactorizeKeys&) const = default;
 };
 
-/// Keys of `tokens` tokens, over all `rows`, from such factors, turned by RoPE.
+/// Keys of `tokens` tokens, over all `rows`, from such factors, turned by RoPE. Each row has as
+/// many blocks, so the longest decides.
 struct RebuildKeys {
   static constexpr std::string_view kName = "rebuild_keys";
   int64_t rows = 0, tokens = 0;
   int32_t rank = 0, head_dim = 0;
+  int64_t tokens_max = 0;  ///< longest row; 0: all have as many
   bool operator==(const RebuildKeys&) const = default;
 };
 

@@ -1192,6 +1192,8 @@ TEST_F(ShadowKvPieces, KeysAreRebuiltOfAsManyTokensAsValuesAreFetched) {
   for (size_t i = 0; i < fetches.size(); ++i) {
     EXPECT_EQ(rebuilt[i].second.tokens, fetches[i].second.pieces * 8);
     EXPECT_EQ(rebuilt[i].second.rank, 32);
+    EXPECT_GE(rebuilt[i].second.tokens_max * rebuilt[i].second.rows, rebuilt[i].second.tokens);
+    EXPECT_LE(rebuilt[i].second.tokens_max, rebuilt[i].second.tokens);
     EXPECT_NE(rebuilt[i].first.lane, fetches[i].first.lane);
   }
 }

@@ -60,8 +60,11 @@ class ShadowKvPlan : public PlanWriter {
     const auto access = plan_.Access(step, layer);
     const int64_t candidates = params_.Candidates(Indexed(step));
     const int64_t chosen = std::min(params_.chosen(), candidates);
-    int64_t missed = 0;
-    for (const AccessCell& cell : access.cells) missed += cell.recalled_now;
+    int64_t missed = 0, most = 0;
+    for (const AccessCell& cell : access.cells) {
+      missed += cell.recalled_now;
+      most = std::max<int64_t>(most, cell.recalled_now);
+    }
     builder_.At(layer, Role::kSelection);
     builder_.Run(plan_.compute, plan::Score{candidates, Rows(), model_.group(), /*vectors=*/1,
                                             model_.head_dim, plan::Score::Pool::kSoftmax});
@@ -78,8 +81,8 @@ class ShadowKvPlan : public PlanWriter {
               Rows() * PoolTokens(step) * RowBytes(), step, layer),
           {assigned});
       builder_.SetRole(Role::kLayout);
-      builder_.Run(plan_.compute,
-                   plan::RebuildKeys{Rows(), missed * params_.chunk, Rank(), model_.head_dim});
+      builder_.Run(plan_.compute, plan::RebuildKeys{Rows(), missed * params_.chunk, Rank(),
+                                                    model_.head_dim, most * params_.chunk});
     }
     plan_.Attend(layer, access.attended_tokens, access.attended_tokens_max, {fetched});
   }

@@ -109,6 +109,18 @@ TEST_F(CostModelTest, AKernelTakesFixedAndTheLargestOfItsTerms) {
   EXPECT_EQ(cost.Alone(), Us(2 + 50));
 }
 
+TEST_F(CostModelTest, KeysAreRebuiltForAsLongAsTheLongestRowTakes) {
+  plan::RebuildKeys keys{.rows = 8, .tokens = 8'000, .rank = 160, .head_dim = 128};
+  const Picoseconds fixed = model_.Cost(keys).fixed;
+  const double flow = Seconds(model_.Cost(keys).Alone() - fixed);
+  keys.tokens_max = 1'000;  // each of them
+  EXPECT_NEAR(Seconds(model_.Cost(keys).Alone() - fixed), flow, 1e-12);
+  keys.tokens_max = 2'500;
+  const OpCost uneven = model_.Cost(keys);
+  EXPECT_NEAR(Seconds(uneven.Alone() - fixed), 2.5 * flow, 2e-12);
+  EXPECT_EQ(uneven.amount, model_.Cost(plan::RebuildKeys{8, 8'000, 160, 128}).amount);
+}
+
 TEST_F(CostModelTest, AKernelsDemandsAreItsTrafficAndItsBlocks) {
   const OpCost large = model_.Cost(plan::Layout{.pieces = 1'000, .piece_bytes = 1'000'000});
   EXPECT_EQ(DemandOn(large, Resource::kDeviceMemory), 1);

@@ -216,6 +216,15 @@ TEST(KernelShape, PagesPickedFromALongerCacheLieFartherApart) {
   EXPECT_EQ(ShapeOf(work), (KernelShape{2'048, 8, 4, 1}));
 }
 
+TEST(KernelShape, KeysAreRebuiltAsIfEachRowWereAsLongAsTheLongest) {
+  RebuildKeys work{.rows = 8, .tokens = 800, .rank = 160, .head_dim = 128};
+  EXPECT_EQ(ShapeOf(work), (KernelShape{8, 800, 160, 128}));
+  work.tokens_max = 100;  // as all are
+  EXPECT_EQ(ShapeOf(work), (KernelShape{8, 800, 160, 128}));
+  work.tokens_max = 300;
+  EXPECT_EQ(ShapeOf(work), (KernelShape{8, 2'400, 160, 128}));
+}
+
 // The kernel that pools over the group in passing takes as long when it does not.
 TEST(KernelShape, TwoVectorScoresThatAreNotPooledAreMadeByTheKernelThatPools) {
   Score work{.units = 512, .kv_rows = 8, .group = 4, .vectors = 2, .head_dim = 128};
