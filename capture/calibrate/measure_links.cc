@@ -1,6 +1,8 @@
 #include "capture/calibrate/measure_links.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -8,7 +10,10 @@
 #include "capture/calibrate/scattered_gather.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/device_attribute.h"
+#include "kernels/movement.h"
 #include "kernels/probe.h"
+#include "kernels/upload.h"
+#include "models/plan/work.h"
 #include "traces/common/median.h"
 #include "traces/common/units.h"
 
@@ -131,6 +136,42 @@ double GatherStart(Stopwatch& watch, const CopyEnds& ends) {
   return FitLine(sizes, times).a;
 }
 
+// Seconds that one block takes for each 64 KiB of tokens in units, as LouisKV chooses them: what
+// more of them take longer.
+double TokenRound(Stopwatch& watch, const CopyEnds& ends) {
+  constexpr int32_t kHeads = 8, kDim = 128, kUnit = 16, kFew = 128, kMany = 1024, kLaunches = 4;
+  constexpr int64_t kTokenBytes = int64_t{2} * kDim * sizeof(__nv_bfloat16);
+  const auto units = static_cast<uint32_t>(ends.pool / (kTokenBytes * kHeads * kUnit));
+  std::mt19937 random(1);
+  std::vector<int64_t> source;
+  for (int32_t i = 0; i < kHeads * kMany; i += kUnit) {
+    const int64_t unit = random() % units;
+    for (int32_t token = 0; token < kUnit; ++token) {
+      source.push_back((unit * kUnit + token) * kHeads + i / kMany);
+    }
+  }
+  const auto sources = kernels::Uploaded(source);
+  const auto pages = [](std::byte* at) {
+    return kernels::HndPages(reinterpret_cast<__nv_bfloat16*>(at), 1, kHeads, kDim);
+  };
+  const auto seconds = [&](int32_t tokens) {
+    const auto count = kernels::Uploaded(std::vector<int32_t>(kHeads, tokens));
+    return watch.Period(kLaunches, [&](int) {
+      kernels::ZeroCopyTokens(pages(ends.host),
+                              {.source = sources.get(),
+                               .count = count.get(),
+                               .rows = kHeads,
+                               .k = kMany,
+                               .heads = kHeads,
+                               .slots_a_sequence = kMany},
+                              pages(ends.device.get()), /*blocks=*/1, watch.stream());
+    });
+  };
+  constexpr Bytes kMore = (kMany - kFew) * kHeads * kTokenBytes;
+  return std::max(seconds(kMany) - seconds(kFew), 1e-9) /
+         static_cast<double>(plan::ZeroCopyGather::Rounds(kMore, 1));
+}
+
 }  // namespace
 
 LinkRates MeasureLink(Stopwatch& watch, const CopyEnds& ends) {
@@ -217,6 +258,7 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   profile.zero_copy = hardware::Surface(pieces, blocks, rates);
   profile.zero_copy_start = std::max(GatherStart(watch, ends) - profile.device_gap, 1e-7);
   profile.zero_copy_spread = spread;
+  profile.zero_copy_round_tokens = TokenRound(watch, ends);
 
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);

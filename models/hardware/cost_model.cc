@@ -171,8 +171,9 @@ class Coster {
     OpCost cost = Launched(points_.At(shape_));
     cost.fixed = Time(profile_.zero_copy_start);
     cost.amount = static_cast<double>(counts_.link_h2d);
-    // As many blocks that do not look ahead are as fast.
-    const double alike = blocks * (Round(piece, false) / Round(piece, gather.looks_ahead));
+    // As many blocks that look up pieces are as fast.
+    using Lookup = plan::ZeroCopyGather::Lookup;
+    const double alike = blocks * (Round(piece, Lookup::kPieces) / Round(piece, gather.lookup));
     cost.rate = std::min(profile_.zero_copy.At(piece, alike), profile_.link_h2d);
     cost.holding_blocks = blocks;
     cost.rounds = static_cast<double>(gather.Rounds(counts_.link_h2d, gather.BusyBlocks()));
@@ -191,8 +192,12 @@ class Coster {
   }
 
   // Seconds that a block waits for the bytes that it has on their way.
-  double Round(double piece, bool looks_ahead) const {
-    if (looks_ahead && profile_.zero_copy_round_ahead > 0) return profile_.zero_copy_round_ahead;
+  double Round(double piece, plan::ZeroCopyGather::Lookup lookup) const {
+    using Lookup = plan::ZeroCopyGather::Lookup;
+    const double known = lookup == Lookup::kAhead    ? profile_.zero_copy_round_ahead
+                         : lookup == Lookup::kTokens ? profile_.zero_copy_round_tokens
+                                                     : 0;
+    if (known > 0) return known;
     return static_cast<double>(plan::ZeroCopyGather::kBytesABlock) /
            profile_.zero_copy.At(piece, 1);
   }
@@ -217,7 +222,7 @@ class Coster {
     const double one = by_pool.empty() ? 1 / scattered.y().back() : by_pool.At(pool);
     const double anew = regions - known, bytes = cost.amount / regions / cost.rate;
     const double answered =
-        cost.rounds * Round(static_cast<double>(gather.piece_bytes), gather.looks_ahead);
+        cost.rounds * Round(static_cast<double>(gather.piece_bytes), gather.lookup);
     cost.rate = cost.amount / std::max(known * bytes + anew * std::max(bytes, one),
                                        answered + Translating(pool, anew, one, cost));
   }

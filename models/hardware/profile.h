@@ -235,8 +235,9 @@ struct Profile {
   Curve host_gather_row;
   Surface zero_copy;  ///< zero-copy reads, bytes/s, by bytes of a piece and blocks
   /// What 64 KiB take that a block has on its way (ZeroCopyGather::Rounds) where its threads look
-  /// ahead and all addresses are known. 0: as long as in zero_copy, whose threads do not.
-  double zero_copy_round_ahead = 0;
+  /// ahead, or look up tokens, and all addresses are known. 0: as long as in zero_copy, whose
+  /// threads look up pieces.
+  double zero_copy_round_ahead = 0, zero_copy_round_tokens = 0;
   /// Most pieces a second that zero-copy reads bring whose places are scattered over one pool of so
   /// many bytes: each needs its own address translation. Of the largest, it stands for
   /// zero_copy_translation in profiles that do not have that. Empty: no limit.

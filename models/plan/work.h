@@ -304,9 +304,13 @@ struct ZeroCopyGather {
   /// How many of them the layer's gather of the step before read too, and how many all layers'
   /// gathers of a step read, which come between the two.
   int64_t regions_again = 0, regions_a_step = 0;
-  /// Threads look up where their next pieces lie while the bytes of the last ones come; else each
-  /// round waits for both.
-  bool looks_ahead = false;
+  /// When threads look up where their next bytes lie.
+  enum class Lookup : uint8_t {
+    kPieces,  ///< before each round, by pieces
+    kTokens,  ///< before each round, by tokens, which takes longer
+    kAhead,   ///< while the bytes of the round before come
+  };
+  Lookup lookup = Lookup::kPieces;
   /// Blocks that have bytes to read, 1 to `blocks`.
   int64_t BusyBlocks() const {
     return std::max<int64_t>(1, std::min<int64_t>(blocks, Rounds(pieces * piece_bytes, 1)));

@@ -131,10 +131,13 @@ class LouisKvPlan : public PlanWriter {
     const int64_t tokens = sequences * heads * params_.capacity();
     builder_.At(layer, Role::kRecall);
     if (params_.recall == LouisKvParams::Recall::kRows) {
-      return builder_.Run(recall_,
-                          plan::ZeroCopyGather{Rows(tokens), PieceBytes(),
-                                               static_cast<int32_t>(params_.zero_copy_blocks)},
-                          {builder_.Last(plan_.compute)});
+      return builder_.Run(
+          recall_,
+          plan::ZeroCopyGather{.pieces = Rows(tokens),
+                               .piece_bytes = PieceBytes(),
+                               .blocks = static_cast<int32_t>(params_.zero_copy_blocks),
+                               .lookup = plan::ZeroCopyGather::Lookup::kTokens},
+          {builder_.Last(plan_.compute)});
     }
     builder_.SetRole(Role::kSync);
     builder_.Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,

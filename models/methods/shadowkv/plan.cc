@@ -74,12 +74,13 @@ class ShadowKvPlan : public PlanWriter {
     if (missed > 0) {
       builder_.SetRole(Role::kRecall);
       const Bytes piece = params_.chunk * RowBytes();
-      fetched = builder_.Run(
-          recall_,
-          plan_.Scattered(
-              {.pieces = missed, .piece_bytes = piece, .blocks = Blocks(), .looks_ahead = true},
-              Rows() * PoolTokens(step) * RowBytes(), step, layer),
-          {assigned});
+      fetched = builder_.Run(recall_,
+                             plan_.Scattered({.pieces = missed,
+                                              .piece_bytes = piece,
+                                              .blocks = Blocks(),
+                                              .lookup = plan::ZeroCopyGather::Lookup::kAhead},
+                                             Rows() * PoolTokens(step) * RowBytes(), step, layer),
+                             {assigned});
       builder_.SetRole(Role::kLayout);
       builder_.Run(plan_.compute, plan::RebuildKeys{Rows(), missed * params_.chunk, Rank(),
                                                     model_.head_dim, most * params_.chunk});

@@ -426,7 +426,7 @@ TEST_F(CostModelTest, ABlockThatLooksAheadIsWorthSeveralThatDoNotUntilTheLink) {
   const auto rate = [&] { return CostModel(profile).Cost(gather).rate; };
   profile.zero_copy_round_ahead = 16.384e-6;
   EXPECT_NEAR(rate(), 2e9, 1);
-  gather.looks_ahead = true;
+  gather.lookup = plan::ZeroCopyGather::Lookup::kAhead;
   EXPECT_NEAR(rate(), 8e9, 1);
   gather.piece_bytes = 10'000, gather.blocks = 64;
   EXPECT_DOUBLE_EQ(rate(), 50e9);
@@ -438,8 +438,31 @@ TEST_F(CostModelTest, ABlockThatLooksAheadIsWorthSeveralThatDoNotUntilTheLink) {
   profile.zero_copy_translation_wait = Curve({1e6, 100e6}, {2e-6, 2e-6});
   profile.zero_copy_round_ahead = 16.384e-6;
   gather = ScatteredPieces(10'000, 10'000'000);
-  gather.blocks = 1, gather.looks_ahead = true;
+  gather.blocks = 1, gather.lookup = plan::ZeroCopyGather::Lookup::kAhead;
   EXPECT_NEAR(10e6 / rate(), 153 * (16.384e-6 + 2e-6), 1e-9);
+}
+
+TEST_F(CostModelTest, BlocksThatLookUpTokensAreWorthFewerUntilTheLink) {
+  Profile profile = RoundProfile();  // 65.5 us a round of a block that looks up pieces
+  profile.zero_copy_round_tokens = 2 * 65.536e-6;
+  plan::ZeroCopyGather gather{.pieces = 1'000, .piece_bytes = 1'000, .blocks = 4};
+  const auto rate = [&] { return CostModel(profile).Cost(gather).rate; };
+  const double by_pieces = rate();
+  gather.lookup = plan::ZeroCopyGather::Lookup::kTokens;
+  const double by_tokens = rate();
+  gather.blocks = 2, gather.lookup = plan::ZeroCopyGather::Lookup::kPieces;
+  EXPECT_DOUBLE_EQ(by_tokens, rate());
+  EXPECT_LT(by_tokens, by_pieces);
+  profile.zero_copy_round_tokens = 8e-6;  // for 7.3 of such pieces
+  gather = {.pieces = 10'000, .piece_bytes = 10'000, .blocks = 64};
+  EXPECT_DOUBLE_EQ(rate(), 50e9);
+  gather.lookup = plan::ZeroCopyGather::Lookup::kTokens;
+  EXPECT_DOUBLE_EQ(rate(), 50e9);
+  profile.zero_copy_round_tokens = 0;  // not known
+  gather.blocks = 4;
+  const double unknown = rate();
+  gather.lookup = plan::ZeroCopyGather::Lookup::kPieces;
+  EXPECT_DOUBLE_EQ(unknown, rate());
 }
 
 TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
