@@ -195,6 +195,13 @@ struct ScratchPath {
   const std::filesystem::path path;
 };
 
+bool CopiesBatched(const plan::Plan& plan) {
+  return std::ranges::any_of(plan.ops, [](const plan::Op& op) {
+    const auto* copy = std::get_if<plan::Copy>(&op.work);
+    return copy != nullptr && copy->path == plan::CopyPath::kBatched;
+  });
+}
+
 // What `work` runs of `plan`, as a measured timeline.
 GpuRecorderStats Recorded(const RunRequest& request, const std::string& title,
                           const plan::Plan& plan, const std::filesystem::path& path,
@@ -203,6 +210,12 @@ GpuRecorderStats Recorded(const RunRequest& request, const std::string& title,
   GpuRecorderOptions options;
   options.title = title;
   options.notes = request.notes;
+  if (CopiesBatched(plan)) {
+    options.notes.emplace_back(
+        "CUPTI has a batched copy begin with its first, second or last third: it, and what is "
+        "exposed "
+        "of it, may be longer than recorded");
+  }
   options.copy_lanes = CopyLanes::kStreams;
   options.nvtx = false;
   options.label = [&plan](int32_t, int32_t op) -> OpLabel {
