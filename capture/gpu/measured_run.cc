@@ -32,6 +32,7 @@
 #include "sim/quantile.h"
 #include "traces/common/error.h"
 #include "traces/common/median.h"
+#include "traces/common/whole_file.h"
 
 namespace stallcast::capture {
 namespace {
@@ -183,18 +184,6 @@ kernels::RunOptions Compares(BoundRun& run, kernels::SelectionCheck& check) {
   return options;
 }
 
-// A file that does not outlive this, unless it has been renamed.
-struct ScratchPath {
-  explicit ScratchPath(std::string of) : path(std::move(of)) {}
-  ~ScratchPath() {
-    std::error_code none;
-    std::filesystem::remove(path, none);
-  }
-  ScratchPath(const ScratchPath&) = delete;
-  ScratchPath& operator=(const ScratchPath&) = delete;
-  const std::filesystem::path path;
-};
-
 bool CopiesBatched(const plan::Plan& plan) {
   return std::ranges::any_of(plan.ops, [](const plan::Op& op) {
     const auto* copy = std::get_if<plan::Copy>(&op.work);
@@ -213,8 +202,7 @@ GpuRecorderStats Recorded(const RunRequest& request, const std::string& title,
   if (CopiesBatched(plan)) {
     options.notes.emplace_back(
         "CUPTI has a batched copy begin with its first, second or last third: it, and what is "
-        "exposed "
-        "of it, may be longer than recorded");
+        "exposed of it, may be longer than recorded");
   }
   options.copy_lanes = CopyLanes::kStreams;
   options.nvtx = false;
@@ -449,20 +437,20 @@ GpuRecorderStats GpuRun::Record(const std::filesystem::path& path,
   GpuRecorderStats kept;
   Picoseconds least = Picoseconds::max();
   for (int i = 0; i < repetitions; ++i) {
-    const ScratchPath once(path.string() + ".once");
-    Picoseconds took{0};
-    run.Reset();
-    const GpuRecorderStats stats =
-        Recorded(impl_->request, impl_->request.title, run.plan(), once.path, info,
-                 [&](RecordedOps& observer) {
-                   if (impl_->request.input.graph) run.Recapture(observer);
-                   const kernels::RunOptions options{.observer = &observer, .after_step = {}};
-                   for (const kernels::RanStep& step : run.Run(options)) took += step.time;
-                 });
-    if (took >= least) continue;
-    least = took;
-    kept = stats;
-    std::filesystem::rename(once.path, path);
+    WriteWholeIf(path, [&](const std::filesystem::path& part) {
+      Picoseconds took{0};
+      run.Reset();
+      const GpuRecorderStats stats = Recorded(
+          impl_->request, impl_->request.title, run.plan(), part, info, [&](RecordedOps& observer) {
+            if (impl_->request.input.graph) run.Recapture(observer);
+            const kernels::RunOptions options{.observer = &observer, .after_step = {}};
+            for (const kernels::RanStep& step : run.Run(options)) took += step.time;
+          });
+      if (took >= least) return false;
+      least = took;
+      kept = stats;
+      return true;
+    });
   }
   return kept;
 }

@@ -35,6 +35,8 @@ Picoseconds Time(double seconds) {
 
 // No default: a new op kind does not compile until it has a cost.
 class Coster {
+  using Lookup = plan::ZeroCopyGather::Lookup;
+
  public:
   Coster(const Profile& profile, const std::array<double, kResources>& capacity,
          const WriteBack& write_back, const KernelFit& fit, const TimedPoints& points,
@@ -83,8 +85,9 @@ class Coster {
   OpCost operator()(const plan::FactorizeKeys&) const { return Kernel(); }
   // As long as if all rows were as long as the longest.
   OpCost operator()(const plan::RebuildKeys& keys) const {
-    const auto tokens = static_cast<double>(std::max<int64_t>(keys.tokens, 1));
-    return Kernel(std::max(1.0, static_cast<double>(keys.rows * keys.tokens_max) / tokens));
+    return keys.tokens == 0 ? Kernel()
+                            : Kernel(static_cast<double>(keys.TokensAsLongest()) /
+                                     static_cast<double>(keys.tokens));
   }
   OpCost operator()(const plan::Layout& layout) const {
     OpCost cost = Kernel();
@@ -172,7 +175,6 @@ class Coster {
     cost.fixed = Time(profile_.zero_copy_start);
     cost.amount = static_cast<double>(counts_.link_h2d);
     // As many blocks that look up pieces are as fast.
-    using Lookup = plan::ZeroCopyGather::Lookup;
     const double alike = blocks * (Round(piece, Lookup::kPieces) / Round(piece, gather.lookup));
     cost.rate = std::min(profile_.zero_copy.At(piece, alike), profile_.link_h2d);
     cost.holding_blocks = blocks;
@@ -192,12 +194,11 @@ class Coster {
   }
 
   // Seconds that a block waits for the bytes that it has on their way.
-  double Round(double piece, plan::ZeroCopyGather::Lookup lookup) const {
-    using Lookup = plan::ZeroCopyGather::Lookup;
-    const double known = lookup == Lookup::kAhead    ? profile_.zero_copy_round_ahead
-                         : lookup == Lookup::kTokens ? profile_.zero_copy_round_tokens
-                                                     : 0;
-    if (known > 0) return known;
+  double Round(double piece, Lookup lookup) const {
+    double of_its_own = 0;
+    if (lookup == Lookup::kAhead) of_its_own = profile_.zero_copy_round_ahead;
+    if (lookup == Lookup::kTokens) of_its_own = profile_.zero_copy_round_tokens;
+    if (of_its_own > 0) return of_its_own;
     return static_cast<double>(plan::ZeroCopyGather::kBytesABlock) /
            profile_.zero_copy.At(piece, 1);
   }

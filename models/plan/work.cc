@@ -294,7 +294,7 @@ struct Shaper {
     return Of(w.tokens, w.kv_heads * w.head_dim, w.sequences, w.rank);
   }
   KernelShape operator()(const RebuildKeys& w) const {
-    return Of(w.rows, std::max(w.tokens, w.rows * w.tokens_max), w.rank, w.head_dim);
+    return Of(w.rows, w.TokensAsLongest(), w.rank, w.head_dim);
   }
   KernelShape operator()(const Layout& w) const { return Of(w.pieces, w.piece_bytes); }
   KernelShape operator()(const Copy&) const { return Of(); }

@@ -247,6 +247,8 @@ struct RebuildKeys {
   int64_t rows = 0, tokens = 0;
   int32_t rank = 0, head_dim = 0;
   int64_t tokens_max = 0;  ///< longest row; 0: all have as many
+  /// Where all rows are as long as the longest.
+  int64_t TokensAsLongest() const { return std::max(tokens, rows * tokens_max); }
   bool operator==(const RebuildKeys&) const = default;
 };
 

@@ -12,6 +12,13 @@ namespace stallcast {
 namespace fs = std::filesystem;
 
 void WriteWhole(const fs::path& path, const std::function<void(const fs::path&)>& write) {
+  WriteWholeIf(path, [&](const fs::path& part) {
+    write(part);
+    return true;
+  });
+}
+
+void WriteWholeIf(const fs::path& path, const std::function<bool(const fs::path&)>& write) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   if (fs::is_directory(status)) {
@@ -28,8 +35,13 @@ void WriteWhole(const fs::path& path, const std::function<void(const fs::path&)>
         fmt::format(".{}.part-{}-{}", target.filename().string(), ::getpid(), writers++));
   }
   try {
-    write(part);
-    if (!direct) fs::rename(part, target);
+    const bool wanted = write(part);
+    if (direct) return;
+    if (wanted) {
+      fs::rename(part, target);
+    } else {
+      fs::remove(part);
+    }
   } catch (const Error& error) {
     if (!direct) fs::remove(part, ignored);
     throw Error(error.problem(), path.string(), error.remedy(),

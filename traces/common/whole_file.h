@@ -14,6 +14,10 @@ namespace stallcast {
 void WriteWhole(const std::filesystem::path& path,
                 const std::function<void(const std::filesystem::path&)>& write);
 
+/// The same where `write` says true; else nothing is left, and what was at `path` stays too.
+void WriteWholeIf(const std::filesystem::path& path,
+                  const std::function<bool(const std::filesystem::path&)>& write);
+
 /// Throws a usage Error where `output` is, by whatever name or link, one of the files that are
 /// read. `inputs` may hold names that are no files: they match nothing.
 void RefuseToReplace(const std::filesystem::path& output, const std::vector<std::string>& inputs);
