@@ -100,7 +100,12 @@ TEST(Validation, StepTimesAreAsNearToTheMeasuredAsTheyWere) {
 
 // The recordings were made by the executor from the same plans: each op has its twin.
 TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
-  const std::map<std::string, std::pair<std::string, methods::ParamValues>> recordings = {
+  struct Run {
+    std::string method;
+    methods::ParamValues params{};
+    std::vector<std::pair<std::string, std::string>> host{};  // as it was around the recording
+  };
+  const std::map<std::string, Run> recordings = {
       {"full", {"full", {}}},
       {"offload", {"offload", {}}},
       {"quest", {"quest", {}}},
@@ -108,7 +113,8 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
       {"arkvale-freekv", {"arkvale-freekv", {}}},
       {"freekv-zero-copy", {"freekv", {{"recall", "zero-copy"}}}},
       {"louiskv", {"louiskv", {}}},
-      {"prkv", {"prkv", {}}},
+      // `run` timed its gather of 2 MiB around this one: 102.7 us, where the profile has 116.8.
+      {"prkv", {"prkv", {}, {{"host.gather_thread", "8.436GB/s"}}}},
       {"pariskv", {"pariskv", {}}},
       {"wgkv", {"wgkv", {}}},
       {"wgkv-quest", {"wgkv-quest", {}}}};
@@ -117,12 +123,13 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
     const traces::Trace recorded = traces::ReadTrace(kSource / "traces/measured" / (file + ".kvt"));
     ASSERT_EQ(recorded.timelines.size(), 1U);
     PredictRequest request;
-    request.method = run.first;
-    request.params = run.second;
+    request.method = run.method;
+    request.params = run.params;
     request.model = "llama-3.1-8b";
     request.steps = 4;  // as many as were recorded
     request.prefill = false;
-    request.machine_overrides = {{"host.recorded", "1"}};
+    request.machine_overrides = run.host;
+    request.machine_overrides.emplace_back("host.recorded", "1");
     traces::Timeline predicted;
     PredictorOf("code-8k.kvt").Predict(request, &predicted);
     const Comparison comparison =
@@ -134,9 +141,9 @@ TEST(Validation, EveryOpOfAPlanIsFoundInItsRecording) {
     EXPECT_TRUE(WithinExposedGoal(comparison.exposed->role(traces::Role::kRecall)));
     // What a product or an attention takes is known best: half of them within 8 %. What LouisKV and
     // full offload attend has just come from the host and is in the cache in part: 6.8 us instead
-    // of 7.6, and 12.2 instead of 13.2.
+    // of 7.4, and 12.0 instead of 13.1.
     for (const ResidualSummary& group : Summarize(comparison, GroupBy::kName)) {
-      const double cached = file == "louiskv" ? 0.17 : file == "offload" ? 0.09 : 0.08;
+      const double cached = file == "louiskv" ? 0.13 : file == "offload" ? 0.1 : 0.08;
       const double most = group.group == "decode_attention" ? cached : 0.08;
       if (group.group == "gemm" || group.group == "decode_attention") {
         EXPECT_LE(group.median_relative, most) << group.group;
