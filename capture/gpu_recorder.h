@@ -53,6 +53,10 @@ struct GpuRecorderOptions {
   int64_t buffer_bytes = int64_t{256} << 20;
 };
 
+/// Longer than what is recorded of a plan takes: until it is over the recorder rests, unless much
+/// waits.
+inline constexpr std::chrono::milliseconds kBehindAll{60'000};
+
 struct GpuRecorderStats {
   int64_t rows = 0;         ///< in the file
   int64_t dropped = 0;      ///< lost by CUPTI, or for want of buffer_bytes

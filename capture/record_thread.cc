@@ -1,5 +1,6 @@
 #include "capture/record_thread.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace stallcast::capture {
@@ -24,15 +25,21 @@ TimelineAssembler::Emit WriteTo(traces::TraceWriter* writer) {
 RecordThread::RecordThread(traces::TraceWriter* writer, const GpuRecorderOptions& options,
                            int64_t origin_ns)
     : flush_period_(options.flush_period),
+      buffer_bytes_(options.buffer_bytes),
       assembler_(options, origin_ns, WriteTo(writer)),
       thread_([this] { Run(); }) {}
 
-bool RecordThread::Post(Job job) {
+bool RecordThread::Post(Job job, int64_t bytes) {
   const std::scoped_lock lock(mutex_);
   if (stopping_ || jobs_.size() >= kMaxJobs) return false;
   jobs_.push_back(std::move(job));
-  posted_.notify_one();
+  held_ += bytes;
+  if (MuchWaits()) posted_.notify_one();
   return true;
+}
+
+bool RecordThread::MuchWaits() const {
+  return jobs_.size() >= kMaxJobs / 4 || held_ >= std::max<int64_t>(1, buffer_bytes_ / 4);
 }
 
 GpuRecorderStats RecordThread::Stop() {
@@ -58,8 +65,9 @@ void RecordThread::Run() {
   std::vector<Job> jobs;
   std::unique_lock lock(mutex_);
   while (!stopping_ || !jobs_.empty()) {
-    posted_.wait_for(lock, flush_period_, [&] { return stopping_ || !jobs_.empty(); });
+    posted_.wait_for(lock, flush_period_, [&] { return stopping_ || MuchWaits(); });
     jobs.swap(jobs_);
+    held_ = 0;
     lock.unlock();
     RunJobs(jobs);
     jobs.clear();

@@ -18,7 +18,8 @@ namespace stallcast::capture {
 
 /// Runs jobs that hand records to an assembler, in the order in which they were posted, and writes
 /// what the assembler emits as parts of one timeline. Between construction and Stop() only this
-/// thread uses the writer.
+/// thread uses the writer. It rests for options.flush_period at a time, or until a quarter waits of
+/// what may: on the other hyperthread of a core whose calls are recorded it would slow them.
 class RecordThread {
  public:
   using Job = std::function<void(TimelineAssembler&)>;
@@ -30,9 +31,10 @@ class RecordThread {
   RecordThread(const RecordThread&) = delete;
   RecordThread& operator=(const RecordThread&) = delete;
 
-  /// Never waits for the disk. The job is run or, after a failure, only destroyed. False where it
-  /// was not taken: after Stop(), or while kMaxJobs wait.
-  bool Post(Job job);
+  /// Of a job that holds so much of options.buffer_bytes. Never waits for the disk. The job is run
+  /// or, after a failure, only destroyed. False where it was not taken: after Stop(), or while
+  /// kMaxJobs wait.
+  bool Post(Job job, int64_t bytes = 0);
   void AddDropped(int64_t records) { dropped_ += records; }
   /// Runs what was posted, writes the rest and ends the thread. Throws the thread's failure, once.
   GpuRecorderStats Stop();
@@ -43,15 +45,18 @@ class RecordThread {
   void Run();
   void RunJobs(std::vector<Job>& jobs);
   void FlushIfDue();
+  bool MuchWaits() const;
 
   using Clock = std::chrono::steady_clock;
   const std::chrono::milliseconds flush_period_;
+  const int64_t buffer_bytes_;
   Clock::time_point flushed_ = Clock::now();
   TimelineAssembler assembler_;
   std::atomic<int64_t> dropped_{0};
   std::mutex mutex_;
   std::condition_variable posted_;
   std::vector<Job> jobs_;
+  int64_t held_ = 0;  // bytes, by jobs_
   bool stopping_ = false;
   std::exception_ptr failure_;
   std::thread thread_;

@@ -231,7 +231,8 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
 }
 
 void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  const std::vector<double> blocks = {1, 2, 4, 8, 16, 32, 64};
+  // Close to one another where they come to fill the link.
+  const std::vector<double> blocks = {1, 2, 3, 4, 8, 16, 32, 64};
   std::vector<double> pieces, rates;
   double spread = 0;
   for (const int32_t tokens : {0, 1, 2, 4, 8, 16, 32, 64}) {

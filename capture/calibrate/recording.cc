@@ -18,6 +18,7 @@ std::unique_ptr<Recording> Recording::Begin() {
   GpuRecorderOptions options;
   options.copy_lanes = CopyLanes::kStreams;
   options.nvtx = false;
+  options.flush_period = kBehindAll;
   try {
     recording->recorder_ =
         std::make_unique<GpuRecorder>(recording->path_, RunInfo(), std::move(options));

@@ -238,8 +238,14 @@ void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded, int
   capture::RunRequest request = RequestOf(of, prepared, loaded);
   // What qualifies the times qualifies the recording: another host than the profile's, say.
   request.notes.insert(request.notes.end(), of.times.notes.begin(), of.times.notes.end());
-  gpu.Bind(request).Record(base + ".measured.kvt", OfSteps(of, prepared, capture::RunInfo()),
-                           repetitions);
+  const capture::RecordedRun kept = gpu.Bind(request).Record(
+      base + ".measured.kvt", OfSteps(of, prepared, capture::RunInfo()), repetitions);
+  if (kept.disturbed > 0) {
+    of.times.notes.push_back(
+        fmt::format("in {} of {} recorded steps another program had a core of its threads', which "
+                    "slows their calls",
+                    kept.disturbed, of.times.steps.size()));
+  }
   std::vector<traces::Timeline> predicted(1), as_recorded(1);
   loaded.predictor->Predict(of.request, predicted.data());
   const traces::proto::TraceInfo foretold = OfSteps(of, prepared, loaded.trace.info);
@@ -360,7 +366,7 @@ void RunCommand::Run() const {
         }
         // Before anything is traced, which makes calls slower.
         if (!timelines.empty()) {
-          traces::WriteTimelines({steps.TimeCalls()}, traces::TimelineFormat::kTrace,
+          traces::WriteTimelines({steps.TimeCalls(repetitions)}, traces::TimelineFormat::kTrace,
                                  OfSteps(of, prepared, capture::RunInfo()),
                                  BasePath(timelines, of) + ".calls.kvt");
         }
@@ -418,8 +424,9 @@ gathers differ from the profile's by more than 15 %, all is timed once more, whi
 not then. host_now_ms is predicted with a host as fast as it was around the run, by its launches,
 copies and gathers (launch_us, copy_us, gather_us); with --host-now that is the prediction, and
 nothing is timed twice.
-With --timelines each plan runs as often once more, traced, which makes its CUDA calls slower. From
-the quickest of those runs are measured_traced_ms, its mean step, and the exposed recall a step as
+With --timelines each plan runs as often once more, traced, which makes its CUDA calls slower, and
+up to three times as often while others disturb it. From the run that they disturb in the fewest
+steps, of such the quickest, are measured_traced_ms, its mean step, and the exposed recall a step as
 `stallcast compare` tells it, beside what is predicted for such a run (host.recorded=1). In the
 folder are, to compare:
   NAME.recorded.kvt and NAME.measured.kvt: predicted as traced, and measured so

@@ -92,9 +92,11 @@ void CUPTIAPI BufferCompleted(CUcontext context, uint32_t stream, uint8_t* buffe
   }
   const std::shared_ptr<uint8_t> own = session->pool->Own(buffer);
   if (valid_bytes == 0) return;
-  const bool taken = session->thread->Post([session, own, valid_bytes](TimelineAssembler& to) {
-    session->parser.Parse(own.get(), valid_bytes, to);
-  });
+  const bool taken = session->thread->Post(
+      [session, own, valid_bytes](TimelineAssembler& to) {
+        session->parser.Parse(own.get(), valid_bytes, to);
+      },
+      static_cast<int64_t>(BufferPool::kBytes));
   if (!taken) session->thread->AddDropped(session->parser.Count(own.get(), valid_bytes));
 }
 

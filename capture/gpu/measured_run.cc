@@ -17,6 +17,7 @@
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/stopwatch.h"
 #include "capture/gpu/background_copies.h"
+#include "capture/gpu/best_run.h"
 #include "capture/gpu/call_timer.h"
 #include "capture/gpu/quiet_steps.h"
 #include "capture/gpu/timed_as_calibrated.h"
@@ -206,6 +207,7 @@ GpuRecorderStats Recorded(const RunRequest& request, const std::string& title,
   }
   options.copy_lanes = CopyLanes::kStreams;
   options.nvtx = false;
+  options.flush_period = kBehindAll;
   options.label = [&plan](int32_t, int32_t op) -> OpLabel {
     if (op < 0 || static_cast<size_t>(op) >= plan.ops.size()) return {};
     const plan::Op& of = plan.ops[static_cast<size_t>(op)];
@@ -261,11 +263,6 @@ Picoseconds StepTimes::P50() const {
   std::vector<Picoseconds> ranked = steps;
   return sim::Quantile(ranked, 0.5);
 }
-
-// Steps are run again while others disturb them, so many times as often as was asked for, or until
-// runs have taken so long.
-constexpr int kMoreRuns = 3;
-constexpr std::chrono::seconds kPatience{5};
 
 struct GpuMachine {
   kernels::HostPool pool;
@@ -342,13 +339,12 @@ StepTimes GpuRun::Impl::TimeSteps(int repetitions) {
   std::vector<HostNow> looks = {machine.LookAtHost(watch, run.plan())};
   machine.loads.LookAround();
   QuietSteps steps(machine.loads);
-  const auto begin = std::chrono::steady_clock::now();
-  const auto patient = [&] { return std::chrono::steady_clock::now() - begin < kPatience; };
+  const MoreRuns more(repetitions);
   do {
     steps.Add(run.RunAnew());
     looks.push_back(machine.LookAtHost(watch, run.plan()));
   } while (steps.runs() < repetitions ||
-           (steps.Fewest() < repetitions && steps.runs() < kMoreRuns * repetitions && patient()));
+           (steps.Fewest() < repetitions && more.AllowedAt(steps.runs())));
   times.host = MeanOf(looks);
   times.steps = steps.Medians();
   times.disturbed = steps.Disturbed();
@@ -419,39 +415,45 @@ PrefillRun GpuRun::TimePrefill(int repetitions, bool check) {
   return prefill;
 }
 
-traces::Timeline GpuRun::TimeCalls() {
+traces::Timeline GpuRun::TimeCalls(int repetitions) {
   const auto background = impl_->Background();
   impl_->WarmUp();
   BoundRun& run = impl_->run;
-  run.Reset();
-  CallTimer timer(run.plan());
-  run.Run({.observer = &timer, .after_step = {}});
-  return timer.Calls(impl_->request.title);
+  BestRun best(impl_->machine.loads, repetitions);
+  traces::Timeline kept;
+  do {
+    run.Reset();
+    CallTimer timer(run.plan());
+    if (best.Add(run.Run({.observer = &timer, .after_step = {}}))) {
+      kept = timer.Calls(impl_->request.title);
+    }
+  } while (best.WantsMore());
+  return kept;
 }
 
-GpuRecorderStats GpuRun::Record(const std::filesystem::path& path,
-                                const traces::proto::TraceInfo& info, int repetitions) {
+RecordedRun GpuRun::Record(const std::filesystem::path& path, const traces::proto::TraceInfo& info,
+                           int repetitions) {
   const auto background = impl_->Background();
   impl_->WarmUp();
   BoundRun& run = impl_->run;
-  GpuRecorderStats kept;
-  Picoseconds least = Picoseconds::max();
-  for (int i = 0; i < repetitions; ++i) {
+  impl_->machine.loads.LookAround();
+  BestRun best(impl_->machine.loads, repetitions);
+  RecordedRun kept;
+  do {
     WriteWholeIf(path, [&](const std::filesystem::path& part) {
-      Picoseconds took{0};
+      std::vector<kernels::RanStep> ran;
       run.Reset();
       const GpuRecorderStats stats = Recorded(
           impl_->request, impl_->request.title, run.plan(), part, info, [&](RecordedOps& observer) {
             if (impl_->request.input.graph) run.Recapture(observer);
-            const kernels::RunOptions options{.observer = &observer, .after_step = {}};
-            for (const kernels::RanStep& step : run.Run(options)) took += step.time;
+            ran = run.Run({.observer = &observer, .after_step = {}});
           });
-      if (took >= least) return false;
-      least = took;
-      kept = stats;
+      if (!best.Add(ran)) return false;
+      kept.stats = stats;
       return true;
     });
-  }
+  } while (best.WantsMore());
+  kept.disturbed = best.disturbed();
   return kept;
 }
 

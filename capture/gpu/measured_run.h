@@ -48,6 +48,12 @@ struct PrefillRun {
   kernels::SelectionCheck check;
 };
 
+/// The run whose timeline was kept.
+struct RecordedRun {
+  GpuRecorderStats stats;
+  int disturbed = 0;  ///< steps in which another program had a core of its threads'
+};
+
 /// What runs on a machine share: weights, pinned memory, and what was seen of its host.
 struct GpuMachine;
 
@@ -59,24 +65,24 @@ class GpuRun {
   GpuRun(const RunRequest& request, GpuMachine& machine);
   ~GpuRun();
 
-  /// Times the plan, `repetitions` times after one that warms up, and up to three times as often
-  /// while another program has a core of its threads' (kernels::CoreLoad()). Where calls or gathers
-  /// were not as `calibrated` has them (OtherHostNote()), all of it once more, which counts if they
-  /// are so then; null: any host counts.
+  /// Times the plan, `repetitions` times after one that warms up, and more often, as MoreRuns
+  /// allows, while another program has a core of its threads' (kernels::CoreLoad()). Where calls or
+  /// gathers were not as `calibrated` has them (OtherHostNote()), all of it once more, which counts
+  /// if they are so then; null: any host counts.
   StepTimes Time(int repetitions, const hardware::Profile* calibrated);
   /// Runs it step by step and compares what the device selects with the access log.
   kernels::SelectionCheck CheckSelection();
-  /// Runs it once more, untraced: what its host threads do, as CallTimer tells it.
-  traces::Timeline TimeCalls();
+  /// Runs it so often once more, untraced: what its host threads do in the best run (BestRun), as
+  /// CallTimer tells it.
+  traces::Timeline TimeCalls(int repetitions);
   /// Times its prefill as Time() does: the median, or, of one that takes seconds, a single run.
   /// With `check` its steps are compared too, and go on from what the prefill has left where all
   /// sequences begin behind the prompt.
   PrefillRun TimePrefill(int repetitions, bool check);
-  /// Runs it so often with tracing on, and writes the measured timeline of the quickest, as others
-  /// on the host only slow one. CUDA calls are slower from now on, so whatever is to be timed must
-  /// have been.
-  GpuRecorderStats Record(const std::filesystem::path& path, const traces::proto::TraceInfo& info,
-                          int repetitions);
+  /// Runs it so often with tracing on, and writes the measured timeline of the best run. CUDA calls
+  /// are slower from now on, so whatever is to be timed must have been.
+  RecordedRun Record(const std::filesystem::path& path, const traces::proto::TraceInfo& info,
+                     int repetitions);
   /// The same of its prefill.
   GpuRecorderStats RecordPrefill(const std::filesystem::path& path,
                                  const traces::proto::TraceInfo& info);

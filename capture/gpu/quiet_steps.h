@@ -1,6 +1,7 @@
 // What steps take where no other program has the calling threads' cores, from several runs.
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "capture/calibrate/quiet_samples.h"
@@ -9,6 +10,20 @@
 #include "traces/common/units.h"
 
 namespace stallcast::capture {
+
+/// How often a plan runs again for others' sake: up to three times as often as was asked for, and
+/// until it has been run for 5 s.
+class MoreRuns {
+ public:
+  explicit MoreRuns(int wanted) : most_(3 * wanted) {}
+  bool AllowedAt(int runs) const {
+    return runs < most_ && std::chrono::steady_clock::now() - begin_ < std::chrono::seconds(5);
+  }
+
+ private:
+  const int most_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
 
 /// Steps as several runs of a plan had them. A step of a run was disturbed where
 /// kernels::CoreLoad() at its begin or its end tells of a neighbour, as `seen` judges: whether

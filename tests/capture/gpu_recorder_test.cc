@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -110,6 +111,32 @@ TEST(GpuRecorder, RowsAreInTheFileSoon) {
   }
   EXPECT_EQ(report.records, 1);
   EXPECT_TRUE(report.truncated);
+}
+
+// Beside the calls that it records it would slow them.
+TEST(GpuRecorder, RestsUntilAQuarterOfWhatMayWaitsOrItStops) {
+  std::vector<std::byte> memory;
+  traces::TraceWriter writer(&memory, {});
+  GpuRecorderOptions options;
+  options.flush_period = 1h;
+  options.buffer_bytes = 4000;
+  std::atomic<int> ran = 0;
+  const auto job = [&](TimelineAssembler&) { ++ran; };
+  const auto runs = [&](int jobs) {
+    for (int i = 0; i < 1000 && ran < jobs; ++i) std::this_thread::sleep_for(10ms);
+    return ran == jobs;
+  };
+  RecordThread thread(&writer, options, testing::kOriginNs);
+  ASSERT_TRUE(thread.Post(job, 999));
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(ran, 0);
+  ASSERT_TRUE(thread.Post(job, 1));
+  EXPECT_TRUE(runs(2));
+  for (size_t i = 0; i < RecordThread::kMaxJobs / 4; ++i) ASSERT_TRUE(thread.Post(job));
+  EXPECT_TRUE(runs(2 + static_cast<int>(RecordThread::kMaxJobs / 4)));
+  ASSERT_TRUE(thread.Post(job));
+  thread.Stop();
+  EXPECT_TRUE(runs(3 + static_cast<int>(RecordThread::kMaxJobs / 4)));
 }
 
 TEST(GpuRecorder, AFullDiskIsAnErrorOfStop) {

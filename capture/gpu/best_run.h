@@ -1,0 +1,36 @@
+// Of several runs of a plan, the one that tells most of it.
+#pragma once
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "capture/gpu/quiet_steps.h"
+#include "kernels/executor/executor.h"
+#include "kernels/host_cores.h"
+#include "traces/common/units.h"
+
+namespace stallcast::capture {
+
+/// Finds the run that others disturbed in the fewest steps, as QuietSteps has it, of such the
+/// quickest: where a run is looked at op by op no median can be taken.
+class BestRun {
+ public:
+  /// Wants so many runs, and more, as MoreRuns allows, while the best is disturbed. Adds to `seen`,
+  /// which must outlive it.
+  BestRun(kernels::SeenLoads& seen, int runs) : seen_(seen), wanted_(runs), more_(runs) {}
+  /// Whether this one is the best so far.
+  bool Add(const std::vector<kernels::RanStep>& run);
+  bool WantsMore() const { return runs_ < wanted_ || (disturbed() > 0 && more_.AllowedAt(runs_)); }
+  /// Steps of the best one, of those that have been added.
+  int disturbed() const { return best_.first; }
+
+ private:
+  kernels::SeenLoads& seen_;
+  const int wanted_;
+  const MoreRuns more_;
+  int runs_ = 0;
+  std::pair<int, Picoseconds> best_{std::numeric_limits<int>::max(), 0};  // disturbed, took
+};
+
+}  // namespace stallcast::capture
