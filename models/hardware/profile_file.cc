@@ -27,6 +27,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostSamples = 1024;  // of a curve
+// What a machine needs changes as more of it is known.
+constexpr std::string_view kOfAnotherVersion =
+    "calibrate again where another version of stallcast made the file, or start from a shipped one";
 
 struct CurveField {
   std::string_view path, x_key, y_key;
@@ -194,7 +197,7 @@ class Reader {
     const toml::node* node = outer != nullptr ? outer->get(path.substr(dot + 1)) : nullptr;
     if (node == nullptr) {
       throw Error(fmt::format("'{}' is missing", path), path_,
-                  "every value needs a line; copy it from a shipped profile");
+                  fmt::format("every value needs a line; {}", kOfAnotherVersion));
     }
     if (!node->is_table()) {
       Fail(*node, fmt::format("'{}' is not a table", path),
@@ -208,7 +211,7 @@ class Reader {
     for (const auto& [key, node] : table) {
       if (std::ranges::find(known, key.str()) == known.end()) {
         Fail(node, fmt::format("unknown key '{}' in {}", key.str(), path),
-             Suggestion(key.str(), known));
+             fmt::format("known: {}; {}", fmt::join(known, ", "), kOfAnotherVersion));
       }
     }
   }
@@ -328,17 +331,25 @@ class Reader {
     profile.kernels.emplace(kind, std::move(fit));
   }
 
+  // Known ones are over a hundred.
+  static std::string RemedyForUnknown(std::string_view name,
+                                      const std::vector<std::string_view>& known) {
+    const std::string_view nearest = Nearest(name, known);
+    return nearest.empty() ? std::string(kOfAnotherVersion)
+                           : fmt::format("did you mean '{}'? {}", nearest, kOfAnotherVersion);
+  }
+
   void RefuseUnknown() const {
     const std::vector<std::string_view> known(used_.begin(), used_.end());
     for (const auto& [key, node] : root_) {
       if (used_.contains(std::string(key.str()))) continue;
       if (!node.is_table()) {
-        Fail(node, fmt::format("unknown key '{}'", key.str()), Suggestion(key.str(), known));
+        Fail(node, fmt::format("unknown key '{}'", key.str()), RemedyForUnknown(key.str(), known));
       }
       for (const auto& [inner, value] : *node.as_table()) {
         const std::string path = fmt::format("{}.{}", key.str(), inner.str());
         if (!used_.contains(path)) {
-          Fail(value, fmt::format("unknown value '{}'", path), Suggestion(path, known));
+          Fail(value, fmt::format("unknown value '{}'", path), RemedyForUnknown(path, known));
         }
       }
     }

@@ -255,6 +255,18 @@ TEST_F(ProfileTest, FaultsNameFileLineAndRemedy) {
   EXPECT_TRUE(Has(Complaint("[link]", "[link"), "not TOML"));
 }
 
+// By another version's calibration: a value less, one more, one of another kind.
+TEST_F(ProfileTest, WhatAnotherVersionMadeIsToBeCalibratedAgain) {
+  const std::string link = "h2d = { value = \"50.7 GB/s\"";
+  const std::vector<std::string> lines = {"h2f = { value = \"50.7 GB/s\"", "zz = 1\n" + link,
+                                          "h2d = { value = \"50.7 GB/s\", threads = [ 1.0 ]"};
+  for (const std::string& now : lines) {
+    const std::string complaint = Complaint(link, now);
+    EXPECT_TRUE(Has(complaint, "calibrate again")) << complaint;
+    EXPECT_LT(complaint.size(), 400u) << complaint;
+  }
+}
+
 TEST_F(ProfileTest, RefusesValuesThatMakeNoSense) {
   const std::string link = "value = \"50.7 GB/s\"";
   for (const char* bad : {"-1 GB/s", "nan GB/s", "inf GB/s", "0 GB/s", "1e400 GB/s", "1e300 GB/s",
