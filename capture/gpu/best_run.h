@@ -16,19 +16,18 @@ namespace stallcast::capture {
 /// quickest: where a run is looked at op by op no median can be taken.
 class BestRun {
  public:
-  /// Wants so many runs, and more, as MoreRuns allows, while the best is disturbed. Adds to `seen`,
-  /// which must outlive it.
-  BestRun(kernels::SeenLoads& seen, int runs) : seen_(seen), wanted_(runs), more_(runs) {}
+  /// Wants so many runs, and more, as Repetitions has it, while the best is disturbed. Adds to
+  /// `seen`, which must outlive it.
+  BestRun(kernels::SeenLoads& seen, int runs) : seen_(seen), repetitions_(runs) {}
   /// Whether this one is the best so far.
   bool Add(const std::vector<kernels::RanStep>& run);
-  bool WantsMore() const { return runs_ < wanted_ || (disturbed() > 0 && more_.AllowedAt(runs_)); }
+  bool WantsMore() const { return repetitions_.WantMore(runs_, disturbed() > 0); }
   /// Steps of the best one, of those that have been added.
   int disturbed() const { return best_.first; }
 
  private:
   kernels::SeenLoads& seen_;
-  const int wanted_;
-  const MoreRuns more_;
+  const Repetitions repetitions_;
   int runs_ = 0;
   std::pair<int, Picoseconds> best_{std::numeric_limits<int>::max(), 0};  // disturbed, took
 };

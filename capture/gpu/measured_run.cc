@@ -339,12 +339,11 @@ StepTimes GpuRun::Impl::TimeSteps(int repetitions) {
   std::vector<HostNow> looks = {machine.LookAtHost(watch, run.plan())};
   machine.loads.LookAround();
   QuietSteps steps(machine.loads);
-  const MoreRuns more(repetitions);
+  const Repetitions wanted(repetitions);
   do {
     steps.Add(run.RunAnew());
     looks.push_back(machine.LookAtHost(watch, run.plan()));
-  } while (steps.runs() < repetitions ||
-           (steps.Fewest() < repetitions && more.AllowedAt(steps.runs())));
+  } while (wanted.WantMore(steps.runs(), steps.Fewest() < repetitions));
   times.host = MeanOf(looks);
   times.steps = steps.Medians();
   times.disturbed = steps.Disturbed();

@@ -11,17 +11,18 @@
 
 namespace stallcast::capture {
 
-/// How often a plan runs again for others' sake: up to three times as often as was asked for, and
-/// until it has been run for 5 s.
-class MoreRuns {
+/// How often a plan runs: as often as is wanted, and while others disturb it three times as often
+/// at most, until it has been run for 5 s.
+class Repetitions {
  public:
-  explicit MoreRuns(int wanted) : most_(3 * wanted) {}
-  bool AllowedAt(int runs) const {
-    return runs < most_ && std::chrono::steady_clock::now() - begin_ < std::chrono::seconds(5);
+  explicit Repetitions(int wanted) : wanted_(wanted) {}
+  bool WantMore(int runs, bool disturbed) const {
+    return runs < wanted_ || (disturbed && runs < 3 * wanted_ &&
+                              std::chrono::steady_clock::now() - begin_ < std::chrono::seconds(5));
   }
 
  private:
-  const int most_;
+  const int wanted_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 

@@ -211,7 +211,7 @@ class Reader {
     for (const auto& [key, node] : table) {
       if (std::ranges::find(known, key.str()) == known.end()) {
         Fail(node, fmt::format("unknown key '{}' in {}", key.str(), path),
-             fmt::format("known: {}; {}", fmt::join(known, ", "), kOfAnotherVersion));
+             fmt::format("{}; {}", Suggestion(key.str(), known), kOfAnotherVersion));
       }
     }
   }
