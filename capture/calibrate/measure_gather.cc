@@ -33,6 +33,8 @@ constexpr int64_t kLeast = int64_t{256} << 10;
 constexpr auto kFew = static_cast<int64_t>(hardware::kGatherFirst);
 constexpr int64_t kMany = int64_t{16} << 20;
 constexpr int kTrials = 21;
+// Before those: the first dozens of a kind take longer than the hundreds of a run.
+constexpr std::chrono::milliseconds kSettling{8};
 // From one gather's end to the next one's begin: a method's recalls are 0.1 ms to some ms apart.
 // Within the first the threads are awake still.
 constexpr std::chrono::microseconds kApart[] = {50us,  100us,  200us,  400us,
@@ -43,6 +45,12 @@ constexpr int64_t kGathered[] = {kLeast, kFew, kMany};
 
 // One stretch; or a token's key and value row, the values behind all keys of the layer.
 constexpr PlaceShape kPages{kPage}, kTokens{kRow, 2, kLayer / 2};
+
+template <class Trial>
+double MedianOnceSettled(const Trial& trial) {
+  for (const auto end = SteadyClock::now() + kSettling; SteadyClock::now() < end;) trial();
+  return Stopwatch::Median(kTrials, trial);
+}
 
 std::vector<int64_t> Picked(std::mt19937_64& random, int64_t count, int64_t below) {
   std::vector<int64_t> picked(static_cast<size_t>(count));
@@ -66,7 +74,7 @@ class Gathers::Pool {
   double Seconds(int64_t bytes, const PlaceShape& shape, int threads,
                  std::chrono::microseconds apart = kApart[0]) {
     const int64_t count = bytes / shape.bytes(), in_layer = kLayer / shape.bytes();
-    return Stopwatch::Median(kTrials, [&] {
+    return MedianOnceSettled([&] {
       const std::vector<int64_t> picked = Picked(random_, count, in_layer);
       std::vector<int64_t> listed;
       const auto begin = std::max(ended_ + apart, SteadyClock::now());
@@ -87,7 +95,7 @@ class Gathers::Pool {
   double CallsBehind(bool gather, int64_t bytes, int threads, const Stopwatch& watch,
                      const CopyEnds& ends) {
     constexpr int kLaunches = 6;
-    return Stopwatch::Median(kTrials, [&] {
+    return MedianOnceSettled([&] {
       const std::vector<int64_t> places = Picked(random_, bytes / kPage, kLayer / kPage);
       kernels::Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
       if (gather) {
@@ -126,7 +134,7 @@ double GatherHere(std::span<const std::byte> pool) {
   const int64_t all = std::ssize(pool) / kGatherNow.piece_bytes;
   const int64_t a_layer = std::min(std::max(all / kLayers, kGatherNow.pieces), all);
   int64_t next = 0;
-  return Stopwatch::Median(kTrials, [&] {
+  return MedianOnceSettled([&] {
     const std::vector<int64_t> picked = Picked(random, kGatherNow.pieces, a_layer);
     const std::byte* from =
         pool.data() + next++ % (all / a_layer) * a_layer * kGatherNow.piece_bytes;
