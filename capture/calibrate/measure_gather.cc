@@ -33,7 +33,8 @@ constexpr int64_t kLeast = int64_t{256} << 10;
 constexpr auto kFew = static_cast<int64_t>(hardware::kGatherFirst);
 constexpr int64_t kMany = int64_t{16} << 20;
 constexpr int kTrials = 21;
-// Before those: the first dozens of a kind take longer than the hundreds of a run.
+// Before those: behind a rest the first dozens by several threads take longer than the hundreds of
+// a run (capture/results/h200-findings.md, what a host call costs).
 constexpr std::chrono::milliseconds kSettling{8};
 // From one gather's end to the next one's begin: a method's recalls are 0.1 ms to some ms apart.
 // Within the first the threads are awake still.
