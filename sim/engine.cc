@@ -106,13 +106,15 @@ class EventLoop {
     OpId current = OpId::kNone;    // under way
     OpId previous = OpId::kNone;   // the last op; of a host lane, or call
     Phase phase = Phase::kNone;
-    bool host = false;       // a thread's
-    int64_t free_at = 0;     // end of the previous op or call
-    int64_t since = 0;       // `remaining` is of this time
-    double remaining = 0;    // units; of a fixed time that load stretches, ps
-    double rate = 0;         // of `remaining` a ps
-    double fixed = 0;        // the stretchable fixed time unloaded, ps; 0: it is not under way
-    int64_t fixed_from = 0;  // start of what has it
+    bool host = false;           // a thread's
+    int64_t free_at = 0;         // end of the previous op or call
+    int64_t since = 0;           // `remaining` is of this time
+    double remaining = 0;        // units; of a fixed time that load stretches, ps
+    double rate = 0;             // of `remaining` a ps
+    double fixed = 0;            // the stretchable fixed time unloaded, ps; 0: it is not under way
+    int64_t fixed_from = 0;      // start of what has it
+    int64_t others_called = 0;   // when the engine can know of what its first call does not carry
+    bool carried_first = false;  // that is done, of the copy under way
     bool queued_behind_background = false;
     OpId until_called = OpId::kNone;  // a thread waits until another has made the call of this
     double cold = 0;  // what calls of a thread that has slept, waited or gathered take longer, ps
@@ -245,25 +247,26 @@ class EventLoop {
           compiled_.gap[At(id)] == Gap::kCopy && cost.engine == hardware::Engine::kCopyH2D;
       const int64_t before =
           latency_.op.count() + waits + (switches ? latency_.copy_switch.count() : 0);
-      first = before + cost.first_call.count();
-      all = before + cost.host.count() +
-            (compiled_.recorded[At(id)] ? latency_.event_record.count() : 0);
-      if (compiled_.calls_meet) {
-        const Others others = OthersThan(lane);
-        const int64_t longer = others.wait ? latency_.beside_call.count() : 0;
-        first =
-            Rounded(static_cast<double>(first) * others.slow) + std::min(cost.calls, 1) * longer;
-        all = Rounded(static_cast<double>(all) * others.slow) + cost.calls * longer;
+      const Others others = compiled_.calls_meet ? OthersThan(lane) : Others{};
+      const int64_t longer = others.wait ? latency_.beside_call.count() : 0;
+      // When so many of its calls are made, that alone take so long.
+      const auto made = [&](int calls, Picoseconds time) {
+        int64_t at = before + time.count();
+        if (others.slow != 1) at = Rounded(static_cast<double>(at) * others.slow);
+        at += calls * longer;
+        return host.cold >= 1 ? at + Rounded(host.cold - std::ldexp(host.cold, -calls)) : at;
+      };
+      first = made(std::min(cost.calls, 1), cost.first_call);
+      if (cost.second_call.count() > 0) {
+        const int64_t second = made(2, cost.second_call);
+        stream.others_called = host.free_at + second + latency_.copy_launch.count();
       }
-      if (host.cold >= 1 && cost.calls > 0) {
-        const double left = std::ldexp(host.cold, -cost.calls);
-        first += Rounded(host.cold / 2);
-        all += Rounded(host.cold - left);
-        host.cold = left;
-      }
+      all = made(cost.calls,
+                 cost.host + (compiled_.recorded[At(id)] ? latency_.event_record : Picoseconds{0}));
+      if (host.cold >= 1) host.cold = std::ldexp(host.cold, -cost.calls);
     }
     out_.call_end[At(id)] = Picoseconds(host.free_at + all);
-    const bool copies = UsesCopyEngine(id);
+    const bool copies = UsesCopyEngine(id) && cost.second_call.count() == 0;
     const Picoseconds latency = copies ? latency_.copy_launch : latency_.launch;
     HoldBack(id, host.free_at + first + latency.count(), {CauseKind::kIssue, id});
     host.free_at += all;
@@ -369,7 +372,7 @@ class EventLoop {
       return Time(gap, latency_) + latency_.crowded_gap.count();
     }
     // What a call carries comes with the commands of kernels.
-    if (IsCarried(previous) || IsCarried(id)) {
+    if (IsCarried(previous) || carried_[At(id)]) {
       if (gap == Gap::kCopy) gap = Gap::kKernel;
       if (gap == Gap::kToHost || gap == Gap::kToDevice) gap = Gap::kCopy;
     }
@@ -451,6 +454,13 @@ class EventLoop {
       return;
     }
     if (cost.engine == hardware::Engine::kNone) return Start(index, cost.fixed);
+    if (cost.second_call.count() > 0 && !std::exchange(lane.carried_first, true)) {
+      out_.start[At(lane.current)] = Picoseconds(now_);
+      const int64_t moved = now_ + cost.front_end.count();
+      front_end_until_ = std::max(front_end_until_, moved);
+      event_[index] = std::max(moved + latency_.copy_gap.count(), lane.others_called);
+      return;
+    }
     Server& server = ServerOf(cost);
     if (!server.busy || server.kept_for == index) {
       server.busy = true;
@@ -465,18 +475,20 @@ class EventLoop {
 
   /// Others' copies are no ops of the plan: the wait for them is part of the op that waits.
   void WaitBehindBackground(Lane& lane) {
-    if (lane.current == OpId::kNone || lane.queued_behind_background) return;
+    if (lane.current == OpId::kNone || lane.carried_first || lane.queued_behind_background) return;
     lane.queued_behind_background = true;
     out_.start[At(lane.current)] = Picoseconds(now_);
   }
 
   void Start(size_t index, Picoseconds fixed) {
     Lane& lane = lanes_[index];
-    if (lane.current != OpId::kNone && !std::exchange(lane.queued_behind_background, false)) {
+    const bool has_begun = std::exchange(lane.carried_first, false);
+    const bool queued = std::exchange(lane.queued_behind_background, false);
+    if (lane.current != OpId::kNone && !has_begun && !queued) {
       out_.start[At(lane.current)] = Picoseconds(now_);
     }
     lane.phase = Phase::kFixed;
-    if (lane.cost->front_end.count() > 0) {
+    if (lane.cost->front_end.count() > 0 && !has_begun) {
       front_end_until_ = std::max(front_end_until_, now_ + lane.cost->front_end.count());
     }
     written_ += lane.cost->written;
@@ -496,8 +508,8 @@ class EventLoop {
   /// the way to the host's.
   double StartSpeed(const Lane& lane) const {
     const hardware::Start start = lane.cost->start;
-    const double behind_weights = start == hardware::Start::kKernel ? product_holds_kernel_ : 0;
-    const double loaded = std::max(model_.LoadedStart(start, memory_share_), behind_weights);
+    const double loaded = std::max(model_.LoadedStart(start, memory_share_),
+                                   held_by_product_[static_cast<size_t>(start)]);
     const double longer = lane.cost->starts * loaded + HeldUp(lane);
     return lane.fixed / (lane.fixed + longer * 1e12);
   }
@@ -570,25 +582,23 @@ class EventLoop {
   void UpdateRates() {
     LookUpBehindWeights();
     share_.Solve();
-    double blocks = 0, holds_kernel = 0;
+    double blocks = 0;
+    hardware::StartTimes held{};
     for (const FairShare::Flow& flow : share_.flows()) {
       Lane& lane = lanes_[static_cast<size_t>(flow.id)];
       SetRate(static_cast<size_t>(flow.id), lane, flow.rate * 1e-12);
       blocks += lane.cost->holding_blocks;
-      holds_kernel = std::max(holds_kernel, lane.cost->holds_kernel);
+      for (size_t i = 0; i < held.size(); ++i) held[i] = std::max(held[i], lane.cost->holds[i]);
     }
     if (gathering_blocks_ == 0) gathering_since_ = now_;
     if (!model_.has_load()) return;
     const double used = share_.Used(hardware::Resource::kDeviceMemory);
     const double share =
         used / model_.capacity()[static_cast<size_t>(hardware::Resource::kDeviceMemory)];
-    if (share == memory_share_ && blocks == gathering_blocks_ &&
-        holds_kernel == product_holds_kernel_) {
-      return;
-    }
+    if (share == memory_share_ && blocks == gathering_blocks_ && held == held_by_product_) return;
     memory_share_ = share;
     gathering_blocks_ = blocks;
-    product_holds_kernel_ = holds_kernel;
+    held_by_product_ = held;
     for (size_t i = 0; i < lanes_.size(); ++i) {
       if (lanes_[i].fixed > 0) SetRate(i, lanes_[i], StartSpeed(lanes_[i]));
     }
@@ -784,10 +794,10 @@ class EventLoop {
   std::vector<int64_t> event_;     // when each lane's phase ends; kNever: something else wakes it
   std::array<Server, 3> servers_;  // by hardware::Engine
   std::vector<Background> background_;
-  double boost_left_ = 0;            // s that kernels may compute at the clock of an idle GPU
-  double memory_share_ = 0;          // of the device memory that flows take
-  double gathering_blocks_ = 0;      // of zero-copy gathers whose bytes flow
-  double product_holds_kernel_ = 0;  // s, of products whose weights flow
+  double boost_left_ = 0;        // s that kernels may compute at the clock of an idle GPU
+  double memory_share_ = 0;      // of the device memory that flows take
+  double gathering_blocks_ = 0;  // of zero-copy gathers whose bytes flow
+  hardware::StartTimes held_by_product_{};  // of products whose weights flow
   int64_t gathering_since_ = 0;      // start of the first gather under way; none is: the present
   int64_t front_end_until_ = 0;      // no kernel starts before
   double written_ = 0;               // bytes that wait to be written back, as WriteBack has them

@@ -33,6 +33,11 @@ Picoseconds Time(double seconds) {
   return FromSeconds(seconds);
 }
 
+StartTimes ByProducts(const Profile& profile) {
+  return {0, profile.product_holds_kernel, profile.product_holds_h2d_piece,
+          profile.product_holds_d2h_piece};
+}
+
 // No default: a new op kind does not compile until it has a cost.
 class Coster {
   using Lookup = plan::ZeroCopyGather::Lookup;
@@ -54,7 +59,7 @@ class Coster {
     cost.boosted = FlopsTime() >= static_cast<double>(counts_.device()) / fit_.bandwidth;
     cost.dragged = !cost.boosted;
     if (cost.boosted) return cost;
-    cost.holds_kernel = profile_.product_holds_kernel;
+    cost.holds = ByProducts(profile_);
     cost.holds_round = profile_.product_holds_round;
     return cost;
   }
@@ -387,9 +392,12 @@ void AddRecorder(Profile& profile) {
   for (double Profile::*more :
        {&Profile::recorder_copy, &Profile::recorder_kernel, &Profile::recorder_op,
         &Profile::recorder_launch, &Profile::recorder_copy_call, &Profile::recorder_copy_back_call,
-        &Profile::recorder_event_record, &Profile::recorder_stream_wait, &Profile::recorder_sync}) {
+        &Profile::recorder_event_record, &Profile::recorder_stream_wait, &Profile::recorder_sync,
+        &Profile::recorder_holds_h2d_piece, &Profile::recorder_holds_d2h_piece}) {
     profile.*more *= profile.host_recorded;
   }
+  profile.product_holds_h2d_piece += profile.recorder_holds_h2d_piece;
+  profile.product_holds_d2h_piece += profile.recorder_holds_d2h_piece;
   profile.device_gap += profile.recorder_kernel;
   profile.host_copy_call += profile.recorder_copy_call;
   profile.host_batch_call += profile.recorder_copy_call;
@@ -454,7 +462,7 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   capacity_[At(Resource::kSms)] = profile_.device_sms;
   capacity_[At(Resource::kHostMemory)] = profile_.host_memory;
   capacity_[At(Resource::kCopyTurns)] = 1;
-  has_load_ = profile_.product_holds_kernel > 0;
+  has_load_ = std::ranges::any_of(ByProducts(profile_), [](double longer) { return longer > 0; });
   for (const Curve Profile::*curve :
        {&Profile::zero_copy_holds_kernel, &Profile::zero_copy_holds_h2d_piece,
         &Profile::zero_copy_holds_d2h_piece}) {
@@ -541,7 +549,8 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
   --others.pieces;
   cost = Cost(others);
   cost.host += carried;
-  cost.first_call += carried;
+  cost.second_call = carried + cost.first_call;
+  cost.first_call = carried;
   cost.front_end = moved;
   ++cost.calls;
   return cost;

@@ -31,6 +31,8 @@ enum class Engine : uint8_t { kNone, kCopyH2D, kCopyD2H };
 
 /// What starts slower while others load the device memory.
 enum class Start : uint8_t { kNone, kKernel, kH2DPiece, kD2HPiece };
+/// Seconds that each start takes longer, by Start.
+using StartTimes = std::array<double, 4>;
 
 /// How much of a resource one unit of an op's flow takes.
 struct Demand {
@@ -45,12 +47,16 @@ struct Demand {
 /// ops `first_call` is `host` and `last_piece` 0. An op that stands for n copy calls has first_call
 /// = host / n, so that calls and copies overlap and the slower of them sets the pace: with a call
 /// of h and a piece of e, n pieces take h + n e when e > h and n h + e when h > e. One of several
-/// kernels starts behind the first one's launch, and ends no earlier than the last can start.
+/// kernels starts behind the first one's launch, and ends no earlier than the last can start. One
+/// whose first call carries a piece starts with that; the others come to the copy engine when the
+/// front end has moved it and handed over, but not before `second_call`.
 ///
 /// Host work occupies its lane for host + Alone().
 struct OpCost {
   Picoseconds host{0};        ///< of the issuing host thread
   Picoseconds first_call{0};  ///< <= host
+  Picoseconds second_call{
+      0};  ///< > 0: the first call carries a piece, the copy engine moves others
   Picoseconds last_piece{0};
   Picoseconds fixed{0};         ///< on its lane, sharing nothing
   Picoseconds engine_start{0};  ///< on its lane while it holds the copy engine
@@ -73,7 +79,7 @@ struct OpCost {
   bool boosted = false;  ///< computes: faster until the power limit sets the clock
   double holding_blocks = 0;  ///< of a zero-copy gather, whose bytes on their way hold up others
   double rounds = 0;          ///< in which a zero-copy gather reads its bytes
-  double holds_kernel = 0;    ///< s that kernels start later while its bytes flow: a product
+  StartTimes holds{};         ///< s that others start later while its bytes flow: a product
   double holds_round = 0;     ///< s that a gather's rounds take longer meanwhile
   bool wakes = false;    ///< threads that sleep between two such ops: GatherWoken() comes on top
   Picoseconds cools{0};  ///< what the next calls of its thread take longer, all together
@@ -145,9 +151,9 @@ struct Latencies {
 /// shows, and nothing where they were read before the gather began.
 ///
 /// A product that is bound by memory has weights on their way to each multiprocessor, and what
-/// other kernels read of the device's memory comes behind them, read for read: the profile's
-/// product.holds_kernel, where it is more than the load curve says, and product.holds_round for
-/// each round of a zero-copy gather.
+/// kernels and copies read of the device's memory before they begin comes behind them, read for
+/// read: the profile's product.holds_kernel, holds_h2d_piece and holds_d2h_piece, where they are
+/// more than the load curves say, and product.holds_round for each round of a zero-copy gather.
 ///
 /// Drag. Products that are bound by memory take longer by WriteBack for the bytes that wait, and
 /// pay of that at most memory.drag_share of their time, so that as many bytes fewer wait. A gather

@@ -91,6 +91,10 @@ constexpr ProfileField kFields[] = {
      true, true},
     {"recorder.sync", kTime, &Profile::recorder_sync, "the same of host.sync and sync_copy", true,
      true},
+    {"recorder.holds_h2d_piece", kTime, &Profile::recorder_holds_h2d_piece,
+     "the same of product.holds_h2d_piece", true, true},
+    {"recorder.holds_d2h_piece", kTime, &Profile::recorder_holds_d2h_piece,
+     "the same of product.holds_d2h_piece", true, true},
     {"host.memory", kRate, &Profile::host_memory,
      "host memory, for gathers by host threads; link.* alone bounds what the GPU copies or reads"},
     {"host.gather_thread", kRate, &Profile::host_gather_thread, "gather rate of one thread"},
@@ -147,6 +151,10 @@ constexpr ProfileField kFields[] = {
     {"product.holds_kernel", kTime, &Profile::product_holds_kernel,
      "a kernel's start takes longer while a product streams weights; 0: as beside any load", true,
      true},
+    {"product.holds_h2d_piece", kTime, &Profile::product_holds_h2d_piece,
+     "the same of the start of a copy's piece to the GPU", true, true},
+    {"product.holds_d2h_piece", kTime, &Profile::product_holds_d2h_piece,
+     "the same of one to the host", true, true},
     {"product.holds_round", kTime, &Profile::product_holds_round,
      "a round of a zero-copy gather takes longer meanwhile", true, true},
     {"background.h2d", kRate, &Profile::background_h2d,
@@ -311,6 +319,8 @@ void SetField(Profile& profile, const ProfileField& field, double value) {
     profile.memory_drag_most /= factor;
     // The same bytes on their way, at another rate.
     profile.product_holds_kernel /= factor;
+    profile.product_holds_h2d_piece /= factor;
+    profile.product_holds_d2h_piece /= factor;
     profile.product_holds_round /= factor;
     Scale(profile.zero_copy_drag, 1 / factor);
     Scale(profile.zero_copy_memory_loss, factor);

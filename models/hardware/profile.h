@@ -147,6 +147,8 @@ struct Profile {
   double recorder_copy = 0, recorder_kernel = 0;
   double recorder_op = 0, recorder_launch = 0, recorder_copy_call = 0, recorder_copy_back_call = 0;
   double recorder_event_record = 0, recorder_stream_wait = 0, recorder_sync = 0;
+  /// What a copy's piece that is recorded, and so has time stamps, waits more for a product.
+  double recorder_holds_h2d_piece = 0, recorder_holds_d2h_piece = 0;
   double host_memory = 0, host_gather_thread = 0;  ///< rates
   double host_gather_piece = 0;                    ///< of a gather's thread, beside the bytes
   double device_launch_latency = 0;  ///< from the launch call's return to the start on an idle GPU
@@ -272,6 +274,8 @@ struct Profile {
   /// bound by memory runs, s: each multiprocessor has its weights on their way, and what others
   /// read of the device's memory comes behind them, read for read. 0: as beside any load.
   double product_holds_kernel = 0;
+  /// The same of a copy's piece.
+  double product_holds_h2d_piece = 0, product_holds_d2h_piece = 0;
   /// The same of each round of a zero-copy gather (ZeroCopyGather::Rounds), whose blocks look up
   /// where the next pieces lie.
   double product_holds_round = 0;

@@ -488,13 +488,30 @@ TEST(EngineTraffic, WhatStartsBesideAProductWaitsForItsWeightsOnTheirWay) {
   const plan::Gemm few_rows{1, 1'000'000, 4096};
   const Picoseconds alone = BesideProduct(machine, {}, kernel);
   ExpectTime(BesideProduct(machine, few_rows, kernel), alone + 12us);
-  // A copy does not stand in the multiprocessors' queues.
+  // A copy waits as long as it was seen to.
   EXPECT_LE(BesideProduct(machine, few_rows, pages), BesideProduct(machine, {}, pages) + 1us);
   // One that computes has room: it is as any load of the memory.
   const plan::Gemm many_rows{4096, 20'000, 4096};
   const Picoseconds beside = BesideProduct(machine, many_rows, kernel);
   EXPECT_GE(beside, alone);
   EXPECT_LE(beside, alone + 2us);
+}
+
+TEST(EngineTraffic, EachPieceOfACopyWaitsForAProductsWeightsAndItsTimeStampsToo) {
+  Profile machine = StreamingMachine();
+  machine.copy_d2h_start = 1e-6;
+  machine.product_holds_h2d_piece = 5e-6, machine.product_holds_d2h_piece = 7e-6;
+  machine.recorder_holds_h2d_piece = 2e-6, machine.recorder_holds_d2h_piece = 4e-6;
+  const plan::Gemm product{1, 1'000'000, 4096};
+  const auto longer = [&](Direction direction) {
+    const Copy pages{direction, CopyPath::kPerPiece, 3, 1};
+    return BesideProduct(machine, product, pages) - BesideProduct(machine, {}, pages);
+  };
+  ExpectTime(longer(Direction::kHostToDevice), 3 * 5us);
+  ExpectTime(longer(Direction::kDeviceToHost), 3 * 7us);
+  machine.host_recorded = 1;
+  ExpectTime(longer(Direction::kHostToDevice), 3 * (5us + 2us));
+  ExpectTime(longer(Direction::kDeviceToHost), 3 * (7us + 4us));
 }
 
 TEST(EngineTraffic, AFasterMemoryEmptiesAProductsQueueSooner) {
@@ -897,6 +914,7 @@ TEST(EngineTraffic, OfSeveralPiecesTheFirstGoesInItsCall) {
   for (const int64_t count : {2, 4}) {
     Profile machine = MachineThatInlines();
     machine.device_copy_gap = 8e-6;
+    machine.copy_h2d_start = 50e-6;
     machine.copy_h2d_inline_time = hardware::Curve({1000, 20000}, {7e-6, 7e-6});
     Streams s;
     const LaneId lane = s.Add(true);
@@ -906,10 +924,37 @@ TEST(EngineTraffic, OfSeveralPiecesTheFirstGoesInItsCall) {
     const OpId beside = s.builder.Run(s.Add(), Kernel(1us));
     const Ran ran(s, machine);
     ExpectTime(ran.CallTime(pieces), 5us + (count - 1) * 1us);
-    ExpectTime(ran.Start(pieces), 5us + 1us);  // with the second, the first on the copy engine
-    ExpectTime(ran.Start(beside), 6us + 7us);  // when the front end has moved the first
+    ExpectTime(ran.Start(pieces), 5us);
+    ExpectTime(ran.Start(beside), 5us + 7us);  // when the front end has moved the first
+    // It hands over to the copy engine as behind a kernel.
+    ExpectTime(ran.End(pieces), 5us + 7us + 8us + (count - 1) * (50us + 400ns));
     ExpectTime(ran.Start(kernel), ran.End(pieces) + 8us);  // it ends as copies do
   }
+}
+
+TEST(EngineTraffic, PiecesBehindOneThatWentInItsCallWaitForTheirOwnCalls) {
+  Profile machine = MachineThatInlines();
+  machine.host_copy_call = 30e-6;
+  machine.device_launch_latency = 1e-6, machine.device_copy_latency = 3e-6;
+  machine.device_copy_gap = 8e-6;
+  machine.copy_h2d_inline_time = hardware::Curve({1000, 20000}, {7e-6, 7e-6});
+  Streams s;
+  const OpId pieces =
+      s.builder.Run(s.Add(true), Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 2, 20000});
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(pieces), 5us + 1us);
+  ExpectTime(ran.End(pieces), 5us + 30us + 3us + 400ns);
+}
+
+TEST(EngineTraffic, ACopyWhoseFirstPieceWentInItsCallHasBegunWhileItsOthersQueue) {
+  Profile machine = MachineThatInlines();
+  Streams s;
+  const OpId large = s.builder.Run(s.Add(), H2D(5 * kMB));  // from 1 us on, for 100 us
+  const OpId pieces =
+      s.builder.Run(s.Add(true), Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 2, 20000});
+  const Ran ran(s, machine);
+  ExpectTime(ran.Start(pieces), 1us + 5us);
+  ExpectTime(ran.End(pieces), ran.End(large) + 400ns);
 }
 
 // One thread that decodes, and another with a stream of its own.
