@@ -236,7 +236,8 @@ std::vector<BenchRow> Bench(const BenchOptions& options) {
   }
   if (wanted(kHostGather)) {
     progress("host", 0.95);
-    Gathers gathers;
+    const LayerPools pools(LayerPools::kLayers * LayerPages::kPool);
+    Gathers gathers(pools);
     gathers.Measure();
     gathers.Set(profile);
     // A layer's recall at batch 4, in pages and in rows: each byte is read and written.

@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <functional>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -45,27 +45,37 @@ std::string DriverOf(const traces::proto::TraceInfo& info) {
   return found == info.software().end() ? "unknown" : found->second;
 }
 
+// As a run is, on the core that is fastest right then: a tenth of a second later others may be.
+template <class Measure>
+void OnFastestCore(const Measure& measure) {
+  const kernels::OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+  measure();
+}
+
 // What host calls, gathers and batches take, and what the link carries: a host that others use too
 // is faster at one moment than at another, for tens of seconds.
 class Moments {
  public:
   Moments(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages)
-      : watch_(watch), ends_(ends), pages_(pages), page_times_(pages) {}
+      : watch_(watch), ends_(ends), pages_(pages), page_times_(pages), gathers_(pages.pools()) {}
 
   /// All of it.
   void MeasureNow() {
-    threads_.Measure(watch_);
-    const kernels::OnCore core(kernels::FastestCores(1, timer_), 0);
-    MeasureCallsHere();
-    waits_.push_back(MeasureWaits(watch_, ends_, pages_));
-    links_.push_back(MeasureLink(watch_, ends_));
-    page_times_.Measure(watch_);
+    MeasureHostNow();
+    OnFastestCore([&] { waits_.push_back(MeasureWaits(watch_, ends_, pages_)); });
+    OnFastestCore([&] {
+      links_.push_back(MeasureLink(watch_, ends_));
+      page_times_.Measure(watch_);
+    });
   }
   /// For SetHost() alone.
   void MeasureHostNow() {
     threads_.Measure(watch_);
-    const kernels::OnCore core(kernels::FastestCores(1, timer_), 0);
-    MeasureCallsHere();
+    OnFastestCore([&] { calls_.push_back(MeasureCalls(watch_, ends_)); });
+    gathers_.Measure();
+    gathers_.MeasureCallsBehind(watch_, ends_);
+    OnFastestCore([&] { batches_.Measure(watch_, pages_); });
+    OnFastestCore([&] { ops_.push_back(op_timer_.Seconds()); });
   }
   void SetHost(hardware::Profile& profile) const {
     SetTypical(calls_, profile);
@@ -84,13 +94,6 @@ class Moments {
   }
 
  private:
-  void MeasureCallsHere() {
-    calls_.push_back(MeasureCalls(watch_, ends_));
-    gathers_.Measure();
-    gathers_.MeasureCallsBehind(watch_, ends_);
-    batches_.Measure(watch_, pages_);
-    ops_.push_back(op_timer_.Seconds());
-  }
   static void Note(std::string note, hardware::Profile& profile) {
     if (!note.empty()) profile.notes.push_back(std::move(note));
   }
@@ -99,7 +102,6 @@ class Moments {
   const CopyEnds& ends_;
   LayerPages& pages_;
   Pages page_times_;
-  const std::function<double()> timer_ = kernels::LaunchTimer();
   std::vector<HostCalls> calls_;
   std::vector<HostWaits> waits_;
   std::vector<LinkRates> links_;
@@ -148,30 +150,26 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   const LayerPools pools(LayerPools::kOfLongContexts);
   LayerPages pages(pools, ends);
   Moments moments(watch, ends, pages);
-  const auto on_fastest_core = [timer = kernels::LaunchTimer()](const auto& measure) {
-    const kernels::OnCore core(kernels::FastestCores(1, timer), 0);
-    measure();
-  };
   const auto stage = [&](const std::string& what, double share) {
     progress(what, share);
     watch.Settle();
   };
   stage("device memory", 0);
   MeasureMemory(watch, profile);
-  on_fastest_core([&] { MeasureCrowding(watch, ends, profile); });
+  OnFastestCore([&] { MeasureCrowding(watch, ends, profile); });
   MeasureTurns(watch, ends, MeasureLink(watch, ends).h2d, profile);
   stage("host calls", 0.02);
   moments.MeasureNow();
   MeasureHost(watch, profile);
   stage("copies", 0.05);
-  on_fastest_core([&] { MeasureCopies(watch, ends, profile); });
+  OnFastestCore([&] { MeasureCopies(watch, ends, profile); });
   stage("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, ends, profile);
   MeasureTranslation(watch, pools, profile);
   MeasureBesideGather(watch, ends, profile);
   MeasureBoost(watch, profile);
   stage("between ops", 0.18);
-  on_fastest_core([&] {
+  OnFastestCore([&] {
     MeasureHandovers(watch, profile);
     MeasureLoad(watch, ends, profile);
     MeasureBesideProduct(watch, ends, pools, profile);
@@ -180,7 +178,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.
   const double assumed_gap = profile.device_gap;
   // Most moments lie here, where the time goes.
-  constexpr int kAmongKernels = 6;
+  constexpr int kAmongKernels = 5;
   int among_kernels = 0;
   std::vector<TimedProbe> timed =
       TimeKernels(watch, assumed_gap, [&](const std::string& kind, double share) {
@@ -202,7 +200,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   progress("recorded calls", 0.85);
   MeasureRecorder(watch, ends, profile);
   progress("gaps between ops", 0.85);
-  if (MeasureGaps(watch, profile)) {
+  const std::optional<Gaps> gaps = MeasureGaps(watch, ends, profile);
+  if (gaps) {
     RecordInlinedCopies(watch, ends, profile);
     MeasureKernelGap(watch, layers, profile);
     RecordKernels(watch, ends, layers, timed, profile, [&](const std::string& kind, double share) {
@@ -213,12 +212,14 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
         "Gaps between ops are assumed, and part of the kernels' times: CUPTI was not found, or "
         "another profiler holds it.");
   }
-  // Of a small copy and the wait for it, what is neither call, copy nor synchronisation.
+  // Of a small copy and the wait for it, what is neither call nor copy; where that was not
+  // recorded, the host learns of its end as of a kernel's.
   const double left = profile.device_copy_latency - profile.host_copy_back_call -
-                      profile.copy_d2h_piece.At(sizeof(int)) - profile.host_sync;
-  profile.device_copy_latency = std::max(left, 1e-8);
-  // Where nothing is left and less, the host learns of a copy's end sooner than of a kernel's.
-  profile.host_sync_copy = std::max(profile.host_sync + std::min(left, 0.0), 1e-7);
+                      profile.copy_d2h_piece.At(sizeof(int));
+  const double before =
+      gaps && gaps->share_before_flag ? left * *gaps->share_before_flag : left - profile.host_sync;
+  profile.device_copy_latency = std::max(before, 1e-8);
+  profile.host_sync_copy = std::max(left - profile.device_copy_latency, 1e-7);
   // Of such a copy behind a kernel, what is neither the copy nor that the host learns of it instead
   // of the kernel's end.
   profile.device_flag_gap =

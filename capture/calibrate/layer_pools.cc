@@ -1,9 +1,11 @@
 #include "capture/calibrate/layer_pools.h"
 
+#include <cuda_runtime_api.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "kernels/cuda_error.h"
 #include "kernels/probe.h"
 #include "traces/common/error.h"
 
@@ -25,8 +27,14 @@ int LayerPools::Count(int64_t pool) const {
 }
 
 void LayerPools::ReadWeights(int layer, cudaStream_t stream) const {
-  kernels::ReadOnce(weights_.get() + layer % kWeights * kLayerWeights, kLayerWeights, sink_.get(),
-                    stream);
+  kernels::ReadOnce(weights_.get() + layer % layers_of_weights_ * kLayerWeights, kLayerWeights,
+                    sink_.get(), stream);
+}
+
+int64_t LayerPools::LayersOfWeights() {
+  size_t free = 0, all = 0;
+  kernels::Check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
+  return std::clamp<int64_t>(static_cast<int64_t>(free) / 4 / kLayerWeights, 1, kLayers);
 }
 
 std::byte* LayerPools::Pin() {

@@ -27,19 +27,22 @@ class LayerPools {
   int Count(int64_t pool) const;
   std::byte* Pool(int layer, int64_t pool) const { return host_ + layer * pool; }
 
-  /// Those of a layer: of 3.2 GiB of them together, whose addresses take the place of the pools'
-  /// (by 0.8 GiB ParisKV's tokens come out a third faster than they are in a step).
+  /// Those of a layer: of all layers together as many as an 8B model has, or a quarter of the free
+  /// memory. Their addresses take the place of the pools' (by 0.8 GiB ParisKV's tokens come out a
+  /// third faster than they are in a step).
   void ReadWeights(int layer, cudaStream_t stream) const;
 
  private:
   std::byte* Pin();
+  static int64_t LayersOfWeights();
 
   static constexpr int64_t kLeast = int64_t{1} << 30;
-  static constexpr int64_t kLayerWeights = int64_t{400} << 20, kWeights = 8;
+  static constexpr int64_t kLayerWeights = int64_t{400} << 20;
   int64_t bytes_;
   kernels::HostPool memory_;
   std::byte* const host_;
-  const kernels::Buffer<std::byte> weights_{kWeights * kLayerWeights};
+  const int64_t layers_of_weights_ = LayersOfWeights();
+  const kernels::Buffer<std::byte> weights_{layers_of_weights_ * kLayerWeights};
   const kernels::Buffer<int> sink_{1};
 };
 

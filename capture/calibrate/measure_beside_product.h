@@ -1,4 +1,4 @@
-// What the weights on their way to a product do to other kernels.
+// What the weights on their way to a product do to other kernels, and to copies.
 #pragma once
 
 #include "capture/calibrate/copy_ends.h"
@@ -8,9 +8,16 @@
 
 namespace stallcast::capture {
 
-/// Fills in product.holds_kernel and holds_round: trains of kernels that scatter two pages, and of
-/// zero-copy gathers in few rounds and in many, all of it enqueued before, beside products of
-/// one row that stream weights all the while, against the same alone.
+/// What the start of a copy's piece takes longer beside products, s.
+struct PiecesBesideProduct {
+  double h2d = 0, d2h = 0;
+};
+/// Of pages of 16 KiB: trains of them, all of it enqueued before, beside products of one row that
+/// stream weights all the while, against the same alone.
+PiecesBesideProduct MeasurePiecesBesideProduct(Stopwatch& watch, const CopyEnds& ends);
+
+/// Fills in product.*: the same of those pages, of kernels that scatter two pages, and of zero-copy
+/// gathers in few rounds and in many.
 void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPools& pools,
                           hardware::Profile& profile);
 

@@ -11,8 +11,9 @@
 
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/host_drift.h"
+#include "capture/calibrate/layer_pages.h"
 #include "capture/calibrate/stopwatch.h"
-#include "kernels/executor/host_pool.h"
+#include "kernels/host_cores.h"
 #include "kernels/movement.h"
 #include "kernels/probe.h"
 #include "traces/common/median.h"
@@ -26,7 +27,7 @@ using kernels::PlaceShape;
 using SteadyClock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr int64_t kLayers = 32, kLayer = int64_t{128} << 20;
+constexpr int64_t kLayer = LayerPages::kPool;
 constexpr int64_t kPage = 16384, kRow = 256;
 // A layer's recall: of one sequence that keeps most, of one that keeps little, of a large batch.
 constexpr int64_t kLeast = int64_t{256} << 10;
@@ -65,7 +66,7 @@ std::vector<int64_t> Picked(std::mt19937_64& random, int64_t count, int64_t belo
 
 class Gathers::Pool {
  public:
-  Pool() : pool_(memory_.Get(kLayers * kLayer)), out_(kMany, Memory::kPinned) {
+  explicit Pool(const LayerPools& pools) : pools_(pools), out_(kMany, Memory::kPinned) {
     std::memset(out_.get(), 1, static_cast<size_t>(out_.bytes()));
   }
 
@@ -116,15 +117,15 @@ class Gathers::Pool {
  private:
   // Of the next layer.
   void Gather(const std::vector<int64_t>& places, const PlaceShape& shape, int threads) {
-    kernels::HostGather(pool_ + layer_++ % kLayers * kLayer, places.data(),
+    layer_ = (layer_ + 1) % pools_.Count(kLayer);
+    kernels::HostGather(pools_.Pool(layer_, kLayer), places.data(),
                         static_cast<int64_t>(places.size()), shape, out_.get(), threads);
   }
 
-  kernels::HostPool memory_;  // as the executor's: its pages, touched by all cores
-  const std::byte* pool_;
+  const LayerPools& pools_;
   Buffer<std::byte> out_;
   std::mt19937_64 random_{2};
-  int64_t layer_ = 0;
+  int layer_ = 0;
   SteadyClock::time_point ended_;
 };
 
@@ -133,7 +134,7 @@ double GatherHere(std::span<const std::byte> pool) {
   const Buffer<char> out(kGatherNow.pieces * kGatherNow.piece_bytes, Memory::kPinned);
   std::memset(out.get(), 1, static_cast<size_t>(out.bytes()));
   const int64_t all = std::ssize(pool) / kGatherNow.piece_bytes;
-  const int64_t a_layer = std::min(std::max(all / kLayers, kGatherNow.pieces), all);
+  const int64_t a_layer = std::min(std::max(all / LayerPools::kLayers, kGatherNow.pieces), all);
   int64_t next = 0;
   return MedianOnceSettled([&] {
     const std::vector<int64_t> picked = Picked(random, kGatherNow.pieces, a_layer);
@@ -147,15 +148,18 @@ double GatherHere(std::span<const std::byte> pool) {
   });
 }
 
-Gathers::Gathers() : pool_(std::make_unique<Pool>()) {
+Gathers::Gathers(const LayerPools& pools) : pool_(std::make_unique<Pool>(pools)) {
   const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   for (int threads = 1; threads <= all; threads *= 2) times_.push_back({.threads = threads});
 }
 
 Gathers::~Gathers() = default;
 
+// A run looks for the fastest cores right before it: so does each of these, as a tenth of a second
+// later others may be.
 void Gathers::Measure() {
   for (Times& of : times_) {
+    const kernels::OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
     of.least_pages.push_back(pool_->Seconds(kLeast, kPages, of.threads));
     of.few_pages.push_back(pool_->Seconds(kFew, kPages, of.threads));
     of.many_pages.push_back(pool_->Seconds(kMany, kPages, of.threads));
@@ -164,6 +168,7 @@ void Gathers::Measure() {
   }
   const int sleepers = Sleepers();
   if (sleepers == 1) return;
+  const kernels::OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
   apart_.resize(std::size(kApart));
   for (size_t i = 0; i < apart_.size(); ++i) {
     apart_[i].push_back(pool_->Seconds(kFew, kPages, sleepers, kApart[i]));
@@ -175,6 +180,7 @@ int Gathers::Sleepers() const { return std::min(kSleepers, times_.back().threads
 void Gathers::MeasureCallsBehind(const Stopwatch& watch, const CopyEnds& ends) {
   colder_.resize(std::size(kGathered));
   for (size_t i = 0; i < colder_.size(); ++i) {
+    const kernels::OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
     const auto behind = [&](bool gather) {
       return pool_->CallsBehind(gather, kGathered[i], Sleepers(), watch, ends);
     };

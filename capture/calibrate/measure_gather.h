@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "capture/calibrate/copy_ends.h"
+#include "capture/calibrate/layer_pools.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
@@ -19,8 +20,8 @@ namespace stallcast::capture {
 /// faster at one moment than at another, by a third within seconds: time them at several.
 class Gathers {
  public:
-  /// Takes a pool as large as a run's. Error: the host cannot pin as much.
-  Gathers();
+  /// From layers' pools of LayerPages::kPool, which `pools` must outlive.
+  explicit Gathers(const LayerPools& pools);
   ~Gathers();
 
   /// Times all of them once.

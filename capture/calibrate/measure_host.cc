@@ -11,6 +11,7 @@
 
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
+#include "capture/calibrate/measure_beside_product.h"
 #include "capture/calibrate/recording.h"
 #include "kernels/cuda_handles.h"
 #include "kernels/host_cores.h"
@@ -233,9 +234,7 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
         behind_a_launch([&](int) { ends.CopyPage(at++, kFlag, false, watch.stream()); });
     return calls;
   };
-  std::vector<HostCalls> trials;
-  for (int i = 0; i < kTrainTrials; ++i) trials.push_back(trial());
-  return Typical(trials);
+  return Typical(Stopwatch::QuietTrials(kTrainTrials, trial));
 }
 
 HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages) {
@@ -297,12 +296,13 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   profile.host_spread = 0.1;
 }
 
-bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
+std::optional<Gaps> MeasureGaps(Stopwatch& watch, const CopyEnds& ends,
+                                hardware::Profile& profile) {
   constexpr int kTrain = 100;
-  enum Train : int32_t { kKernels, kRoundTrips, kGraph };
+  enum Train : int32_t { kKernels, kWaits, kFlags, kGraph, kTrains };
   const std::vector<int> cores = kernels::FastestCores(1, kernels::LaunchTimer());
   const std::unique_ptr<Recording> recording = Recording::Begin();
-  if (!recording) return false;
+  if (!recording) return std::nullopt;
   const OnCore core(cores, 0);  // its threads have started elsewhere
   GpuRecorder& recorder = recording->recorder();
   const auto train = [&](Train kind, const auto& work) {
@@ -316,12 +316,16 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
     watch.Finish();
   };
   train(kKernels, [&](int) { kernels::Nothing(watch.stream()); });
-  for (int i = 0; i < kTrain; ++i) {
-    recorder.PushOp(kRoundTrips, i);
-    kernels::Nothing(watch.stream());
-    Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
-    recorder.PopOp();
-  }
+  const auto waits = [&](Train kind, const auto& work) {
+    for (int i = 0; i < kTrain; ++i) {
+      recorder.PushOp(kind, i);
+      work(i);
+      Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+      recorder.PopOp();
+    }
+  };
+  waits(kWaits, [&](int) { kernels::Nothing(watch.stream()); });
+  waits(kFlags, [&](int i) { ends.CopyPage(i, kScalar, false, watch.stream()); });
   recorder.PushOp(kGraph, 0);
   const cudaGraphExec_t graph = EmptyGraph(watch.stream(), kTrain);
   recorder.PopOp();
@@ -332,64 +336,81 @@ bool MeasureGaps(Stopwatch& watch, hardware::Profile& profile) {
   const traces::Trace trace = recording->End();
   cudaGraphExecDestroy(graph);
 
-  // Work of the GPU and calls, by train, in order of start.
-  struct Row {
+  struct Span {
     double start, end;
   };
-  std::vector<std::vector<Row>> gpu(3), calls(3);
+  // An op's work on the GPU, and its calls, in order.
+  struct Ran {
+    std::vector<Span> gpu, calls;
+  };
+  std::vector<std::vector<Ran>> ran(kTrains, std::vector<Ran>(kTrain));
   for (const traces::Timeline& timeline : trace.timelines) {
     for (int64_t i = 0; i < timeline.rows(); ++i) {
       const auto at = static_cast<size_t>(i);
-      if (timeline.step[at] < 0 || timeline.step[at] > kGraph) continue;
-      const double start = Seconds(timeline.start[at]);
+      const int32_t step = timeline.step[at];
+      const int64_t op = timeline.op[at];
+      if (step < 0 || step >= kTrains || op < 0 || op >= kTrain) continue;
+      Ran& of = ran[static_cast<size_t>(step)][static_cast<size_t>(op)];
       const bool call = timeline.lanes[timeline.lane[at]].kind == traces::LaneKind::kHost;
-      (call ? calls : gpu)[static_cast<size_t>(timeline.step[at])].push_back(
-          {start, start + Seconds(timeline.duration[at])});
+      const double start = Seconds(timeline.start[at]);
+      (call ? of.calls : of.gpu).push_back({start, start + Seconds(timeline.duration[at])});
     }
   }
-  const auto median = [](std::vector<double> values) {
-    return values.empty() ? 0.0 : std::max(Median(std::move(values)), 1e-8);
-  };
+  for (std::vector<Ran>& ops : ran) {
+    for (Ran& of : ops) {
+      std::ranges::sort(of.gpu, {}, &Span::start);
+      std::ranges::sort(of.calls, {}, &Span::start);
+    }
+  }
   // The mean: some are several times as long as most, in a step too.
   const auto gap = [&](Train kind) {
-    std::vector<Row>& rows = gpu[kind];
-    std::ranges::sort(rows, {}, &Row::start);
-    std::vector<double> gaps;
-    for (size_t i = 1; i < rows.size(); ++i) gaps.push_back(rows[i].start - rows[i - 1].end);
-    if (gaps.empty()) return 0.0;
-    return std::max(std::reduce(gaps.begin(), gaps.end()) / std::ssize(gaps), 1e-8);
+    std::vector<Span> rows;
+    for (const Ran& of : ran[kind]) rows.insert(rows.end(), of.gpu.begin(), of.gpu.end());
+    std::ranges::sort(rows, {}, &Span::start);
+    double gaps = 0;
+    for (size_t i = 1; i < rows.size(); ++i) gaps += rows[i].start - rows[i - 1].end;
+    return rows.size() < kTrain / 2 ? 0.0
+                                    : std::max(gaps / static_cast<double>(rows.size() - 1), 1e-8);
   };
-  if (gpu[kKernels].size() < kTrain / 2) return false;
-  profile.device_gap = gap(kKernels);
+  const double between = gap(kKernels);
+  if (between == 0) return std::nullopt;
+  profile.device_gap = between;
   if (const double in_graph = gap(kGraph); in_graph > 0) profile.device_graph_gap = in_graph;
 
-  // Of a round trip: from the launch call's end to the kernel, and from its end to the host.
-  std::vector<Row>& runs = gpu[kRoundTrips];
-  std::vector<Row>& made = calls[kRoundTrips];
-  std::ranges::sort(runs, {}, &Row::start);
-  std::ranges::sort(made, {}, &Row::start);
-  std::vector<double> before, after, alone;
-  for (const Row& run : runs) {
-    // The launch is the last call that begins before the run, the wait the first that ends after.
-    const auto next = std::ranges::upper_bound(made, run.start, {}, &Row::start);
-    if (next != made.begin()) before.push_back(run.start - std::prev(next)->end);
-    const auto wait = std::ranges::find_if(made, [&](const Row& row) { return row.end > run.end; });
-    if (wait != made.end()) after.push_back(wait->end - run.end);
-    alone.push_back(run.end - run.start);
+  // Of what passes beside a call and its work until the host knows, the share before the work.
+  struct Wait {
+    double share, work;
+  };
+  const auto wait_of = [&](Train kind) -> std::optional<Wait> {
+    std::vector<double> before, after, work;
+    for (const Ran& of : ran[kind]) {
+      // The launch, or copy, and the synchronisation; CUPTI has the wait in that once more.
+      if (of.gpu.size() != 1 || of.calls.size() < 2) continue;
+      before.push_back(of.gpu.front().start - of.calls[0].end);
+      after.push_back(of.calls[1].end - of.gpu.front().end);
+      work.push_back(of.gpu.front().end - of.gpu.front().start);
+    }
+    if (std::ssize(work) < kTrain / 2) return std::nullopt;
+    const double launch = std::max(Median(std::move(before)), 1e-8);
+    const double sync = std::max(Median(std::move(after)), 1e-8);
+    return Wait{launch / (launch + sync), Median(std::move(work))};
+  };
+  if (const std::optional<Wait> wait = wait_of(kWaits)) {
+    const double total = profile.host_sync + profile.device_launch_latency - wait->work;
+    if (total > 0) {
+      profile.device_launch_latency = total * wait->share;
+      profile.host_sync = total * (1 - wait->share);
+    }
   }
-  const double total = profile.host_sync + profile.device_launch_latency - median(alone);
-  const double launch = median(before), sync = median(after);
-  if (launch + sync > 0 && total > 0) {
-    profile.device_launch_latency = total * launch / (launch + sync);
-    profile.host_sync = total * sync / (launch + sync);
-  }
-  return true;
+  Gaps gaps;
+  if (const std::optional<Wait> wait = wait_of(kFlags)) gaps.share_before_flag = wait->share;
+  return gaps;
 }
 
 void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   // Differences of some 1 us between two measurements, which cannot take turns: what has been
   // recorded once stays slower.
-  constexpr int kRounds = 3, kOps = 2000, kCopies = 100, kWaits = 101;
+  constexpr int kRounds = 5, kOps = 2000, kCopies = 100, kWaits = 101;
   constexpr int64_t kFlag = 256;
   enum Step : int32_t { kOthers, kTrains };
   const auto copy = [&](int i) { ends.CopyPage(i, kPage, true, watch.stream()); };
@@ -415,6 +436,7 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   SetRecorded(unrecorded, unrecorded, profile);  // nothing more, where nothing is recorded
   profile.recorder_op = profile.recorder_copy = profile.recorder_sync = 0;
   profile.recorder_kernel = 0;
+  profile.recorder_holds_h2d_piece = profile.recorder_holds_d2h_piece = 0;
   const std::unique_ptr<Recording> recording = Recording::Begin();
   if (!recording) return;
   GpuRecorder& recorder = recording->recorder();
@@ -437,6 +459,12 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     watch.Release();
     watch.Finish();
   }
+  op(kOthers, 0, [&] {
+    const PiecesBesideProduct pieces = MeasurePiecesBesideProduct(watch, ends);
+    const auto more = [](double of, double untraced) { return std::max(of - untraced, 0.0); };
+    profile.recorder_holds_h2d_piece = more(pieces.h2d, profile.product_holds_h2d_piece);
+    profile.recorder_holds_d2h_piece = more(pieces.d2h, profile.product_holds_d2h_piece);
+  });
   SetRecorded(unrecorded, Typical(recorded), profile);
   profile.recorder_op = Median(std::move(ops));
   // What is neither the copy's call nor its time.

@@ -257,14 +257,18 @@ void Threads::TimeInCalls(Stopwatch& watch, Times& times) const {
 }
 
 void Threads::Measure(Stopwatch& watch) {
-  const std::vector<int> cores = kernels::FastestCores(3, kernels::LaunchTimer());
-  const kernels::OnCore core(cores, 0);
   Times& times = moments_.emplace_back();
-  TimeNotices(cores, times);
-  TimeWoken(watch, cores, times);
-  TimeWaited(watch, times);
-  TimeBeside(watch, cores, times);
-  TimeInCalls(watch, times);
+  // As a run's threads are, on cores that are fastest right then.
+  const auto on_fastest_cores = [timer = kernels::LaunchTimer()](const auto& time) {
+    const std::vector<int> cores = kernels::FastestCores(3, timer);
+    const kernels::OnCore core(cores, 0);
+    time(cores);
+  };
+  on_fastest_cores([&](const std::vector<int>& cores) { TimeNotices(cores, times); });
+  on_fastest_cores([&](const std::vector<int>& cores) { TimeWoken(watch, cores, times); });
+  on_fastest_cores([&](const std::vector<int>& /*cores*/) { TimeWaited(watch, times); });
+  on_fastest_cores([&](const std::vector<int>& cores) { TimeBeside(watch, cores, times); });
+  on_fastest_cores([&](const std::vector<int>& /*cores*/) { TimeInCalls(watch, times); });
 }
 
 void Threads::Set(hardware::Profile& profile) const {

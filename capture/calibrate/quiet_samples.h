@@ -1,7 +1,7 @@
 // Times of the same work of which those count that no other program disturbed.
 #pragma once
 
-#include <utility>
+#include <algorithm>
 #include <vector>
 
 #include "kernels/host_cores.h"
@@ -17,30 +17,25 @@ class QuietSamples {
   int size() const { return static_cast<int>(all_.size()); }
   /// How many were undisturbed, as `seen` judges.
   int Quiet(const kernels::SeenLoads& seen) const {
-    return static_cast<int>(Undisturbed(seen).size());
+    return static_cast<int>(std::ranges::count_if(
+        all_, [&](const Sample& of) { return !seen.IsShared(of.core_load); }));
   }
-  /// Of the undisturbed, or of all where there are none.
-  T Median(const kernels::SeenLoads& seen) const {
-    std::vector<T> times = Undisturbed(seen);
-    if (times.empty()) {
-      for (const Sample& sample : all_) times.push_back(sample.time);
+  /// The undisturbed, or all where there are none.
+  std::vector<T> Times(const kernels::SeenLoads& seen) const {
+    const bool none = Quiet(seen) == 0;
+    std::vector<T> times;
+    for (const Sample& sample : all_) {
+      if (none || !seen.IsShared(sample.core_load)) times.push_back(sample.time);
     }
-    return stallcast::Median(std::move(times));
+    return times;
   }
+  T Median(const kernels::SeenLoads& seen) const { return stallcast::Median(Times(seen)); }
 
  private:
   struct Sample {
     T time;
     double core_load;
   };
-
-  std::vector<T> Undisturbed(const kernels::SeenLoads& seen) const {
-    std::vector<T> times;
-    for (const Sample& sample : all_) {
-      if (!seen.IsShared(sample.core_load)) times.push_back(sample.time);
-    }
-    return times;
-  }
 
   std::vector<Sample> all_;
 };

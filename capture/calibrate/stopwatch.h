@@ -131,6 +131,20 @@ class Stopwatch {
     return QuietMedian(trials, measure);
   }
 
+  /// What measure() gives in so many trials, which count as Median()'s do. By one thread at a time.
+  template <class F>
+  static auto QuietTrials(int trials, const F& measure) {
+    QuietSamples<decltype(measure())> samples;
+    do {
+      const double before = kernels::CoreLoad();
+      const auto measured = measure();
+      const double load = std::max(before, kernels::CoreLoad());
+      loads_.Add(load);
+      samples.Add(measured, load);
+    } while (samples.Quiet(loads_) < trials && samples.size() < 2 * trials);
+    return samples.Times(loads_);
+  }
+
   /// Seconds of one of a train's items, by trains of two lengths: without what passes before the
   /// first and behind the last. `train_time` gives the seconds of so many.
   template <class F>
@@ -160,18 +174,9 @@ class Stopwatch {
     return stallcast::Median(std::move(seconds));
   }
 
-  // By one thread at a time.
   template <class F>
   static double QuietMedian(int trials, const F& measure) {
-    QuietSamples<double> samples;
-    do {
-      const double before = kernels::CoreLoad();
-      const double seconds = measure();
-      const double load = std::max(before, kernels::CoreLoad());
-      loads_.Add(load);
-      samples.Add(seconds, load);
-    } while (samples.Quiet(loads_) < trials && samples.size() < 2 * trials);
-    return samples.Median(loads_);
+    return stallcast::Median(QuietTrials(trials, measure));
   }
 
   // With nothing held back, for Hold()'s sake.
