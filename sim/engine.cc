@@ -483,6 +483,10 @@ class EventLoop {
   void Start(size_t index, Picoseconds fixed) {
     Lane& lane = lanes_[index];
     const bool has_begun = std::exchange(lane.carried_first, false);
+    if (has_begun) {
+      const Picoseconds moved = out_.start[At(lane.current)] + lane.cost->front_end;
+      out_.carried_first.push_back({lane.current, moved, Picoseconds(now_)});
+    }
     const bool queued = std::exchange(lane.queued_behind_background, false);
     if (lane.current != OpId::kNone && !has_begun && !queued) {
       out_.start[At(lane.current)] = Picoseconds(now_);

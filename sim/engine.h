@@ -27,11 +27,19 @@ struct Cause {
   plan::OpId op = plan::OpId::kNone;  ///< the op behind it; for kIssue the op itself
 };
 
+/// A copy whose first piece went in its call: when the GPU's front end had moved that, and when the
+/// copy engine began with the others.
+struct CarriedFirst {
+  plan::OpId op = plan::OpId::kNone;
+  Picoseconds moved{0}, others{0};
+};
+
 /// When everything happened, by op id. Times count from the start of the plan.
 struct Execution {
   std::vector<Picoseconds> start, end;  ///< on the op's lane
   std::vector<Picoseconds> call_end;    ///< of the host call; equal to end for host work
   std::vector<Cause> cause;
+  std::vector<CarriedFirst> carried_first;  ///< by `others`
   Picoseconds end_of_all{0};
   Bytes background_h2d = 0, background_d2h = 0;  ///< that others have copied
 };

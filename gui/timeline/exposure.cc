@@ -128,8 +128,14 @@ class Walk {
     });
   }
 
-  // The latest of what the row may have waited for.
+  // The latest of what the row may have waited for. An op that goes on in another row waits for
+  // what it did before, if for no other's copies.
   Cause CauseOf(int64_t row) const {
+    const int64_t before = TransferBefore(row);
+    if (GoesOn(row)) {
+      const int64_t cause = before >= 0 ? before : row - 1;
+      return {Cause::Kind::kWait, cause, model_.End(cause)};
+    }
     Cause latest = WaitOf(row);
     const auto consider = [&](Cause::Kind kind, int64_t candidate) {
       // A run may start before its call has returned.
@@ -151,13 +157,21 @@ class Walk {
     }
     const ModelTrack& track = model_.tracks()[static_cast<size_t>(model_.TrackOf(row))];
     if (row > track.first_row) consider(Cause::Kind::kLane, row - 1);
-    const int64_t before = TransferBefore(row);
     // A call that goes on while pieces are copied ends after the run has begun: what the engine did
     // until then held it up.
     if (before >= 0 && model_.End(before) >= latest.end) {
       latest = {Cause::Kind::kWait, before, model_.End(before)};
     }
     return latest;
+  }
+
+  // Whether the row before it on its lane is of the same run of its op.
+  bool GoesOn(int64_t row) const {
+    const ModelTrack& track = model_.tracks()[static_cast<size_t>(model_.TrackOf(row))];
+    const auto i = static_cast<size_t>(row);
+    const traces::Timeline& of = model_.timeline();
+    return row > track.first_row && !model_.IsCall(row) && of.op[i] >= 0 &&
+           of.op[i] == of.op[i - 1] && of.step[i] == of.step[i - 1];
   }
 
   // The transfer of another lane that ended in the moment in which this one began: they share a

@@ -21,8 +21,12 @@ OpTimeline::OpTimeline(const Plan& plan, traces::Timeline::Origin origin) : plan
 }
 
 void OpTimeline::AddRun(OpId id, Picoseconds start, Picoseconds end) {
+  AddPart(id, start, end, MovedBytes(plan_[id].work));
+}
+
+void OpTimeline::AddPart(OpId id, Picoseconds start, Picoseconds end, Bytes bytes) {
   const Op op = plan_[id];
-  Add(id, op, op.lane, op.role, NameOf(run_names_, "", op.work), start, end, MovedBytes(op.work));
+  Add(id, op, op.lane, op.role, NameOf(run_names_, "", op.work), start, end, bytes);
 }
 
 void OpTimeline::AddCall(OpId id, Picoseconds start, Picoseconds end) {

@@ -19,6 +19,8 @@ class OpTimeline {
 
   /// A row on the op's lane, named by its kind.
   void AddRun(OpId id, Picoseconds start, Picoseconds end);
+  /// The same of a part of its run, in which it moves so many bytes.
+  void AddPart(OpId id, Picoseconds start, Picoseconds end, Bytes bytes);
   /// A row of the thread that issues a stream op: "call " before its kind, role host, no bytes.
   void AddCall(OpId id, Picoseconds start, Picoseconds end);
 

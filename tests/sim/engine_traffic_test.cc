@@ -948,6 +948,7 @@ TEST(EngineTraffic, PiecesBehindOneThatWentInItsCallWaitForTheirOwnCalls) {
 
 TEST(EngineTraffic, ACopyWhoseFirstPieceWentInItsCallHasBegunWhileItsOthersQueue) {
   Profile machine = MachineThatInlines();
+  machine.copy_h2d_inline_time = hardware::Curve({1000, 20000}, {7e-6, 7e-6});
   Streams s;
   const OpId large = s.builder.Run(s.Add(), H2D(5 * kMB));  // from 1 us on, for 100 us
   const OpId pieces =
@@ -955,6 +956,20 @@ TEST(EngineTraffic, ACopyWhoseFirstPieceWentInItsCallHasBegunWhileItsOthersQueue
   const Ran ran(s, machine);
   ExpectTime(ran.Start(pieces), 1us + 5us);
   ExpectTime(ran.End(pieces), ran.End(large) + 400ns);
+  // In the timeline as in a recording: what went in the call, and what the engine moved.
+  const traces::Timeline t = ToTimeline(ran.simulation(), ran.execution());
+  std::vector<std::array<Picoseconds, 2>> rows;
+  for (int64_t row = 0; row < t.rows(); ++row) {
+    const auto i = static_cast<size_t>(row);
+    if (t.op[i] != plan::Index(pieces) || t.role[i] == traces::Role::kHost) continue;
+    rows.push_back({t.start[i], t.duration[i]});
+    EXPECT_EQ(t.bytes[i], 20'000);
+  }
+  ASSERT_EQ(rows.size(), 2u);
+  ExpectTime(rows[0][0], 6us);
+  ExpectTime(rows[0][1], 7us);
+  ExpectTime(rows[1][0], ran.End(large));
+  ExpectTime(rows[1][1], 400ns);
 }
 
 // One thread that decodes, and another with a stream of its own.
