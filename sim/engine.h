@@ -58,8 +58,10 @@ struct Execution {
 /// op that waits for it has begun. Host threads make calls in program order and block only in host
 /// work. A call comes after those of other threads that its waits or its stream's order need. It
 /// takes its cost, longer while another thread is in a call or waits for the device, and longer
-/// after a thread has slept; a small copy to a stream that has nothing left to do goes in its call.
-/// The same input gives the same result, bit for bit.
+/// after a thread has slept; a small copy to a stream that has nothing left to do goes in its call,
+/// and the first of several small pieces: the copy begins with it, and its others queue for the
+/// engine when the front end has moved it and handed over, and their first call is made. The same
+/// input gives the same result, bit for bit.
 class Simulation {
  public:
   /// `plan` must outlive the simulation.
