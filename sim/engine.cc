@@ -512,8 +512,8 @@ class EventLoop {
   /// the way to the host's.
   double StartSpeed(const Lane& lane) const {
     const hardware::Start start = lane.cost->start;
-    const double loaded = std::max(model_.LoadedStart(start, memory_share_),
-                                   held_by_product_[static_cast<size_t>(start)]);
+    const double behind_weights = weights_flow_ ? model_.StartBesideProduct(start) : 0;
+    const double loaded = std::max(model_.LoadedStart(start, memory_share_), behind_weights);
     const double longer = lane.cost->starts * loaded + HeldUp(lane);
     return lane.fixed / (lane.fixed + longer * 1e12);
   }
@@ -587,22 +587,24 @@ class EventLoop {
     LookUpBehindWeights();
     share_.Solve();
     double blocks = 0;
-    hardware::StartTimes held{};
+    bool weights_flow = false;
     for (const FairShare::Flow& flow : share_.flows()) {
       Lane& lane = lanes_[static_cast<size_t>(flow.id)];
       SetRate(static_cast<size_t>(flow.id), lane, flow.rate * 1e-12);
       blocks += lane.cost->holding_blocks;
-      for (size_t i = 0; i < held.size(); ++i) held[i] = std::max(held[i], lane.cost->holds[i]);
+      weights_flow |= lane.cost->streams_weights;
     }
     if (gathering_blocks_ == 0) gathering_since_ = now_;
     if (!model_.has_load()) return;
     const double used = share_.Used(hardware::Resource::kDeviceMemory);
     const double share =
         used / model_.capacity()[static_cast<size_t>(hardware::Resource::kDeviceMemory)];
-    if (share == memory_share_ && blocks == gathering_blocks_ && held == held_by_product_) return;
+    if (share == memory_share_ && blocks == gathering_blocks_ && weights_flow == weights_flow_) {
+      return;
+    }
     memory_share_ = share;
     gathering_blocks_ = blocks;
-    held_by_product_ = held;
+    weights_flow_ = weights_flow;
     for (size_t i = 0; i < lanes_.size(); ++i) {
       if (lanes_[i].fixed > 0) SetRate(i, lanes_[i], StartSpeed(lanes_[i]));
     }
@@ -610,10 +612,9 @@ class EventLoop {
 
   /// Gathers go on as the products beside them let them look up their next pieces.
   void LookUpBehindWeights() {
-    double holds_round = 0;
-    for (const FairShare::Flow& flow : share_.flows()) {
-      holds_round = std::max(holds_round, flow.cost->holds_round);
-    }
+    bool weights_flow = false;
+    for (const FairShare::Flow& flow : share_.flows()) weights_flow |= flow.cost->streams_weights;
+    const double holds_round = weights_flow ? model_.RoundBesideProduct() : 0;
     for (const FairShare::Flow& flow : share_.flows()) {
       const OpCost& cost = *flow.cost;
       if (cost.rounds == 0) continue;
@@ -798,10 +799,10 @@ class EventLoop {
   std::vector<int64_t> event_;     // when each lane's phase ends; kNever: something else wakes it
   std::array<Server, 3> servers_;  // by hardware::Engine
   std::vector<Background> background_;
-  double boost_left_ = 0;        // s that kernels may compute at the clock of an idle GPU
-  double memory_share_ = 0;      // of the device memory that flows take
-  double gathering_blocks_ = 0;  // of zero-copy gathers whose bytes flow
-  hardware::StartTimes held_by_product_{};  // of products whose weights flow
+  double boost_left_ = 0;            // s that kernels may compute at the clock of an idle GPU
+  double memory_share_ = 0;          // of the device memory that flows take
+  double gathering_blocks_ = 0;      // of zero-copy gathers whose bytes flow
+  bool weights_flow_ = false;        // of a product that is bound by memory
   int64_t gathering_since_ = 0;      // start of the first gather under way; none is: the present
   int64_t front_end_until_ = 0;      // no kernel starts before
   double written_ = 0;               // bytes that wait to be written back, as WriteBack has them

@@ -33,11 +33,6 @@ Picoseconds Time(double seconds) {
   return FromSeconds(seconds);
 }
 
-StartTimes ByProducts(const Profile& profile) {
-  return {0, profile.product_holds_kernel, profile.product_holds_h2d_piece,
-          profile.product_holds_d2h_piece};
-}
-
 // No default: a new op kind does not compile until it has a cost.
 class Coster {
   using Lookup = plan::ZeroCopyGather::Lookup;
@@ -59,8 +54,7 @@ class Coster {
     cost.boosted = FlopsTime() >= static_cast<double>(counts_.device()) / fit_.bandwidth;
     cost.dragged = !cost.boosted;
     if (cost.boosted) return cost;
-    cost.holds = ByProducts(profile_);
-    cost.holds_round = profile_.product_holds_round;
+    cost.streams_weights = true;
     return cost;
   }
   OpCost operator()(const plan::Norm&) const { return Kernel(); }
@@ -462,7 +456,9 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   capacity_[At(Resource::kSms)] = profile_.device_sms;
   capacity_[At(Resource::kHostMemory)] = profile_.host_memory;
   capacity_[At(Resource::kCopyTurns)] = 1;
-  has_load_ = std::ranges::any_of(ByProducts(profile_), [](double longer) { return longer > 0; });
+  beside_product_ = {0, profile_.product_holds_kernel, profile_.product_holds_h2d_piece,
+                     profile_.product_holds_d2h_piece};
+  has_load_ = std::ranges::any_of(beside_product_, [](double longer) { return longer > 0; });
   for (const Curve Profile::*curve :
        {&Profile::zero_copy_holds_kernel, &Profile::zero_copy_holds_h2d_piece,
         &Profile::zero_copy_holds_d2h_piece}) {

@@ -31,8 +31,6 @@ enum class Engine : uint8_t { kNone, kCopyH2D, kCopyD2H };
 
 /// What starts slower while others load the device memory.
 enum class Start : uint8_t { kNone, kKernel, kH2DPiece, kD2HPiece };
-/// Seconds that each start takes longer, by Start.
-using StartTimes = std::array<double, 4>;
 
 /// How much of a resource one unit of an op's flow takes.
 struct Demand {
@@ -77,10 +75,9 @@ struct OpCost {
   double written = 0;    ///< bytes that wait to be written back behind it, as WriteBack has them
   bool dragged = false;  ///< a product that takes longer meanwhile
   bool boosted = false;  ///< computes: faster until the power limit sets the clock
-  double holding_blocks = 0;  ///< of a zero-copy gather, whose bytes on their way hold up others
-  double rounds = 0;          ///< in which a zero-copy gather reads its bytes
-  StartTimes holds{};         ///< s that others start later while its bytes flow: a product
-  double holds_round = 0;     ///< s that a gather's rounds take longer meanwhile
+  double holding_blocks = 0;     ///< of a zero-copy gather, whose bytes on their way hold up others
+  double rounds = 0;             ///< in which a zero-copy gather reads its bytes
+  bool streams_weights = false;  ///< a product bound by memory: others start later meanwhile
   bool wakes = false;    ///< threads that sleep between two such ops: GatherWoken() comes on top
   Picoseconds cools{0};  ///< what the next calls of its thread take longer, all together
   double spread = 0;     ///< relative standard deviation
@@ -199,6 +196,11 @@ class CostModel {
     const auto low = std::min(static_cast<size_t>(at), table.size() - 2);
     return table[low] + (at - static_cast<double>(low)) * (table[low + 1] - table[low]);
   }
+  /// The same while a product streams weights, where that is more; and a gather's round.
+  double StartBesideProduct(Start start) const {
+    return beside_product_[static_cast<size_t>(start)];
+  }
+  double RoundBesideProduct() const { return profile_.product_holds_round; }
   /// Seconds that a start takes longer while zero-copy gathers of others have so many blocks.
   double HeldUpStart(Start start, double blocks) const;
   const WriteBack& write_back() const { return write_back_; }
@@ -224,6 +226,7 @@ class CostModel {
   std::array<double, kResources> capacity_{};
   /// By Start; at evenly spaced shares from 0 to 1.
   std::array<std::array<double, 65>, 4> loaded_{};
+  std::array<double, 4> beside_product_{};  ///< by Start
   bool has_load_ = false;
 };
 
