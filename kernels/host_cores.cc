@@ -204,6 +204,8 @@ OnCore::~OnCore() {
   if (kept_) sched_setaffinity(0, sizeof(before_), &before_);
 }
 
+OnCore OnFastestCore() { return {FastestCores(1, LaunchTimer()), 0}; }
+
 void UseAllCores() { sched_setaffinity(0, sizeof(All()), &All()); }
 
 }  // namespace stallcast::kernels

@@ -266,7 +266,7 @@ class EventLoop {
       if (host.cold >= 1) host.cold = std::ldexp(host.cold, -cost.calls);
     }
     out_.call_end[At(id)] = Picoseconds(host.free_at + all);
-    const bool copies = UsesCopyEngine(id) && cost.second_call.count() == 0;
+    const bool copies = compiled_.NatureOf(id).copy && !carried_[At(id)];
     const Picoseconds latency = copies ? latency_.copy_launch : latency_.launch;
     HoldBack(id, host.free_at + first + latency.count(), {CauseKind::kIssue, id});
     host.free_at += all;
@@ -456,9 +456,7 @@ class EventLoop {
     if (cost.engine == hardware::Engine::kNone) return Start(index, cost.fixed);
     if (cost.second_call.count() > 0 && !std::exchange(lane.carried_first, true)) {
       out_.start[At(lane.current)] = Picoseconds(now_);
-      const int64_t moved = now_ + cost.front_end.count();
-      front_end_until_ = std::max(front_end_until_, moved);
-      event_[index] = std::max(moved + latency_.copy_gap.count(), lane.others_called);
+      event_[index] = std::max(MoveCarried(cost) + latency_.copy_gap.count(), lane.others_called);
       return;
     }
     Server& server = ServerOf(cost);
@@ -480,6 +478,13 @@ class EventLoop {
     out_.start[At(lane.current)] = Picoseconds(now_);
   }
 
+  /// The GPU's front end moves what a call has brought: until when.
+  int64_t MoveCarried(const OpCost& cost) {
+    const int64_t moved = now_ + cost.front_end.count();
+    front_end_until_ = std::max(front_end_until_, moved);
+    return moved;
+  }
+
   void Start(size_t index, Picoseconds fixed) {
     Lane& lane = lanes_[index];
     const bool has_begun = std::exchange(lane.carried_first, false);
@@ -492,9 +497,7 @@ class EventLoop {
       out_.start[At(lane.current)] = Picoseconds(now_);
     }
     lane.phase = Phase::kFixed;
-    if (lane.cost->front_end.count() > 0 && !has_begun) {
-      front_end_until_ = std::max(front_end_until_, now_ + lane.cost->front_end.count());
-    }
+    if (!has_begun) MoveCarried(*lane.cost);
     written_ += lane.cost->written;
     const Picoseconds stretched(Stretch(fixed, lane.current));
     if (!model_.has_load() || lane.cost->starts == 0) {
@@ -584,15 +587,13 @@ class EventLoop {
 
   /// The set of flows has changed: flows whose rate is a new one get a new end.
   void UpdateRates() {
-    LookUpBehindWeights();
+    const bool weights_flow = LookUpBehindWeights();
     share_.Solve();
     double blocks = 0;
-    bool weights_flow = false;
     for (const FairShare::Flow& flow : share_.flows()) {
       Lane& lane = lanes_[static_cast<size_t>(flow.id)];
       SetRate(static_cast<size_t>(flow.id), lane, flow.rate * 1e-12);
       blocks += lane.cost->holding_blocks;
-      weights_flow |= lane.cost->streams_weights;
     }
     if (gathering_blocks_ == 0) gathering_since_ = now_;
     if (!model_.has_load()) return;
@@ -610,8 +611,9 @@ class EventLoop {
     }
   }
 
-  /// Gathers go on as the products beside them let them look up their next pieces.
-  void LookUpBehindWeights() {
+  /// Gathers go on as the products beside them let them look up their next pieces. Whether there
+  /// are such products.
+  bool LookUpBehindWeights() {
     bool weights_flow = false;
     for (const FairShare::Flow& flow : share_.flows()) weights_flow |= flow.cost->streams_weights;
     const double holds_round = weights_flow ? model_.RoundBesideProduct() : 0;
@@ -622,6 +624,7 @@ class EventLoop {
       share_.SetOwnRate(flow.id,
                         waits > 0 ? cost.amount / (cost.amount / cost.rate + waits) : cost.rate);
     }
+    return weights_flow;
   }
 
   void SetRate(size_t index, Lane& lane, double rate) {

@@ -45,10 +45,10 @@ std::string DriverOf(const traces::proto::TraceInfo& info) {
   return found == info.software().end() ? "unknown" : found->second;
 }
 
-// As a run is, on the core that is fastest right then: a tenth of a second later others may be.
+// As a run is.
 template <class Measure>
 void OnFastestCore(const Measure& measure) {
-  const kernels::OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+  const kernels::OnCore core = kernels::OnFastestCore();
   measure();
 }
 
@@ -200,8 +200,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   progress("recorded calls", 0.85);
   MeasureRecorder(watch, ends, profile);
   progress("gaps between ops", 0.85);
-  const std::optional<Gaps> gaps = MeasureGaps(watch, ends, profile);
-  if (gaps) {
+  const std::optional<double> before_flag = MeasureGaps(watch, ends, profile);
+  if (before_flag) {
     RecordInlinedCopies(watch, ends, profile);
     MeasureKernelGap(watch, layers, profile);
     RecordKernels(watch, ends, layers, timed, profile, [&](const std::string& kind, double share) {
@@ -216,8 +216,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   // recorded, the host learns of its end as of a kernel's.
   const double left = profile.device_copy_latency - profile.host_copy_back_call -
                       profile.copy_d2h_piece.At(sizeof(int));
-  const double before =
-      gaps && gaps->share_before_flag ? left * *gaps->share_before_flag : left - profile.host_sync;
+  const double before = before_flag ? left * *before_flag : left - profile.host_sync;
   profile.device_copy_latency = std::max(before, 1e-8);
   profile.host_sync_copy = std::max(left - profile.device_copy_latency, 1e-7);
   // Of such a copy behind a kernel, what is neither the copy nor that the host learns of it instead

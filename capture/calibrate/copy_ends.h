@@ -13,6 +13,7 @@ namespace stallcast::capture {
 
 struct CopyEnds {
   static constexpr int64_t kPool = int64_t{1} << 30;
+  static constexpr int64_t kPage = 16384;  ///< a piece of a recall
   /// Of so many bytes at both ends.
   explicit CopyEnds(int64_t bytes = kPool) : pool(bytes), host(memory.Get(bytes)), device(bytes) {}
 

@@ -27,7 +27,7 @@ int LayerPools::Count(int64_t pool) const {
 }
 
 void LayerPools::ReadWeights(int layer, cudaStream_t stream) const {
-  kernels::ReadOnce(weights_.get() + layer % layers_of_weights_ * kLayerWeights, kLayerWeights,
+  kernels::ReadOnce(weights_.get() + layer * kLayerWeights % weights_.bytes(), kLayerWeights,
                     sink_.get(), stream);
 }
 

@@ -41,8 +41,7 @@ class LayerPools {
   int64_t bytes_;
   kernels::HostPool memory_;
   std::byte* const host_;
-  const int64_t layers_of_weights_ = LayersOfWeights();
-  const kernels::Buffer<std::byte> weights_{layers_of_weights_ * kLayerWeights};
+  const kernels::Buffer<std::byte> weights_{LayersOfWeights() * kLayerWeights};
   const kernels::Buffer<int> sink_{1};
 };
 

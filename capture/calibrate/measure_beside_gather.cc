@@ -30,7 +30,6 @@ hardware::Curve ByBlocks(const OfBlocks& of_blocks) {
 }  // namespace
 
 void MeasureBesideGather(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
-  constexpr int64_t kPage = 16384;
   constexpr int32_t kPageTokens = 32;
   constexpr int kTrain = 24;
   constexpr int kGathers = 14;            // outlast a train, 180 us an item beside 64 blocks
@@ -52,9 +51,9 @@ void MeasureBesideGather(Stopwatch& watch, const CopyEnds& ends, hardware::Profi
   int at = 0;
   profile.zero_copy_holds_kernel = holds([&](int) { kernels::Nothing(watch.stream()); });
   profile.zero_copy_holds_h2d_piece =
-      holds([&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); });
+      holds([&](int) { ends.CopyPage(at++, CopyEnds::kPage, true, watch.stream()); });
   profile.zero_copy_holds_d2h_piece =
-      holds([&](int) { ends.CopyPage(at++, kPage, false, watch.stream()); });
+      holds([&](int) { ends.CopyPage(at++, CopyEnds::kPage, false, watch.stream()); });
   // Both move the same bytes.
   profile.zero_copy_link_share = ByBlocks([&](int32_t blocks) {
     const double of_gathers = Stopwatch::Median(kTrials, [&] {

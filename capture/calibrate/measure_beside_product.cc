@@ -57,11 +57,11 @@ double LongerBeside(Stopwatch& watch, Products& products, const Work& work) {
 }
 
 PiecesBesideProduct MeasurePieces(Stopwatch& watch, const CopyEnds& ends, Products& products) {
-  constexpr int64_t kPage = 16384;
   int at = 0;
   const auto longer = [&](bool to_device) {
-    return LongerBeside(watch, products,
-                        [&](int) { ends.CopyPage(at++, kPage, to_device, watch.stream()); });
+    return LongerBeside(watch, products, [&](int) {
+      ends.CopyPage(at++, CopyEnds::kPage, to_device, watch.stream());
+    });
   };
   return {.h2d = longer(true), .d2h = longer(false)};
 }

@@ -19,7 +19,6 @@ namespace {
 using kernels::Buffer;
 using kernels::Check;
 
-constexpr int64_t kPage = 16384;  // the piece of a recall
 constexpr int kTrain = 100;
 
 // Makes `to` wait for what `from` has been given.
@@ -86,7 +85,7 @@ void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile) {
   const Joiner joiner;
   int at = 0;
   const auto copies = [&](int count, bool down, cudaStream_t stream) {
-    for (int i = 0; i < count; ++i) ends.CopyPage(at++, kPage, down, stream);
+    for (int i = 0; i < count; ++i) ends.CopyPage(at++, CopyEnds::kPage, down, stream);
   };
   const auto alone = [&](bool down) {
     return watch.Period(kTrain, [&](int) { copies(1, down, watch.stream()); });
@@ -139,7 +138,7 @@ void MeasureCrowding(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   int at = 0;
   const auto train = [&](cudaStream_t stream, int number, bool kernel) {
     const int pieces = 4 + number * 4 % kLengths * 2;
-    for (int i = 0; i < pieces; ++i) ends.CopyPage(at++, kPage, true, stream);
+    for (int i = 0; i < pieces; ++i) ends.CopyPage(at++, CopyEnds::kPage, true, stream);
     if (kernel) kernels::Nothing(stream);
   };
   // Kernels of one stream beside trains, which outlast them, of another of its group.
@@ -242,8 +241,8 @@ void MeasureLoad(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& prof
   const Buffer<uint64_t> read(1);
   int at = 0;
   const auto kernel = [&](int) { kernels::Nothing(watch.stream()); };
-  const auto h2d = [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); };
-  const auto d2h = [&](int) { ends.CopyPage(at++, kPage, false, watch.stream()); };
+  const auto h2d = [&](int) { ends.CopyPage(at++, CopyEnds::kPage, true, watch.stream()); };
+  const auto d2h = [&](int) { ends.CopyPage(at++, CopyEnds::kPage, false, watch.stream()); };
   // Seconds a start beside `blocks` of readers, and the share of the memory that these took.
   const auto once = [&](int32_t blocks, const auto& work) {
     Check(cudaMemset(read.get(), 0, sizeof(uint64_t)), "cudaMemset");

@@ -28,7 +28,7 @@ using SteadyClock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr int64_t kLayer = LayerPages::kPool;
-constexpr int64_t kPage = 16384, kRow = 256;
+constexpr int64_t kPage = CopyEnds::kPage, kRow = 256;
 // A layer's recall: of one sequence that keeps most, of one that keeps little, of a large batch.
 constexpr int64_t kLeast = int64_t{256} << 10;
 constexpr auto kFew = static_cast<int64_t>(hardware::kGatherFirst);
@@ -155,11 +155,10 @@ Gathers::Gathers(const LayerPools& pools) : pool_(std::make_unique<Pool>(pools))
 
 Gathers::~Gathers() = default;
 
-// A run looks for the fastest cores right before it: so does each of these, as a tenth of a second
-// later others may be.
+// A run looks for the fastest core right before it: so does each of these.
 void Gathers::Measure() {
   for (Times& of : times_) {
-    const kernels::OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+    const kernels::OnCore core = kernels::OnFastestCore();
     of.least_pages.push_back(pool_->Seconds(kLeast, kPages, of.threads));
     of.few_pages.push_back(pool_->Seconds(kFew, kPages, of.threads));
     of.many_pages.push_back(pool_->Seconds(kMany, kPages, of.threads));
@@ -168,7 +167,7 @@ void Gathers::Measure() {
   }
   const int sleepers = Sleepers();
   if (sleepers == 1) return;
-  const kernels::OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+  const kernels::OnCore core = kernels::OnFastestCore();
   apart_.resize(std::size(kApart));
   for (size_t i = 0; i < apart_.size(); ++i) {
     apart_[i].push_back(pool_->Seconds(kFew, kPages, sleepers, kApart[i]));
@@ -180,7 +179,7 @@ int Gathers::Sleepers() const { return std::min(kSleepers, times_.back().threads
 void Gathers::MeasureCallsBehind(const Stopwatch& watch, const CopyEnds& ends) {
   colder_.resize(std::size(kGathered));
   for (size_t i = 0; i < colder_.size(); ++i) {
-    const kernels::OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+    const kernels::OnCore core = kernels::OnFastestCore();
     const auto behind = [&](bool gather) {
       return pool_->CallsBehind(gather, kGathered[i], Sleepers(), watch, ends);
     };

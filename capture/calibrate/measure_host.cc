@@ -32,7 +32,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 // Calls of one kind, one after the other.
 constexpr int kTrainCalls = 200, kTrainTrials = 15;
-constexpr int64_t kPage = 16384;
 
 // A CUDA graph of `nodes` empty kernels.
 cudaGraphExec_t EmptyGraph(cudaStream_t stream, int nodes) {
@@ -183,7 +182,8 @@ double LaunchHere(Stopwatch& watch, int trials) {
 
 double CopyHere(Stopwatch& watch, const CopyEnds& ends, int& at, int trials) {
   return watch.HostTime(
-      kTrainCalls, [&](int) { ends.CopyPage(at++, kPage, true, watch.stream()); }, trials);
+      kTrainCalls, [&](int) { ends.CopyPage(at++, CopyEnds::kPage, true, watch.stream()); },
+      trials);
 }
 
 // As plans have them: each op's own event, recorded behind a kernel and awaited on another stream
@@ -227,7 +227,7 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
     });
     calls.copy = CopyHere(watch, ends, at, 1);
     calls.copy_switch = std::max(behind_a_launch([&](int) {
-                                   ends.CopyPage(at++, kPage, true, watch.stream());
+                                   ends.CopyPage(at++, CopyEnds::kPage, true, watch.stream());
                                  }) - calls.copy,
                                  0.0);
     calls.copy_back =
@@ -261,7 +261,7 @@ HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages
 }
 
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
-  const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+  const OnCore core = kernels::OnFastestCore();
   profile.host_launch = LaunchHere(watch);
   const Event event(cudaEventDisableTiming);
   // What they take of the stream: a wait for what is done, and a record.
@@ -296,8 +296,8 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   profile.host_spread = 0.1;
 }
 
-std::optional<Gaps> MeasureGaps(Stopwatch& watch, const CopyEnds& ends,
-                                hardware::Profile& profile) {
+std::optional<double> MeasureGaps(Stopwatch& watch, const CopyEnds& ends,
+                                  hardware::Profile& profile) {
   constexpr int kTrain = 100;
   enum Train : int32_t { kKernels, kWaits, kFlags, kGraph, kTrains };
   const std::vector<int> cores = kernels::FastestCores(1, kernels::LaunchTimer());
@@ -372,11 +372,6 @@ std::optional<Gaps> MeasureGaps(Stopwatch& watch, const CopyEnds& ends,
     return rows.size() < kTrain / 2 ? 0.0
                                     : std::max(gaps / static_cast<double>(rows.size() - 1), 1e-8);
   };
-  const double between = gap(kKernels);
-  if (between == 0) return std::nullopt;
-  profile.device_gap = between;
-  if (const double in_graph = gap(kGraph); in_graph > 0) profile.device_graph_gap = in_graph;
-
   // Of what passes beside a call and its work until the host knows, the share before the work.
   struct Wait {
     double share, work;
@@ -395,16 +390,17 @@ std::optional<Gaps> MeasureGaps(Stopwatch& watch, const CopyEnds& ends,
     const double sync = std::max(Median(std::move(after)), 1e-8);
     return Wait{launch / (launch + sync), Median(std::move(work))};
   };
-  if (const std::optional<Wait> wait = wait_of(kWaits)) {
-    const double total = profile.host_sync + profile.device_launch_latency - wait->work;
-    if (total > 0) {
-      profile.device_launch_latency = total * wait->share;
-      profile.host_sync = total * (1 - wait->share);
-    }
+  const double between = gap(kKernels), in_graph = gap(kGraph);
+  const std::optional<Wait> of_kernel = wait_of(kWaits), of_flag = wait_of(kFlags);
+  if (between == 0 || !of_kernel || !of_flag) return std::nullopt;
+  profile.device_gap = between;
+  if (in_graph > 0) profile.device_graph_gap = in_graph;
+  const double total = profile.host_sync + profile.device_launch_latency - of_kernel->work;
+  if (total > 0) {
+    profile.device_launch_latency = total * of_kernel->share;
+    profile.host_sync = total * (1 - of_kernel->share);
   }
-  Gaps gaps;
-  if (const std::optional<Wait> wait = wait_of(kFlags)) gaps.share_before_flag = wait->share;
-  return gaps;
+  return of_flag->share;
 }
 
 void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
@@ -413,7 +409,7 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   constexpr int kRounds = 5, kOps = 2000, kCopies = 100, kWaits = 101;
   constexpr int64_t kFlag = 256;
   enum Step : int32_t { kOthers, kTrains };
-  const auto copy = [&](int i) { ends.CopyPage(i, kPage, true, watch.stream()); };
+  const auto copy = [&](int i) { ends.CopyPage(i, CopyEnds::kPage, true, watch.stream()); };
   // As a method waits for a flag.
   const auto wait = [&] {
     return watch.WallTime(
@@ -427,7 +423,7 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   std::vector<double> periods, ops, waits, recorded_waits;
   for (int round = 0; round < kRounds; ++round) {
     // Let go before the recorder starts its threads.
-    const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+    const OnCore core = kernels::OnFastestCore();
     alone.push_back(MeasureCalls(watch, ends));
     periods.push_back(watch.Period(kCopies, copy));
     waits.push_back(wait());
@@ -446,7 +442,7 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     recorder.PopOp();
   };
   for (int round = 0; round < kRounds; ++round) {
-    const OnCore core(kernels::FastestCores(1, kernels::LaunchTimer()), 0);
+    const OnCore core = kernels::OnFastestCore();
     const auto begin = SteadyClock::now();
     for (int i = 0; i < kOps; ++i) op(kOthers, 0, [] {});
     ops.push_back(SecondsSince(begin) / kOps);

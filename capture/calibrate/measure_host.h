@@ -26,16 +26,13 @@ HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages
 /// host.launch as it is at the moment. The calling thread is kept on the fastest core.
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 
-/// Of what passes beside a flag's call and its copy until the host knows of it, the share before
-/// the copy; none where that was not seen.
-struct Gaps {
-  std::optional<double> share_before_flag;
-};
 /// Fills in device.gap, graph_gap and launch_latency from a recording of empty kernels and of
 /// flags, and splits the time of launch and synchronisation between launch_latency and host.sync as
-/// it has them. None where nothing can be recorded: then they are as assumed. CUDA calls are slower
-/// afterwards, so host times must have been measured.
-std::optional<Gaps> MeasureGaps(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
+/// it has them. Of what passes beside a flag's call and its copy until the host knows of it, the
+/// share before the copy; none where nothing can be recorded: then all is as assumed. CUDA calls
+/// are slower afterwards, so host times must have been measured.
+std::optional<double> MeasureGaps(Stopwatch& watch, const CopyEnds& ends,
+                                  hardware::Profile& profile);
 
 /// Fills in recorder.*: what copies and calls take more while CUPTI records them than just before,
 /// on one core. 0 where nothing can be recorded.

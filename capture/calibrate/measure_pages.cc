@@ -9,7 +9,7 @@ namespace stallcast::capture {
 namespace {
 
 constexpr int kTrials = 31;
-constexpr int64_t kPage = 16384;
+constexpr int64_t kPage = CopyEnds::kPage;
 
 }  // namespace
 

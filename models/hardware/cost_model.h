@@ -51,10 +51,9 @@ struct Demand {
 ///
 /// Host work occupies its lane for host + Alone().
 struct OpCost {
-  Picoseconds host{0};        ///< of the issuing host thread
-  Picoseconds first_call{0};  ///< <= host
-  Picoseconds second_call{
-      0};  ///< > 0: the first call carries a piece, the copy engine moves others
+  Picoseconds host{0};         ///< of the issuing host thread
+  Picoseconds first_call{0};   ///< <= host
+  Picoseconds second_call{0};  ///< > 0: the first call carries a piece, the engine moves others
   Picoseconds last_piece{0};
   Picoseconds fixed{0};         ///< on its lane, sharing nothing
   Picoseconds engine_start{0};  ///< on its lane while it holds the copy engine
