@@ -185,13 +185,6 @@ kernels::RunOptions Compares(BoundRun& run, kernels::SelectionCheck& check) {
   return options;
 }
 
-bool CopiesBatched(const plan::Plan& plan) {
-  return std::ranges::any_of(plan.ops, [](const plan::Op& op) {
-    const auto* copy = std::get_if<plan::Copy>(&op.work);
-    return copy != nullptr && copy->path == plan::CopyPath::kBatched;
-  });
-}
-
 // What `work` runs of `plan`, as a measured timeline.
 GpuRecorderStats Recorded(const RunRequest& request, const std::string& title,
                           const plan::Plan& plan, const std::filesystem::path& path,
@@ -200,11 +193,6 @@ GpuRecorderStats Recorded(const RunRequest& request, const std::string& title,
   GpuRecorderOptions options;
   options.title = title;
   options.notes = request.notes;
-  if (CopiesBatched(plan)) {
-    options.notes.emplace_back(
-        "CUPTI has a batched copy begin with its first, second or last third: it, and what is "
-        "exposed of it, may be longer than recorded");
-  }
   options.copy_lanes = CopyLanes::kStreams;
   options.nvtx = false;
   options.flush_period = kBehindAll;
