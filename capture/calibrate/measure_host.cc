@@ -406,7 +406,7 @@ std::optional<double> MeasureGaps(Stopwatch& watch, const CopyEnds& ends,
 void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   // Differences of some 1 us between two measurements, which cannot take turns: what has been
   // recorded once stays slower.
-  constexpr int kRounds = 5, kOps = 2000, kCopies = 100, kWaits = 101;
+  constexpr int kQuiet = 3, kMost = 15, kOps = 2000, kCopies = 100, kWaits = 101;
   constexpr int64_t kFlag = 256;
   enum Step : int32_t { kOthers, kTrains };
   const auto copy = [&](int i) { ends.CopyPage(i, CopyEnds::kPage, true, watch.stream()); };
@@ -419,16 +419,42 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
         },
         kWaits);
   };
-  std::vector<HostCalls> alone, recorded;
-  std::vector<double> periods, ops, waits, recorded_waits;
-  for (int round = 0; round < kRounds; ++round) {
-    // Let go before the recorder starts its threads.
-    const OnCore core = kernels::OnFastestCore();
-    alone.push_back(MeasureCalls(watch, ends));
-    periods.push_back(watch.Period(kCopies, copy));
-    waits.push_back(wait());
-  }
-  const HostCalls unrecorded = Typical(alone);
+  kernels::SeenLoads loads;
+  loads.LookAround();
+  struct Round {
+    HostCalls calls;
+    double wait = 0;
+    double other = 0;  // between copies alone, an op's own time recorded
+  };
+  // Rounds until enough are quiet: others slow all calls of one by 1.4 times. No core is kept
+  // between them, where the recorder would start its threads.
+  const auto rounds = [&](const auto& within, const auto& other) {
+    QuietSamples<Round> samples;
+    for (int round = 0; samples.Quiet(loads) < kQuiet && round < kMost; ++round) {
+      const OnCore core = kernels::OnFastestCore();
+      const double before = kernels::CoreLoad();
+      Round of;
+      within([&] { of.calls = MeasureCalls(watch, ends), of.wait = wait(); });
+      const double load = std::max(before, kernels::CoreLoad());
+      of.other = other(round);
+      loads.Add(load);
+      samples.Add(of, load);
+    }
+    return samples.Times(loads);
+  };
+  const auto median = [](const std::vector<Round>& of, double Round::*value) {
+    std::vector<double> values;
+    for (const Round& round : of) values.push_back(round.*value);
+    return Median(std::move(values));
+  };
+  const auto typical = [](const std::vector<Round>& of) {
+    std::vector<HostCalls> calls;
+    for (const Round& round : of) calls.push_back(round.calls);
+    return Typical(calls);
+  };
+  const std::vector<Round> alone =
+      rounds([](const auto& work) { work(); }, [&](int) { return watch.Period(kCopies, copy); });
+  const HostCalls unrecorded = typical(alone);
   SetRecorded(unrecorded, unrecorded, profile);  // nothing more, where nothing is recorded
   profile.recorder_op = profile.recorder_copy = profile.recorder_sync = 0;
   profile.recorder_kernel = 0;
@@ -441,30 +467,27 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     work();
     recorder.PopOp();
   };
-  for (int round = 0; round < kRounds; ++round) {
-    const OnCore core = kernels::OnFastestCore();
+  const auto within = [&](const auto& work) { op(kOthers, 0, work); };
+  const std::vector<Round> recorded = rounds(within, [&](int round) {
     const auto begin = SteadyClock::now();
     for (int i = 0; i < kOps; ++i) op(kOthers, 0, [] {});
-    ops.push_back(SecondsSince(begin) / kOps);
-    op(kOthers, 0, [&] {
-      recorded.push_back(MeasureCalls(watch, ends));
-      recorded_waits.push_back(wait());
-    });
+    const double of_op = SecondsSince(begin) / kOps;
     watch.Hold();
     for (int i = 0; i < kCopies; ++i) op(kTrains, round * kCopies + i, [&] { copy(i); });
     watch.Release();
     watch.Finish();
-  }
+    return of_op;
+  });
   op(kOthers, 0, [&] {
     const PiecesBesideProduct pieces = MeasurePiecesBesideProduct(watch, ends);
     const auto more = [](double of, double untraced) { return std::max(of - untraced, 0.0); };
     profile.recorder_holds_h2d_piece = more(pieces.h2d, profile.product_holds_h2d_piece);
     profile.recorder_holds_d2h_piece = more(pieces.d2h, profile.product_holds_d2h_piece);
   });
-  SetRecorded(unrecorded, Typical(recorded), profile);
-  profile.recorder_op = Median(std::move(ops));
+  SetRecorded(unrecorded, typical(recorded), profile);
+  profile.recorder_op = median(recorded, &Round::other);
   // What is neither the copy's call nor its time.
-  profile.recorder_sync = std::max(Median(std::move(recorded_waits)) - Median(std::move(waits)) -
+  profile.recorder_sync = std::max(median(recorded, &Round::wait) - median(alone, &Round::wait) -
                                        profile.recorder_copy_back_call,
                                    0.0);
 
@@ -479,7 +502,7 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     before = &span;
   }
   if (apart.empty()) return;
-  profile.recorder_copy = std::max(Median(std::move(apart)) - Median(std::move(periods)), 0.0);
+  profile.recorder_copy = std::max(Median(std::move(apart)) - median(alone, &Round::other), 0.0);
 }
 
 void RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
