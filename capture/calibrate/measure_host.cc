@@ -419,8 +419,6 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
         },
         kWaits);
   };
-  kernels::SeenLoads loads;
-  loads.LookAround();
   struct Round {
     HostCalls calls;
     double wait = 0;
@@ -429,18 +427,13 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
   // Rounds until enough are quiet: others slow all calls of one by 1.4 times. No core is kept
   // between them, where the recorder would start its threads.
   const auto rounds = [&](const auto& within, const auto& other) {
-    QuietSamples<Round> samples;
-    for (int round = 0; samples.Quiet(loads) < kQuiet && round < kMost; ++round) {
-      const OnCore core = kernels::OnFastestCore();
-      const double before = kernels::CoreLoad();
+    int round = 0;
+    return Stopwatch::QuietTrials(kQuiet, kMost, kernels::OnFastestCore, [&] {
       Round of;
       within([&] { of.calls = MeasureCalls(watch, ends), of.wait = wait(); });
-      const double load = std::max(before, kernels::CoreLoad());
-      of.other = other(round);
-      loads.Add(load);
-      samples.Add(of, load);
-    }
-    return samples.Times(loads);
+      of.other = other(round++);
+      return of;
+    });
   };
   const auto median = [](const std::vector<Round>& of, double Round::*value) {
     std::vector<double> values;

@@ -134,14 +134,21 @@ class Stopwatch {
   /// What measure() gives in so many trials, which count as Median()'s do. By one thread at a time.
   template <class F>
   static auto QuietTrials(int trials, const F& measure) {
+    return QuietTrials(
+        trials, 2 * trials, [] { return 0; }, measure);
+  }
+  /// The same of `most` trials at most, each while what keep() gives lives: a thread's core.
+  template <class Keep, class F>
+  static auto QuietTrials(int trials, int most, const Keep& keep, const F& measure) {
     QuietSamples<decltype(measure())> samples;
     do {
+      [[maybe_unused]] const auto kept = keep();
       const double before = kernels::CoreLoad();
       const auto measured = measure();
       const double load = std::max(before, kernels::CoreLoad());
       loads_.Add(load);
       samples.Add(measured, load);
-    } while (samples.Quiet(loads_) < trials && samples.size() < 2 * trials);
+    } while (samples.Quiet(loads_) < trials && samples.size() < most);
     return samples.Times(loads_);
   }
 
