@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/cuda_error.h"
+#include "kernels/batched_copy.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {
-
-using kernels::Check;
 
 Batches::Batches() {
   for (const double bytes : {256, 1024, 4096, 8192, 16384, 24576, 32768, 65536}) {
@@ -19,27 +17,20 @@ Batches::Batches() {
 // Pages are others each time: the same again come out a third faster.
 void Batches::Measure(Stopwatch& watch, LayerPages& pages) {
   constexpr int kFew = 16, kMany = 160, kTrials = 15;
+  kernels::BatchedCopy batch;
   for (Times& of : times_) {
     const auto bytes = static_cast<int64_t>(of.bytes);
-    const auto batch = [&](int pieces) {
-      std::vector<void*> to;
-      std::vector<const void*> from;
-      const std::vector<size_t> each(static_cast<size_t>(pieces), static_cast<size_t>(bytes));
+    const auto copy = [&](int pieces) {
+      batch.Clear();
       for (int i = 0; i < pieces; ++i) {
-        to.push_back(pages.To(i));
-        from.push_back(pages.From(i));
+        batch.Add(pages.To(i), pages.From(i), static_cast<size_t>(bytes));
       }
-      cudaMemcpyAttributes attributes{};
-      attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-      size_t first = 0;
-      Check(cudaMemcpyBatchAsync(to.data(), from.data(), each.data(), to.size(), &attributes,
-                                 &first, 1, watch.stream()),
-            "cudaMemcpyBatchAsync");
+      batch.Run(watch.stream());
     };
     const auto seconds = [&](int pieces, bool until_done) {
       return watch.WallTime(
           [&] {
-            batch(pieces);
+            copy(pieces);
             if (until_done) watch.Finish();
           },
           kTrials, [&] { pages.Choose(pieces, bytes, watch.stream(), Lie::kFar); });
@@ -57,11 +48,11 @@ void Batches::Set(hardware::Profile& profile) const {
   profile.copy_inline_below = 1;
   for (const Times& of : times_) {
     const double piece = Median(of.in_call), all = Median(of.in_all);
-    // Of pieces that move inside the call, it has most of the time.
+    // Of pieces that the call carries, it has most of the time.
     if (all < 2 * piece) profile.copy_inline_below = of.bytes + 1;
     sizes.push_back(of.bytes);
     host.push_back(piece);
-    engine.push_back(std::max(all - of.bytes / profile.link_h2d, 1e-9));
+    engine.push_back(std::max(all - piece - of.bytes / profile.link_h2d, 1e-9));
     calls.push_back(Median(of.call));
   }
   profile.host_batch_call = Median(std::move(calls));

@@ -9,9 +9,8 @@
 
 namespace stallcast::capture {
 
-/// Batches of pieces as layers recall them, on the calling thread's core. The host moves small
-/// pieces itself, and takes a third longer for it at one moment than at another: time them at
-/// several.
+/// Batches of pieces as layers recall them (kernels::BatchedCopy), on the calling thread's core,
+/// which takes longer for them at one moment than at another: time them at several.
 class Batches {
  public:
   Batches();
@@ -23,8 +22,8 @@ class Batches {
   void Set(hardware::Profile& profile) const;
 
  private:
-  /// Of pieces of one size: what each adds to the call and to the whole, and what the call takes
-  /// beside them, s, by moment.
+  /// Of pieces of one size: what each adds to the call and to the whole, which is over when they
+  /// are copied, and what the call takes beside them, s, by moment.
   struct Times {
     double bytes = 0;
     std::vector<double> in_call{}, in_all{}, call{};

@@ -34,7 +34,7 @@ constexpr ProfileField kFields[] = {
      "device-memory rate that copies of one way cost others beyond their bytes at most; 0: any",
      true, true},
     {"copy.inline_below", kBytes, &Profile::copy_inline_below,
-     "batched pieces below this move inside the host call"},
+     "batched pieces below this are carried by the host call"},
     {"copy.spread", kNumber, &Profile::copy_spread, "relative standard deviation of copies"},
     {"zero_copy.start", kTime, &Profile::zero_copy_start, "kernel start to first byte, and tail"},
     {"zero_copy.round_ahead", kTime, &Profile::zero_copy_round_ahead,
@@ -225,14 +225,11 @@ void RequireSane(std::string_view path, Dimension dimension, double value, std::
   Require(problem.empty(), problem, where, "give a value inside the range");
 }
 
-// At all x, or those below `below`.
-void Scale(Curve& curve, double factor, double below = INFINITY) {
+void Scale(Curve& curve, double factor) {
   // A curve holds positive values: the least of them stands for nothing.
   constexpr double kLeast = 1e-12;
   std::vector<double> y = curve.y();
-  for (size_t i = 0; i < y.size(); ++i) {
-    if (curve.x()[i] < below) y[i] = std::max(y[i] * factor, kLeast);
-  }
+  for (double& value : y) value = std::max(value * factor, kLeast);
   if (!curve.empty()) curve = Curve(curve.x(), std::move(y));
 }
 
@@ -259,8 +256,6 @@ void ScaleHost(Profile& profile, double factor) {
     profile.*time *= factor;
   }
   Scale(profile.batch_host_piece, factor);
-  // The processor moves those pieces.
-  Scale(profile.batch_engine_piece, factor, profile.copy_inline_below);
   Scale(profile.copy_h2d_inline_call, factor);
   Scale(profile.host_woken, factor);
   Scale(profile.host_waited, factor);

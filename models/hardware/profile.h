@@ -111,8 +111,9 @@ struct Profile {
   /// gives it what they took at the link's own rate, as mixed reads and writes of any rate lose no
   /// more than a share of the memory's.
   double copy_device_loss = 0;
-  /// Batched H2D pieces below this go through the call itself: the host is busy while they move.
-  /// Larger ones start to move when the call has returned.
+  /// Batched H2D pieces below this are carried by the call itself, and moved by the front end
+  /// (copy_h2d_inline_time) as the GPU is told of them. The copy engine moves larger ones, when the
+  /// call has returned.
   double copy_inline_below = 0;
   double copy_spread = 0;       ///< relative standard deviation of copies about the model
   double zero_copy_start = 0;   ///< from kernel start to the first byte, and its tail
@@ -200,8 +201,10 @@ struct Profile {
   /// memory (plan::kCopyRegion) that none of the layer's pieces before lay in, by bytes of the
   /// layer's pool; the layers' pools are read in turn. Empty: nothing.
   Curve copy_translation;
-  Curve batch_host_piece;    ///< host s a piece of a batched copy, by piece bytes
-  Curve batch_engine_piece;  ///< engine start s a piece of a batched copy, by piece bytes
+  Curve batch_host_piece;  ///< host s a piece of a batched copy, by piece bytes
+  /// s a piece of a batched copy on the GPU, behind its call, beside what the bytes take on the
+  /// link, by piece bytes; of those that the call carries where copy_h2d_inline_time is empty.
+  Curve batch_engine_piece;
   /// Host call of a copy to the GPU whose bytes the call itself carries, s, by bytes: one of at
   /// most the last x whose stream has nothing left to do. Empty: none is carried so.
   Curve copy_h2d_inline_call;

@@ -3,9 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <numeric>
 #include <tuple>
 
+#include "kernels/batched_copy.h"
+#include "kernels/cuda_handles.h"
 #include "tests/kernels/on_device.h"
 #include "traces/common/error.h"
 
@@ -279,6 +284,30 @@ INSTANTIATE_TEST_SUITE_P(
                                      Recall{{7, 3, 80, 8}, 40, 0, 120, 5, 6, false, true},
                                      Recall{{8, 2, 128, 6}, 3, 1, 4, 4, 9, true, false}),
                      testing::Bool()));
+
+// Each batch its own pieces, of sizes on both sides of what a call would carry itself.
+TEST_F(OnDevice, BatchedCopiesPutEachPieceInItsPlaceAndNothingElse) {
+  constexpr size_t kBytes = size_t{8} << 20, kGap = 64;
+  Buffer<std::byte> pool(kBytes, Memory::kPinned);
+  for (size_t i = 0; i < kBytes; ++i) pool.get()[i] = static_cast<std::byte>(random_());
+  const Stream stream(cudaStreamNonBlocking);
+  BatchedCopy batch;
+  for (const int pieces : {0, 1, 3, 200}) {
+    const Buffer<std::byte> cache = Poisoned<std::byte>(kBytes);
+    std::vector<std::byte> expected(kBytes, std::byte{0xFF});
+    batch.Clear();
+    size_t to = 0;
+    for (int i = 0; i < pieces; ++i) {
+      const size_t bytes = std::array<size_t, 4>{64, 4096, 16384, 40960}[random_() % 4];
+      const size_t from = random_() % (kBytes - bytes);
+      batch.Add(cache.get() + to, pool.get() + from, bytes);
+      std::memcpy(expected.data() + to, pool.get() + from, bytes);
+      to += bytes + kGap;
+    }
+    batch.Run(stream);
+    EXPECT_TRUE(ToHost(cache) == expected) << pieces << " pieces";
+  }
+}
 
 TEST_F(OnDevice, RecallsOfNothingMoveNothing) {
   const auto cache = Poisoned<__nv_bfloat16>(1024);

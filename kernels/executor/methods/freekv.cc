@@ -1,6 +1,7 @@
 // FreeKV: speculative selection, correction, and recall by each path.
 #include <algorithm>
 
+#include "kernels/batched_copy.h"
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/recall_cache.h"
@@ -190,24 +191,24 @@ class FreeKvBinder : public CacheBinder {
     const bool rows = !cache_.shape().hnd_pool;
     if (rows) recalling_ = false;  // straight into the cache: no layout follows
     const bool batched = copy.path == plan::CopyPath::kBatched;
-    // A batch keeps its memory from run to run, since the host may be what the step waits for.
-    return [this, missing = transfer_, staging, rows, batched, layer = op.layer,
-            batch = Batch()](cudaStream_t stream) mutable {
-      if (batched) {
-        batch.Clear();
-        ForEachCopy(
-            layer, missing, staging, rows,
-            [&](std::byte* to, const std::byte* from, Bytes size) { batch.Add(to, from, size); });
-        batch.CopyAtOnce(stream);
-        return;
-      }
-      ForEachCopy(layer, missing, staging, rows,
-                  [&](std::byte* to, const std::byte* from, Bytes size) {
-                    Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size),
-                                          cudaMemcpyHostToDevice, stream),
-                          "cudaMemcpyAsync");
-                  });
-    };
+    return
+        [this, missing = transfer_, staging, rows, batched, layer = op.layer](cudaStream_t stream) {
+          if (batched) {
+            batch_.Clear();
+            ForEachCopy(layer, missing, staging, rows,
+                        [&](std::byte* to, const std::byte* from, Bytes size) {
+                          batch_.Add(to, from, static_cast<size_t>(size));
+                        });
+            batch_.Run(stream);
+            return;
+          }
+          ForEachCopy(layer, missing, staging, rows,
+                      [&](std::byte* to, const std::byte* from, Bytes size) {
+                        Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size),
+                                              cudaMemcpyHostToDevice, stream),
+                              "cudaMemcpyAsync");
+                      });
+        };
   }
 
   // What those that are `missing` something get: pieces one behind the other to the staging buffer;
@@ -233,26 +234,6 @@ class FreeKvBinder : public CacheBinder {
       }
     });
   }
-
-  struct Batch {
-    std::vector<void*> to;
-    std::vector<const void*> from;
-    std::vector<size_t> bytes;
-
-    void Clear() { to.clear(), from.clear(), bytes.clear(); }
-    void Add(std::byte* dst, const std::byte* src, Bytes size) {
-      to.push_back(dst), from.push_back(src), bytes.push_back(static_cast<size_t>(size));
-    }
-    void CopyAtOnce(cudaStream_t stream) {
-      if (to.empty()) return;
-      cudaMemcpyAttributes attributes{};
-      attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-      size_t first = 0;
-      Check(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &attributes,
-                                 &first, 1, stream),
-            "cudaMemcpyBatchAsync");
-    }
-  };
 
   std::byte* Gathered(int layer) const {
     return gathered_.get() + layer * (int64_t{run_.rows()} * params_.slots()) * cache_.PieceBytes();
@@ -292,6 +273,7 @@ class FreeKvBinder : public CacheBinder {
   Buffer<int32_t> flags_, any_, host_any_;
   std::array<Buffer<std::byte>, 2> staging_;
   Buffer<std::byte> gathered_;
+  BatchedCopy batch_;  // one at a time: by the thread of its stream
 
   // Where binding is.
   int step_ = -1, layer_ = -1;

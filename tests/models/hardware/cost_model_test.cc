@@ -245,13 +245,36 @@ TEST_F(CostModelTest, OnlyTheFirstOfSmallCopiesToTheGpuGoesInItsCall) {
   }
 }
 
-TEST_F(CostModelTest, BatchesMoveSmallPiecesInsideTheCallAndLargeOnesAfterIt) {
-  const OpCost small =
-      model_.Cost(Copy{.path = CopyPath::kBatched, .pieces = 100, .piece_bytes = 10'000});
-  EXPECT_EQ(small.host, Us(5 + 100 * 2));
-  EXPECT_EQ(small.first_call, Us(5 + 2));
-  EXPECT_EQ(small.last_piece, Us(0.1 + 0.2));
-  EXPECT_EQ(small.Alone(), Us(2 + 100 * 0.1 + 20));
+// By all states in which two memories of 4 MiB can be when the call begins.
+TEST_F(CostModelTest, TheGpuIsToldOfABatchThatItsCallCarriesWhenMemoryIsFullAndAtTheEnd) {
+  constexpr int kStates = 200;
+  constexpr double kFit = (4 << 20) / 10'000.0;
+  Profile profile = RoundProfile();
+  profile.copy_h2d_inline_time = Curve({1000, 20000}, {0.7e-6, 0.7e-6});
+  const CostModel model(profile);
+  for (const int pieces : {1, 100, 400, 3000}) {
+    double first = 0, last = 0;  // pieces before the GPU is told of any; that it is told of at last
+    for (int i = 0; i < kStates; ++i) {
+      for (int j = 0; j < kStates; ++j) {
+        double from = pieces, to = 0;
+        for (const int state : {i, j}) {
+          for (double full = (state + 0.5) / kStates * kFit; full < pieces; full += kFit) {
+            from = std::min(from, full), to = std::max(to, full);
+          }
+        }
+        first += from / kStates / kStates, last += (pieces - to) / kStates / kStates;
+      }
+    }
+    const OpCost cost =
+        model.Cost(Copy{.path = CopyPath::kBatched, .pieces = pieces, .piece_bytes = 10'000});
+    EXPECT_EQ(cost.host, Us(5 + pieces * 2)) << pieces;
+    EXPECT_NEAR(Seconds(cost.first_call) * 1e6, 5 + first * 2, 0.01 * first) << pieces;
+    EXPECT_NEAR(Seconds(cost.last_piece) * 1e6, 2 + last * 0.7, 0.01 * last) << pieces;
+    EXPECT_EQ(cost.Alone(), Us(2 + pieces * 0.7)) << pieces;
+  }
+}
+
+TEST_F(CostModelTest, LargePiecesOfABatchMoveWhenItsCallIsOver) {
   const OpCost large =
       model_.Cost(Copy{.path = CopyPath::kBatched, .pieces = 100, .piece_bytes = 50'000});
   EXPECT_EQ(large.host, Us(5 + 100));
