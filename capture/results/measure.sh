@@ -174,15 +174,15 @@ measure_shadowkv() {
   done
 }
 
-# To 400,000 tokens; prompts of minutes.
+# To 400,000 tokens; prompts of minutes, once each.
 measure_long() {
   local rotated=$folder/traces/rotated steps=pariskv-wgkv-validation prompts=pariskv-wgkv-long
   decode $steps "$rotated-256k.kvt" --method full,wgkv,pariskv --repeat 2
   run $steps "$rotated-128k.kvt" --model $model --method full,wgkv,pariskv --batch 4 --steps 8 \
     --repeat 2
-  decode $prompts "$rotated-128k.kvt" --method full,wgkv,wgkv-quest,pariskv --prefill --repeat 2
-  decode $prompts "$rotated-200k.kvt" --method full,wgkv --prefill --repeat 2
-  decode $prompts "$rotated-400k.kvt" --method full,wgkv --prefill --repeat 2
+  decode $prompts "$rotated-128k.kvt" --method full,wgkv,wgkv-quest,pariskv --prefill --repeat 1
+  decode $prompts "$rotated-200k.kvt" --method full,wgkv --prefill --repeat 1
+  decode $prompts "$rotated-400k.kvt" --method full,wgkv --prefill --repeat 1
 }
 
 measure_prefill() {
