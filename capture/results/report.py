@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 README = PROJECT / "README.md"
 # Other machines whose errors stand in the last columns.
-OTHERS = ("BR", "BN")
+OTHERS = ("BT", "BR")
 # What the runs of a context that no sample has were replayed on, where it is not plain.
 CONTEXT_NAMES = {"32768": "32,768 segments"}
 RUN_FILES = (

@@ -325,7 +325,7 @@ class Report(Folder):
         self.assertIn("of 208 pairs as measured", done.stdout)
         took = re.search("around the runs (a launch took .* at the median)", done.stdout)[1]
         self.assertIn(took, (self.results / "h200-validation.md").read_text())
-        self.assertIn("Disturbed in each repetition: 16 of 4,320 steps", done.stdout)
+        self.assertIn("Disturbed in each repetition: 6 of 4,320 steps", done.stdout)
         done = self.report(self.results, "mine")
         self.assertEqual(done.returncode, 1)
         self.assertIn("write some with measure.sh", done.stderr)
