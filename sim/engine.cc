@@ -413,11 +413,12 @@ class EventLoop {
         return Arrive(index);
       case Phase::kFixed:
         lane.fixed = 0;
-        if (lane.cost->amount > 0) return BeginFlow(index);
+        if (lane.cost->amount > 0 && !lane.cost->streams_weights) return BeginFlow(index);
         return EndFlow(index);
       case Phase::kFlow:
         share_.Remove(static_cast<int>(index));
         UpdateRates();
+        if (lane.cost->streams_weights) return BeginFixed(index, lane.cost->fixed);
         return EndFlow(index);
       case Phase::kTail:
         return Finish(index);
@@ -496,9 +497,15 @@ class EventLoop {
     if (lane.current != OpId::kNone && !has_begun && !queued) {
       out_.start[At(lane.current)] = Picoseconds(now_);
     }
-    lane.phase = Phase::kFixed;
     if (!has_begun) MoveCarried(*lane.cost);
     written_ += lane.cost->written;
+    if (lane.cost->streams_weights && lane.cost->amount > 0) return BeginFlow(index);
+    BeginFixed(index, fixed);
+  }
+
+  void BeginFixed(size_t index, Picoseconds fixed) {
+    Lane& lane = lanes_[index];
+    lane.phase = Phase::kFixed;
     const Picoseconds stretched(Stretch(fixed, lane.current));
     if (!model_.has_load() || lane.cost->starts == 0) {
       event_[index] = now_ + stretched.count();

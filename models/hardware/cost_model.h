@@ -55,7 +55,7 @@ struct OpCost {
   Picoseconds first_call{0};   ///< <= host
   Picoseconds second_call{0};  ///< > 0: the first call carries a piece, the engine moves others
   Picoseconds last_piece{0};
-  Picoseconds fixed{0};         ///< on its lane, sharing nothing
+  Picoseconds fixed{0};         ///< on its lane, sharing nothing; first but with streams_weights
   Picoseconds engine_start{0};  ///< on its lane while it holds the copy engine
   Picoseconds crowded{0};       ///< more of that while two other streams have work
   Picoseconds grouped{0};       ///< else, while a kernel of its group's streams waits
@@ -146,10 +146,11 @@ struct Latencies {
 /// stream's next commands are read while what is before them runs, so only what is then left of it
 /// shows, and nothing where they were read before the gather began.
 ///
-/// A product that is bound by memory has weights on their way to each multiprocessor, and what
-/// kernels and copies read of the device's memory before they begin comes behind them, read for
-/// read: the profile's product.holds_kernel, holds_h2d_piece and holds_d2h_piece, where they are
-/// more than the load curves say, and product.holds_round for each round of a zero-copy gather.
+/// A product that is bound by memory has weights on their way to each multiprocessor from its start
+/// until its fixed time is left, in which its last blocks end. What kernels and copies read of the
+/// device's memory before they begin comes behind them, read for read: the profile's
+/// product.holds_kernel, holds_h2d_piece and holds_d2h_piece, where they are more than the load
+/// curves say, and product.holds_round for each round of a zero-copy gather.
 ///
 /// Drag. Products that are bound by memory take longer by WriteBack for the bytes that wait, and
 /// pay of that at most memory.drag_share of their time, so that as many bytes fewer wait. A gather

@@ -497,6 +497,25 @@ TEST(EngineTraffic, WhatStartsBesideAProductWaitsForItsWeightsOnTheirWay) {
   EXPECT_LE(beside, alone + 2us);
 }
 
+// They flow from its start on; its fixed time, in which its last blocks end, lies behind them.
+TEST(EngineTraffic, NothingWaitsForAProductWhoseWeightsHaveCome) {
+  Profile machine = StreamingMachine();
+  machine.load_kernel = {};
+  machine.kernels["gemm"].fixed_s = 20e-6;
+  const plan::TopK kernel{1, 1, 1};
+  const auto takes = [&](Picoseconds later) {
+    Streams s;
+    s.builder.Run(s.Add(), plan::Gemm{1, 20'000, 4096});  // 41 us of weights
+    const LaneId side = s.Add();
+    s.builder.Run(side, Kernel(later));
+    const OpId op = s.builder.Run(side, kernel);
+    const Ran ran(s, machine);
+    return ran.End(op) - ran.Start(op);
+  };
+  EXPECT_NEAR(Seconds(takes(1us)), 4e-6 + 12e-6, 1e-10);
+  EXPECT_NEAR(Seconds(takes(45us)), 4e-6, 1e-10);
+}
+
 TEST(EngineTraffic, EachPieceOfACopyWaitsForAProductsWeightsAndItsTimeStampsToo) {
   Profile machine = StreamingMachine();
   machine.copy_d2h_start = 1e-6;
