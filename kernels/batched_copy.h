@@ -10,7 +10,7 @@
 
 namespace stallcast::kernels {
 
-/// Keeps its memory from one batch to the next.
+/// Keeps its memory from one batch to the next. By one thread at a time.
 class BatchedCopy {
  public:
   void Clear() { to_.clear(), from_.clear(), bytes_.clear(); }

@@ -191,24 +191,26 @@ class FreeKvBinder : public CacheBinder {
     const bool rows = !cache_.shape().hnd_pool;
     if (rows) recalling_ = false;  // straight into the cache: no layout follows
     const bool batched = copy.path == plan::CopyPath::kBatched;
-    return
-        [this, missing = transfer_, staging, rows, batched, layer = op.layer](cudaStream_t stream) {
-          if (batched) {
-            batch_.Clear();
-            ForEachCopy(layer, missing, staging, rows,
-                        [&](std::byte* to, const std::byte* from, Bytes size) {
-                          batch_.Add(to, from, static_cast<size_t>(size));
-                        });
-            batch_.Run(stream);
-            return;
-          }
-          ForEachCopy(layer, missing, staging, rows,
-                      [&](std::byte* to, const std::byte* from, Bytes size) {
-                        Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size),
-                                              cudaMemcpyHostToDevice, stream),
-                              "cudaMemcpyAsync");
-                      });
-        };
+    // A batch keeps its memory from run to run, since the host may be what the step waits for. Each
+    // op has its own: several workers may recall at once.
+    return [this, missing = transfer_, staging, rows, batched, layer = op.layer,
+            batch = BatchedCopy()](cudaStream_t stream) mutable {
+      if (batched) {
+        batch.Clear();
+        ForEachCopy(layer, missing, staging, rows,
+                    [&](std::byte* to, const std::byte* from, Bytes size) {
+                      batch.Add(to, from, static_cast<size_t>(size));
+                    });
+        batch.Run(stream);
+        return;
+      }
+      ForEachCopy(layer, missing, staging, rows,
+                  [&](std::byte* to, const std::byte* from, Bytes size) {
+                    Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size),
+                                          cudaMemcpyHostToDevice, stream),
+                          "cudaMemcpyAsync");
+                  });
+    };
   }
 
   // What those that are `missing` something get: pieces one behind the other to the staging buffer;
@@ -273,7 +275,6 @@ class FreeKvBinder : public CacheBinder {
   Buffer<int32_t> flags_, any_, host_any_;
   std::array<Buffer<std::byte>, 2> staging_;
   Buffer<std::byte> gathered_;
-  BatchedCopy batch_;  // one at a time: by the thread of its stream
 
   // Where binding is.
   int step_ = -1, layer_ = -1;
