@@ -4,9 +4,8 @@
     residuals.py
         predicts the run of each recording, as it is while recorded, and writes
         traces/measured/residuals.csv: of each kind of op on the GPU the median of
-        |predicted / measured - 1|, and (predicted / measured - 1) of the exposed recall a step.
-        Tests hold later predictions to them. STALLCAST_BIN names the folder of stallcast
-        (default: build/bin).
+        |predicted / measured - 1|. Tests hold later predictions to them. STALLCAST_BIN names the
+        folder of stallcast (default: build/bin).
 """
 
 import csv
@@ -21,11 +20,6 @@ MEASURED = PROJECT / "traces" / "measured"
 OF_METHOD = "param."
 
 
-def compared(*arguments):
-    text = stallcast("compare", *arguments, "--format", "csv")
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 def residuals(recording, predicted):
     run = json.loads(stallcast("info", recording, "--format", "json"))["parameters"]
     of_method = [
@@ -36,12 +30,10 @@ def residuals(recording, predicted):
         *of_method, "--model", run["model"], "--batch", run["batch"], "--steps", run["steps"],
         "--no-prefill", "--set", "host.recorded=1", "--timeline", predicted,
     )
-    for row in compared(predicted, recording):
+    compared = stallcast("compare", predicted, recording, "--format", "csv")
+    for row in csv.DictReader(io.StringIO(compared)):
         if "(" not in row["group"]:
             yield recording.stem, row["group"], row["median_relative"]
-    for row in compared(predicted, recording, "--exposed"):
-        if row["exposed"] == "recall":
-            yield recording.stem, "exposed recall", row["relative"]
 
 
 def main():
@@ -54,8 +46,8 @@ def main():
         ]
     with (MEASURED / "residuals.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("recording", "what", "relative"))
-        writer.writerows((name, what, f"{float(of):.4f}") for name, what, of in rows)
+        writer.writerow(("recording", "op", "median_relative"))
+        writer.writerows((name, op, f"{float(of):.4f}") for name, op, of in rows)
 
 
 if __name__ == "__main__":

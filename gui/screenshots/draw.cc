@@ -120,7 +120,7 @@ OpRef UsualOp(const TimelinePair& pair, const std::string& name) {
 
 // Two layers, one of whose gathers is under the mouse.
 void DrawMeasured(const QString& path) {
-  sim::PredictRequest request = Llama("prkv", 8);
+  sim::PredictRequest request = Llama("prkv", 4);
   request.machine_overrides = {{"host.recorded", "1"}};
   Picture picture({QStringLiteral("samples/code-8k.kvt"), QStringLiteral("measured/prkv.kvt")},
                   request, Appearance::kLight, {1600, 1000});

@@ -15,6 +15,7 @@
 
 #include "sim/compare.h"
 #include "sim/predict.h"
+#include "sim/recorded_run.h"
 #include "traces/common/median.h"
 #include "traces/format/trace_file.h"
 
@@ -108,11 +109,11 @@ TEST(Validation, StepTimesAreAsNearToTheMeasuredAsTheyWere) {
 
 // The recordings were made by the executor from the same plans: each op has its twin, as near as it
 // was when capture/results/residuals.py wrote residuals.csv.
-TEST(Validation, OpsAndExposedRecallAreAsNearToTheRecordedAsTheyWere) {
+TEST(Validation, EveryOpOfAPlanIsFoundInItsRecordingAsNearAsItWas) {
   constexpr double kMore = 0.005;
   std::map<std::string, std::map<std::string, double>> recordings;
   for (const Row& row : ReadRows(kSource / "traces/measured/residuals.csv")) {
-    recordings[row.at("recording")][row.at("what")] = std::stod(row.at("relative"));
+    recordings[row.at("recording")][row.at("op")] = std::stod(row.at("median_relative"));
   }
   for (const auto& entry : std::filesystem::directory_iterator(kSource / "traces/measured")) {
     if (entry.path().extension() == ".kvt") {
@@ -124,14 +125,7 @@ TEST(Validation, OpsAndExposedRecallAreAsNearToTheRecordedAsTheyWere) {
     SCOPED_TRACE(file);
     const traces::Trace recorded = traces::ReadTrace(kSource / "traces/measured" / (file + ".kvt"));
     ASSERT_EQ(recorded.timelines.size(), 1U);
-    PredictRequest request;
-    request.method = file;
-    if (file == "freekv-zero-copy") {
-      request.method = "freekv";
-      request.params = {{"recall", "zero-copy"}};
-    }
-    request.model = "llama-3.1-8b";
-    request.steps = static_cast<int>(recorded.info.decode_steps());
+    PredictRequest request = RunOf(recorded.info, file).request;
     request.prefill = false;
     request.machine_overrides = {{"host.recorded", "1"}};
     traces::Timeline predicted;
@@ -146,13 +140,17 @@ TEST(Validation, OpsAndExposedRecallAreAsNearToTheRecordedAsTheyWere) {
     for (const ResidualSummary& group : Summarize(comparison, GroupBy::kName)) {
       are[group.group] = group.median_relative;
     }
-    if (const TimePair recall = comparison.exposed->role(traces::Role::kRecall);
-        were.contains("exposed recall")) {
-      are["exposed recall"] = WithinExposedGoal(recall) ? 0 : recall.relative();
+    for (const auto& [op, median] : were) {
+      ASSERT_TRUE(are.contains(op)) << op;
+      EXPECT_LE(are[op], median + kMore) << op;
     }
-    for (const auto& [what, relative] : were) {
-      ASSERT_TRUE(are.contains(what)) << what;
-      EXPECT_LE(std::abs(are[what]), std::abs(relative) + kMore) << what;
+    EXPECT_TRUE(WithinExposedGoal(comparison.exposed->role(traces::Role::kRecall)));
+    // What a product or an attention takes is known best: half of them within 8 %, but of what
+    // LouisKV and full offload attend, which has just come from the host and is in the cache in
+    // part: 7.0 us instead of 7.4, and 12.0 instead of 13.3.
+    EXPECT_LE(are["gemm"], 0.08);
+    if (file != "louiskv" && file != "offload") {
+      EXPECT_LE(are["decode_attention"], 0.08);
     }
   }
 }
