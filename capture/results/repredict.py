@@ -39,9 +39,13 @@ OF_THE_PROFILE = ("a launch takes", "a host gather", "the link carries", "predic
 
 
 def stallcast(*arguments):
-    done = subprocess.run([STALLCAST, *arguments], capture_output=True, text=True, check=False)
+    program = Path(sys.argv[0]).name
+    try:
+        done = subprocess.run([STALLCAST, *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise SystemExit(f"{program}: {STALLCAST} is missing: ./dev build makes it") from None
     if done.returncode != 0:
-        raise SystemExit(f"repredict.py: stallcast {' '.join(map(str, arguments))}: {done.stderr.strip()}")
+        raise SystemExit(f"{program}: stallcast {' '.join(map(str, arguments))}: {done.stderr.strip()}")
     return done.stdout
 
 

@@ -175,9 +175,9 @@ class Measure(Folder):
         self.assertEqual(list((self.folder / "out").glob("*.csv")), [])
 
 
-    def repredict(self, *arguments):
+    def repredict(self, *arguments, program="repredict.py"):
         return subprocess.run(
-            [sys.executable, RESULTS / "repredict.py", *arguments],
+            [sys.executable, RESULTS / program, *arguments],
             env={**os.environ, "STALLCAST_BIN": str(self.bin)},
             capture_output=True, text=True, check=False)
 
@@ -207,6 +207,16 @@ class Measure(Folder):
         done = self.repredict(out, "absent", "another", "new")
         self.assertEqual(done.returncode, 1)
         self.assertIn("write some with measure.sh", done.stderr)
+
+    def test_says_where_there_is_nothing_to_predict_with(self):
+        self.measure("calibrate", "background")
+        (self.bin / "stallcast").unlink()
+        for program, arguments in (("repredict.py", (self.folder / "out", "mine", "another", "new")),
+                                   ("residuals.py", ())):
+            done = self.repredict(*arguments, program=program)
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.stderr, f"{program}: {self.bin}/stallcast is missing: "
+                                          "./dev build makes it\n")
 
 
 class Report(Folder):
