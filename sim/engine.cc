@@ -745,7 +745,7 @@ class EventLoop {
   }
 
   /// Whether another stream of the same group has a kernel that waits, for an event or for the
-  /// stream's copies. What computes is alone in its group (kernels/fast_streams.h).
+  /// stream's copies. What computes is alone in its group (kernels/runtime/fast_streams.h).
   bool GroupWaits(size_t index) {
     if (plan_.lanes[index].compute) return false;
     return std::ranges::any_of(streams_, [&](size_t i) {

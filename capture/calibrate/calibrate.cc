@@ -27,7 +27,7 @@
 #include "capture/calibrate/op_timer.h"
 #include "capture/calibrate/product_layers.h"
 #include "capture/run_info.h"
-#include "kernels/host_cores.h"
+#include "kernels/runtime/host_cores.h"
 #include "traces/common/error.h"
 #include "traces/common/median.h"
 

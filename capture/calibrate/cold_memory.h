@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/buffer.h"
+#include "kernels/runtime/buffer.h"
 
 namespace stallcast::capture {
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/buffer.h"
-#include "kernels/cuda_error.h"
 #include "kernels/executor/host_pool.h"
+#include "kernels/runtime/buffer.h"
+#include "kernels/runtime/cuda_error.h"
 
 namespace stallcast::capture {
 

@@ -8,12 +8,12 @@
 
 #include "capture/calibrate/cold_memory.h"
 #include "capture/calibrate/kernel_probe.h"
-#include "kernels/cuda_error.h"
-#include "kernels/decode_attention.h"
-#include "kernels/decoder.h"
-#include "kernels/fill.h"
-#include "kernels/prefill_attention.h"
-#include "kernels/probe.h"
+#include "kernels/attention/decode_attention.h"
+#include "kernels/attention/prefill_attention.h"
+#include "kernels/decoder/decoder.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/fill.h"
+#include "kernels/runtime/probe.h"
 #include "models/llm/model.h"
 
 namespace stallcast::capture {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/upload.h"
+#include "kernels/runtime/upload.h"
 #include "models/plan/work.h"
 
 namespace stallcast::capture {

@@ -9,7 +9,7 @@
 
 #include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/layer_pools.h"
-#include "kernels/cuda_error.h"
+#include "kernels/runtime/cuda_error.h"
 
 namespace stallcast::capture {
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "kernels/cuda_error.h"
-#include "kernels/probe.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/probe.h"
 #include "traces/common/error.h"
 
 namespace stallcast::capture {

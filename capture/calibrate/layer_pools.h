@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/buffer.h"
 #include "kernels/executor/host_pool.h"
+#include "kernels/runtime/buffer.h"
 
 namespace stallcast::capture {
 

@@ -6,8 +6,8 @@
 
 #include "capture/calibrate/recording.h"
 #include "capture/calibrate/scattered_gather.h"
-#include "kernels/cuda_error.h"
-#include "kernels/probe.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/probe.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {

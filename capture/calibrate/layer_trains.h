@@ -15,7 +15,7 @@
 #include "capture/calibrate/product_layers.h"
 #include "capture/calibrate/stopwatch.h"
 #include "capture/gpu_recorder.h"
-#include "kernels/buffer.h"
+#include "kernels/runtime/buffer.h"
 #include "models/hardware/profile.h"
 
 namespace stallcast::capture {

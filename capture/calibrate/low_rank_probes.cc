@@ -6,8 +6,8 @@
 
 #include "capture/calibrate/cold_memory.h"
 #include "capture/calibrate/kernel_probe.h"
-#include "kernels/fill.h"
-#include "kernels/shadowkv.h"
+#include "kernels/methods/shadowkv.h"
+#include "kernels/runtime/fill.h"
 #include "models/methods/shadowkv/params.h"
 
 namespace stallcast::capture {

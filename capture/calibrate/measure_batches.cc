@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/batched_copy.h"
+#include "kernels/movement/batched_copy.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {

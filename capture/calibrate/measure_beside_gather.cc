@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "capture/calibrate/scattered_gather.h"
-#include "kernels/probe.h"
+#include "kernels/runtime/probe.h"
 
 namespace stallcast::capture {
 namespace {

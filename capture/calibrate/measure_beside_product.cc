@@ -5,7 +5,7 @@
 
 #include "capture/calibrate/kernel_probe.h"
 #include "capture/calibrate/scattered_gather.h"
-#include "kernels/decoder.h"
+#include "kernels/decoder/decoder.h"
 #include "models/plan/work.h"
 
 namespace stallcast::capture {

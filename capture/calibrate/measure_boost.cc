@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "capture/calibrate/kernel_probe.h"
-#include "kernels/cuda_handles.h"
+#include "kernels/runtime/cuda_handles.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "capture/calibrate/sleeper.h"
-#include "kernels/cuda_handles.h"
-#include "kernels/host_cores.h"
-#include "kernels/probe.h"
+#include "kernels/runtime/cuda_handles.h"
+#include "kernels/runtime/host_cores.h"
+#include "kernels/runtime/probe.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {

@@ -13,9 +13,9 @@
 #include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/layer_pages.h"
 #include "capture/calibrate/stopwatch.h"
-#include "kernels/host_cores.h"
-#include "kernels/movement.h"
-#include "kernels/probe.h"
+#include "kernels/movement/movement.h"
+#include "kernels/runtime/host_cores.h"
+#include "kernels/runtime/probe.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {

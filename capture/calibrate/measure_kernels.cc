@@ -14,8 +14,8 @@
 #include "capture/calibrate/layer_trains.h"
 #include "capture/calibrate/measure_host.h"
 #include "capture/calibrate/recording.h"
-#include "kernels/device_attribute.h"
-#include "kernels/probe.h"
+#include "kernels/runtime/device_attribute.h"
+#include "kernels/runtime/probe.h"
 
 namespace stallcast::capture {
 namespace {

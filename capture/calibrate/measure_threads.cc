@@ -10,11 +10,11 @@
 #include "capture/calibrate/fit.h"
 #include "capture/calibrate/neighbour.h"
 #include "capture/calibrate/sleeper.h"
-#include "kernels/buffer.h"
-#include "kernels/cuda_error.h"
-#include "kernels/cuda_handles.h"
-#include "kernels/host_cores.h"
-#include "kernels/probe.h"
+#include "kernels/runtime/buffer.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/cuda_handles.h"
+#include "kernels/runtime/host_cores.h"
+#include "kernels/runtime/probe.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {

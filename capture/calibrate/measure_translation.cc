@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/pariskv.h"
-#include "kernels/probe.h"
-#include "kernels/shadowkv.h"
-#include "kernels/upload.h"
+#include "kernels/methods/pariskv.h"
+#include "kernels/methods/shadowkv.h"
+#include "kernels/runtime/probe.h"
+#include "kernels/runtime/upload.h"
 #include "models/plan/host_regions.h"
 #include "models/plan/work.h"
 #include "traces/common/median.h"

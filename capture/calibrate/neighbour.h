@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda_error.h"
-#include "kernels/host_cores.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/host_cores.h"
 
 namespace stallcast::capture {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/executor/executor.h"
-#include "kernels/probe.h"
+#include "kernels/runtime/probe.h"
 #include "models/plan/plan.h"
 #include "traces/common/median.h"
 #include "traces/common/units.h"

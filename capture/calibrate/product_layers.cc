@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/cuda_error.h"
-#include "kernels/fill.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/fill.h"
 
 namespace stallcast::capture {
 namespace {

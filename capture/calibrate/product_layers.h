@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "kernels/buffer.h"
-#include "kernels/decoder.h"
+#include "kernels/decoder/decoder.h"
+#include "kernels/runtime/buffer.h"
 
 namespace stallcast::capture {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/host_cores.h"
+#include "kernels/runtime/host_cores.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {

@@ -5,9 +5,9 @@
 
 #include "capture/calibrate/cold_memory.h"
 #include "capture/calibrate/kernel_probe.h"
-#include "kernels/fill.h"
-#include "kernels/pariskv.h"
-#include "kernels/wgkv.h"
+#include "kernels/methods/pariskv.h"
+#include "kernels/methods/wgkv.h"
+#include "kernels/runtime/fill.h"
 #include "models/methods/pariskv/params.h"
 
 namespace stallcast::capture {

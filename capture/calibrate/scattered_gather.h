@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "capture/calibrate/copy_ends.h"
-#include "kernels/movement.h"
-#include "kernels/upload.h"
+#include "kernels/movement/movement.h"
+#include "kernels/runtime/upload.h"
 
 namespace stallcast::capture {
 

@@ -5,14 +5,14 @@
 
 #include "capture/calibrate/cold_memory.h"
 #include "capture/calibrate/kernel_probe.h"
-#include "kernels/clusters.h"
-#include "kernels/cuda_error.h"
-#include "kernels/fill.h"
-#include "kernels/movement.h"
-#include "kernels/probe.h"
-#include "kernels/restructure.h"
-#include "kernels/selection.h"
-#include "kernels/selection_passes.h"
+#include "kernels/methods/restructure.h"
+#include "kernels/movement/movement.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/fill.h"
+#include "kernels/runtime/probe.h"
+#include "kernels/selection/clusters.h"
+#include "kernels/selection/selection.h"
+#include "kernels/selection/selection_passes.h"
 
 namespace stallcast::capture {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/host_cores.h"
+#include "kernels/runtime/host_cores.h"
 
 namespace stallcast::capture {
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "capture/calibrate/quiet_samples.h"
-#include "kernels/buffer.h"
-#include "kernels/fast_streams.h"
-#include "kernels/held_train.h"
-#include "kernels/host_cores.h"
+#include "kernels/runtime/buffer.h"
+#include "kernels/runtime/fast_streams.h"
+#include "kernels/runtime/held_train.h"
+#include "kernels/runtime/host_cores.h"
 #include "traces/common/median.h"
 
 namespace stallcast::capture {

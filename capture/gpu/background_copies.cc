@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <thread>
 
-#include "kernels/buffer.h"
-#include "kernels/cuda_error.h"
-#include "kernels/cuda_handles.h"
-#include "kernels/fast_streams.h"
+#include "kernels/runtime/buffer.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/cuda_handles.h"
+#include "kernels/runtime/fast_streams.h"
 #include "models/hardware/background_ticks.h"
 
 namespace stallcast::capture {

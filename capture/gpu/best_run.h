@@ -7,7 +7,7 @@
 
 #include "capture/gpu/quiet_steps.h"
 #include "kernels/executor/executor.h"
-#include "kernels/host_cores.h"
+#include "kernels/runtime/host_cores.h"
 #include "traces/common/units.h"
 
 namespace stallcast::capture {

@@ -6,7 +6,7 @@
 
 #include "capture/calibrate/quiet_samples.h"
 #include "kernels/executor/executor.h"
-#include "kernels/host_cores.h"
+#include "kernels/runtime/host_cores.h"
 #include "traces/common/units.h"
 
 namespace stallcast::capture {

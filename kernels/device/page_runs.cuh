@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/device/divide.cuh"
-#include "kernels/paged_kv.h"
+#include "kernels/runtime/paged_kv.h"
 
 namespace stallcast::kernels {
 

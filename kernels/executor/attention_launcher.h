@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "kernels/buffer.h"
-#include "kernels/decode_attention.h"
+#include "kernels/attention/decode_attention.h"
 #include "kernels/executor/cache_binder.h"
+#include "kernels/runtime/buffer.h"
 
 namespace stallcast::kernels {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/decoder.h"
+#include "kernels/decoder/decoder.h"
 #include "kernels/executor/executor.h"
 #include "kernels/executor/host_pool.h"
 #include "kernels/executor/selection_check.h"

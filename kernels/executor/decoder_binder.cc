@@ -3,7 +3,7 @@
 #include <cstring>
 #include <variant>
 
-#include "kernels/cuda_error.h"
+#include "kernels/runtime/cuda_error.h"
 
 namespace stallcast::kernels {
 

@@ -1,10 +1,10 @@
 // Decode steps: the decoder's own ops, and the trace's queries, keys and values for the method.
 #pragma once
 
-#include "kernels/buffer.h"
 #include "kernels/executor/cache_binder.h"
 #include "kernels/executor/decoder_layers.h"
 #include "kernels/executor/executor.h"
+#include "kernels/runtime/buffer.h"
 
 namespace stallcast::kernels {
 

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <variant>
 
-#include "kernels/cuda_error.h"
 #include "kernels/executor/cache_binder.h"
-#include "kernels/fill.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/fill.h"
 
 namespace stallcast::kernels {
 namespace {

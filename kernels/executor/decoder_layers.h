@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/buffer.h"
-#include "kernels/decoder.h"
+#include "kernels/decoder/decoder.h"
 #include "kernels/executor/executor.h"
+#include "kernels/runtime/buffer.h"
 #include "models/llm/model.h"
 
 namespace stallcast::kernels {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/upload.h"
+#include "kernels/runtime/upload.h"
 
 namespace stallcast::kernels {
 

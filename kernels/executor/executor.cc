@@ -11,10 +11,10 @@
 #include <utility>
 #include <variant>
 
-#include "kernels/cuda_error.h"
-#include "kernels/cuda_handles.h"
-#include "kernels/fast_streams.h"
-#include "kernels/host_cores.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/cuda_handles.h"
+#include "kernels/runtime/fast_streams.h"
+#include "kernels/runtime/host_cores.h"
 #include "models/plan/events.h"
 #include "traces/common/error.h"
 

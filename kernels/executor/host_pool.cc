@@ -6,8 +6,8 @@
 #include <tbb/parallel_for.h>
 #include <unistd.h>
 
-#include "kernels/cuda_error.h"
-#include "kernels/host_memory.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/host_memory.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {

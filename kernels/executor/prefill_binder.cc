@@ -4,9 +4,9 @@
 #include <cmath>
 #include <variant>
 
-#include "kernels/cuda_error.h"
-#include "kernels/prefill_attention.h"
-#include "kernels/upload.h"
+#include "kernels/attention/prefill_attention.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/upload.h"
 
 namespace stallcast::kernels {
 namespace {

@@ -5,10 +5,10 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/buffer.h"
 #include "kernels/executor/cache_binder.h"
 #include "kernels/executor/decoder_layers.h"
 #include "kernels/executor/executor.h"
+#include "kernels/runtime/buffer.h"
 
 namespace stallcast::kernels {
 

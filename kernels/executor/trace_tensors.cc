@@ -4,8 +4,8 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/cuda_error.h"
-#include "kernels/upload.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/upload.h"
 #include "models/methods/layer_tensors.h"
 #include "models/methods/projection.h"
 

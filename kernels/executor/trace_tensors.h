@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/buffer.h"
-#include "kernels/fill.h"
+#include "kernels/runtime/buffer.h"
+#include "kernels/runtime/fill.h"
 #include "traces/format/trace_file.h"
 
 namespace stallcast::kernels {

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <optional>
 
-#include "models/methods/common/output_sums.h"
-#include "models/methods/common/vector_kernels.h"
+#include "models/methods/output_sums.h"
 #include "models/methods/projection.h"
+#include "models/methods/vector_kernels.h"
 #include "traces/common/error.h"
 
 namespace stallcast::methods {

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/cuda_error.h"
+#include "kernels/runtime/cuda_error.h"
 
 namespace stallcast::kernels {
 

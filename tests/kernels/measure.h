@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/buffer.h"
-#include "kernels/cuda_error.h"
-#include "kernels/cuda_handles.h"
-#include "kernels/probe.h"
-#include "kernels/upload.h"
+#include "kernels/runtime/buffer.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/cuda_handles.h"
+#include "kernels/runtime/probe.h"
+#include "kernels/runtime/upload.h"
 #include "tests/kernels/has_device.h"
 #include "traces/common/median.h"
 

@@ -11,9 +11,9 @@
 #include <random>
 #include <vector>
 
-#include "kernels/buffer.h"
-#include "kernels/cuda_error.h"
-#include "kernels/upload.h"
+#include "kernels/runtime/buffer.h"
+#include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/upload.h"
 #include "tests/kernels/has_device.h"
 
 namespace stallcast::kernels {

@@ -20,8 +20,8 @@
 #include <ctime>
 #include <random>
 
-#include "models/methods/common/vector_kernels.h"
 #include "models/methods/method.h"
+#include "models/methods/vector_kernels.h"
 
 namespace stallcast::methods {
 namespace {

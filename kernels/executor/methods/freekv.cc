@@ -1,10 +1,10 @@
 // FreeKV: speculative selection, correction, and recall by each path.
 #include <algorithm>
 
-#include "kernels/batched_copy.h"
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/recall_cache.h"
+#include "kernels/movement/batched_copy.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {

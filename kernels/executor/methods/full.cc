@@ -4,7 +4,7 @@
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/contiguous_cache.h"
-#include "kernels/keep_tokens.h"
+#include "kernels/movement/keep_tokens.h"
 
 namespace stallcast::kernels {
 namespace {

@@ -7,14 +7,14 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/clusters.h"
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/louiskv_units.h"
-#include "kernels/movement.h"
-#include "kernels/selection.h"
-#include "kernels/selection_passes.h"
-#include "kernels/upload.h"
+#include "kernels/movement/movement.h"
+#include "kernels/runtime/upload.h"
+#include "kernels/selection/clusters.h"
+#include "kernels/selection/selection.h"
+#include "kernels/selection/selection_passes.h"
 
 namespace stallcast::kernels {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/selection.h"
+#include "kernels/selection/selection.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {

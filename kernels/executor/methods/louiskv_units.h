@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "kernels/clusters.h"
 #include "kernels/executor/cache_binder.h"
 #include "kernels/executor/device_table.h"
+#include "kernels/selection/clusters.h"
 #include "models/methods/louiskv/local_buffer.h"
 
 namespace stallcast::kernels {

@@ -1,6 +1,6 @@
 // ParisKV: sink, window and update buffer on the GPU above a pool in pinned memory; single tokens
 // chosen by their codes and read from it.
-#include "kernels/pariskv.h"
+#include "kernels/methods/pariskv.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/device_table.h"
 #include "kernels/executor/methods/binders.h"
-#include "kernels/selection.h"
+#include "kernels/selection/selection.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {

@@ -8,8 +8,8 @@
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/prkv_order.h"
 #include "kernels/executor/methods/recall_cache.h"
-#include "kernels/keep_tokens.h"
-#include "kernels/restructure.h"
+#include "kernels/methods/restructure.h"
+#include "kernels/movement/keep_tokens.h"
 
 namespace stallcast::kernels {
 namespace {

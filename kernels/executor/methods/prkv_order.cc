@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "kernels/restructure.h"
-#include "kernels/selection.h"
-#include "kernels/upload.h"
+#include "kernels/methods/restructure.h"
+#include "kernels/runtime/upload.h"
+#include "kernels/selection/selection.h"
 
 namespace stallcast::kernels {
 namespace {

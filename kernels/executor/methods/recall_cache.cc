@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/keep_tokens.h"
+#include "kernels/movement/keep_tokens.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {

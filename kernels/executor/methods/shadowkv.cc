@@ -1,6 +1,6 @@
 // ShadowKV: outliers, what is chosen, and everything since the local chunks on the GPU; values of
 // all else in pinned memory, its keys as factors.
-#include "kernels/shadowkv.h"
+#include "kernels/methods/shadowkv.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/device_table.h"
 #include "kernels/executor/methods/binders.h"
-#include "kernels/selection.h"
+#include "kernels/selection/selection.h"
 #include "models/methods/common/rope.h"
 #include "traces/common/error.h"
 

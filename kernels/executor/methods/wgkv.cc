@@ -1,6 +1,6 @@
 // WG-KV: a ring for the local window and pages of a head's own for what its gate admitted, all on
 // the GPU; with Quest's selection of those pages, and eviction from them.
-#include "kernels/wgkv.h"
+#include "kernels/methods/wgkv.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,8 +13,8 @@
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/wgkv_eviction.h"
 #include "kernels/executor/methods/wgkv_gate.h"
-#include "kernels/keep_tokens.h"
-#include "kernels/selection.h"
+#include "kernels/movement/keep_tokens.h"
+#include "kernels/selection/selection.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "kernels/selection.h"
-#include "kernels/upload.h"
+#include "kernels/runtime/upload.h"
+#include "kernels/selection/selection.h"
 #include "models/methods/wgkv/layer_cache.h"
 #include "traces/common/error.h"
 

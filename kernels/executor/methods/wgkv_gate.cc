@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/fill.h"
-#include "kernels/upload.h"
+#include "kernels/runtime/fill.h"
+#include "kernels/runtime/upload.h"
 #include "models/methods/common/rope.h"
 
 namespace stallcast::kernels {

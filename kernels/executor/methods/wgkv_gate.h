@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/executor/cache_binder.h"
-#include "kernels/wgkv.h"
+#include "kernels/methods/wgkv.h"
 #include "models/methods/wgkv/gate.h"
 #include "models/methods/wgkv/params.h"
 

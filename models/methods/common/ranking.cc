@@ -4,7 +4,7 @@
 #include <functional>
 #include <numeric>
 
-#include "models/methods/common/vector_kernels.h"
+#include "models/methods/vector_kernels.h"
 
 namespace stallcast::methods {
 

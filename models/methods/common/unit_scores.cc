@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/methods/common/vector_kernels.h"
+#include "models/methods/vector_kernels.h"
 
 namespace stallcast::methods {
 namespace {

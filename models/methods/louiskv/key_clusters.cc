@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/methods/common/vector_kernels.h"
+#include "models/methods/vector_kernels.h"
 #include "traces/common/error.h"
 
 namespace stallcast::methods {

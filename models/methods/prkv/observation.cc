@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "models/methods/common/ranking.h"
-#include "models/methods/common/vector_kernels.h"
+#include "models/methods/vector_kernels.h"
 
 namespace stallcast::methods {
 namespace {

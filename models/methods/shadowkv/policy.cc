@@ -12,7 +12,7 @@
 #include "models/methods/common/log_cells.h"
 #include "models/methods/common/ranking.h"
 #include "models/methods/common/unit_scores.h"
-#include "models/methods/common/vector_kernels.h"
+#include "models/methods/vector_kernels.h"
 
 namespace stallcast::methods {
 

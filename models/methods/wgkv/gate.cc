@@ -12,7 +12,7 @@
 #include "models/methods/common/bf16.h"
 #include "models/methods/common/ranking.h"
 #include "models/methods/common/rope.h"
-#include "models/methods/common/vector_kernels.h"
+#include "models/methods/vector_kernels.h"
 #include "traces/common/error.h"
 #include "traces/common/split_mix.h"
 

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "models/methods/common/page_scores.h"
-#include "models/methods/common/vector_kernels.h"
+#include "models/methods/vector_kernels.h"
 
 namespace stallcast::methods {
 

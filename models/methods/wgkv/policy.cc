@@ -6,7 +6,7 @@
 
 #include "models/methods/common/log_cells.h"
 #include "models/methods/common/ranking.h"
-#include "models/methods/common/vector_kernels.h"
+#include "models/methods/vector_kernels.h"
 #include "models/methods/wgkv/layer_cache.h"
 
 namespace stallcast::methods {

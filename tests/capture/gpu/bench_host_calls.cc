@@ -21,9 +21,9 @@
 #include "capture/calibrate/neighbour.h"
 #include "capture/calibrate/sleeper.h"
 #include "kernels/executor/executor.h"
-#include "kernels/host_cores.h"
-#include "kernels/movement.h"
-#include "kernels/probe.h"
+#include "kernels/movement/movement.h"
+#include "kernels/runtime/host_cores.h"
+#include "kernels/runtime/probe.h"
 #include "tests/kernels/measure.h"
 #include "traces/common/median.h"
 
