@@ -181,16 +181,16 @@ void SliceSet::PlaceInTime(ReadReport* report) {
   } else if (lost == 0) {
     return;
   }
-  Reorder(all_, order);
-  Reorder(correlation_, order);
-  Reorder(kind_, order);
   if (!row_flows_.empty()) {
     constexpr uint32_t kGone = std::numeric_limits<uint32_t>::max();
-    std::vector<uint32_t> place(rows(), kGone);
+    std::vector<uint32_t> place(rows(), kGone);  // by the number before rows are left out below
     for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<uint32_t>(i);
     for (RowPair& flow : row_flows_) flow = {place[flow.from], place[flow.to]};
     std::erase_if(row_flows_, [&](const RowPair& f) { return f.from == kGone || f.to == kGone; });
   }
+  Reorder(all_, order);
+  Reorder(correlation_, order);
+  Reorder(kind_, order);
 }
 
 // Steps and layers of host rows, from ranges; those of GPU rows follow from their calls, or where

@@ -357,6 +357,24 @@ TEST(PerfettoImportTest, AfterALossPacketsWaitForNewState) {
   EXPECT_EQ(imported.report.problems.size(), 2u);
 }
 
+// A row that is left out moves those behind it.
+TEST(PerfettoImportTest, FlowsKeepTheirSlicesWhereOthersAreLeftOut) {
+  constexpr uint64_t kDay = uint64_t{24} * 3600 * 1'000'000'000;
+  const auto with_flow = [](perfetto::TracePacket packet, uint64_t id) {
+    packet.mutable_track_event()->add_flow_ids(id);
+    return packet;
+  };
+  const Timeline t = TheTimeline(ImportText(
+      Packets({Begin(0, 1, "no stamp"), End(1, 1), with_flow(Begin(100 * kDay, 2, "from"), 5),
+               End(100 * kDay + 1, 2), with_flow(Begin(200 * kDay, 3, "far"), 6),
+               End(200 * kDay + 1, 3), with_flow(Begin(100 * kDay + 9, 4, "to far"), 6),
+               End(100 * kDay + 10, 4), with_flow(Begin(100 * kDay + 5, 4, "to"), 5),
+               End(100 * kDay + 6, 4)})));
+  EXPECT_EQ(t.rows(), 3);
+  EXPECT_THAT(t.flows,
+              ElementsAre(TimelineFlow{t.op[RowNamed(t, "from")], t.op[RowNamed(t, "to")]}));
+}
+
 TEST(PerfettoImportTest, RenderStagesAreStreamsJoinedToTheirCalls) {
   perfetto::TracePacket call = Begin(1, 1, "cudaLaunchKernel");
   call.mutable_track_event()->mutable_gpu_correlation()->add_render_stage_submission_event_ids(70);
