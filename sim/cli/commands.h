@@ -7,7 +7,7 @@
 namespace stallcast::cli {
 
 /// The trace that the examples in the help use.
-#define STALLCAST_SAMPLE "traces/samples/code-8k.kvt"
+#define STALLCAST_SAMPLE "traces/samples/qwen-8k.kvt"
 
 void AddInfo(CLI::App& app);
 void AddPredict(CLI::App& app);
@@ -16,5 +16,6 @@ void AddCompare(CLI::App& app);
 void AddExport(CLI::App& app);
 void AddSynth(CLI::App& app);
 void AddReproduce(CLI::App& app);
+void AddTrim(CLI::App& app);
 
 }  // namespace stallcast::cli

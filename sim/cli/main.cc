@@ -28,6 +28,6 @@ int main(int argc, char** argv) {
   return RunProgram(
       {"stallcast",
        kOverview,
-       {AddPredict, AddSweep, AddInfo, AddCompare, AddExport, AddSynth, AddReproduce}},
+       {AddPredict, AddSweep, AddInfo, AddCompare, AddExport, AddSynth, AddTrim, AddReproduce}},
       argc, argv);
 }

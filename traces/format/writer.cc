@@ -24,9 +24,9 @@ namespace {
 using format::ChunkKind;
 using format::ChunkPacker;
 
-// Long tensors are split into pieces of about this size: small enough to stay in the cache between
-// splitting into planes and compressing, and for all cores to have work.
-constexpr int64_t kTensorPieceBytes = int64_t{4} << 20;
+// Long tensors are split into pieces of at most this size: damage then costs few tokens, a piece
+// stays in the cache between splitting into planes and compressing, and all cores have work.
+constexpr int64_t kTensorPieceBytes = int64_t{1} << 20;
 
 // Maps in a fixed order: the same content gives the same bytes.
 std::string Serialize(const google::protobuf::MessageLite& message) {
