@@ -70,8 +70,8 @@ const Buffer<Bf16>& PrkvOrder::After(int trace_layer, int64_t restructured, int6
   if (count > 0) {
     std::vector<Bf16> queries;
     for (int64_t token = observed.first; token < observed.end; ++token) {
-      for (int head = 0; head < trace.kv_heads() * trace.group(); ++head) {
-        const Bf16* query = trace.Query(trace_layer, head, token);
+      for (int head = 0; head < trace.kv_heads() * run_.group(); ++head) {
+        const Bf16* query = trace.Query(trace_layer, trace.QueryHeadFor(head, run_.group()), token);
         queries.insert(queries.end(), query, query + run_.head_dim());
       }
     }
@@ -83,7 +83,7 @@ const Buffer<Bf16>& PrkvOrder::After(int trace_layer, int64_t restructured, int6
                                     .tokens = tokens,
                                     .query = device_queries.get(),
                                     .queries = observed.queries(),
-                                    .group = trace.group(),
+                                    .group = run_.group(),
                                     .scale = trace.softmax_scale(),
                                     .scores = scores.get()};
     const Buffer<char> workspace(ObservationScoreWorkspace(args));
