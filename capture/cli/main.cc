@@ -9,7 +9,7 @@ constexpr const char* kOverview =
     R"(Measures on a real GPU what `stallcast` predicts.
 
 Examples:
-  stallcast-gpu run traces/samples/code-32k.kvt --method full,freekv --model llama-3.1-8b
+  stallcast-gpu run traces/samples/qwen-32k.kvt --method full,freekv --model llama-3.1-8b
       decode steps with real kernels, beside what is predicted for them
   stallcast-gpu calibrate --name my-gpu
       a hardware profile of this machine for `stallcast predict --machine my-gpu.toml`

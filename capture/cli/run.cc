@@ -434,12 +434,12 @@ folder are, to compare:
   NAME.predicted.kvt and NAME.calls.kvt: predicted untraced, and the host's calls measured so
 
 Examples:
-  stallcast-gpu run traces/samples/code-32k.kvt --method freekv --model llama-3.1-8b
-  stallcast-gpu run traces/samples/code-8k.kvt --method all --model llama-3.1-8b -g batch=1,4
-  stallcast-gpu run traces/samples/code-32k.kvt --method freekv --model llama-3.1-8b \
+  stallcast-gpu run traces/samples/qwen-32k.kvt --method freekv --model llama-3.1-8b
+  stallcast-gpu run traces/samples/qwen-8k.kvt --method all --model llama-3.1-8b -g batch=1,4
+  stallcast-gpu run traces/samples/qwen-32k.kvt --method freekv --model llama-3.1-8b \
     -g recall=per-page,staged,zero-copy -g budget=1024,2048
-  stallcast-gpu run traces/samples/code-8k.kvt --method full,offload --prefill
-  stallcast-gpu run traces/samples/code-8k.kvt --method quest --timelines runs/)");
+  stallcast-gpu run traces/samples/qwen-8k.kvt --method full,offload --prefill
+  stallcast-gpu run traces/samples/qwen-8k.kvt --method quest --timelines runs/)");
   sub->add_option("traces", command->traces, "Traces to run (.kvt), each at its own context")
       ->required()
       ->type_name("TRACE");

@@ -33,7 +33,7 @@ mkdir -p "$folder/traces" "$folder/timelines"
 profile=$folder/$name.toml
 finished=$folder/$name-runs.txt
 model=llama-3.1-8b
-t8=traces/samples/code-8k.kvt t32=traces/samples/code-32k.kvt t64=$folder/traces/synth-64k.kvt
+t8=traces/samples/qwen-8k.kvt t32=traces/samples/qwen-32k.kvt t64=$folder/traces/synth-64k.kvt
 failed=0
 
 # run FILE ARGUMENTS...: appends to FOLDER/NAME-FILE.csv, unless an earlier call has.

@@ -5,9 +5,10 @@
         writes FOLDER/NEW-*.csv: the rows of FOLDER/NAME-*.csv, which measure.sh wrote, with what
         `stallcast predict` gives with PROFILE (a name or a file); what was measured stays. Exposed
         recall is predicted where the recording lies in FOLDER/timelines. STALLCAST_BIN names the
-        folder of stallcast (default: build/bin). What is of the profile that the runs had is left
-        out: notes on the host and link, as launch_us and link_gb_per_s say the same, and what was
-        predicted for the host as it was around a run.
+        folder of stallcast (default: build/bin), STALLCAST_TRACES that of the traces that ran
+        (default: traces/samples; capture/results/traces for this folder's rows). What is of the
+        profile that the runs had is left out: notes on the host and link, as launch_us and
+        link_gb_per_s say the same, and what was predicted for the host as it was around a run.
 """
 
 import csv
@@ -22,9 +23,9 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 STALLCAST = Path(os.environ.get("STALLCAST_BIN", PROJECT / "build" / "bin")) / "stallcast"
-SAMPLES = PROJECT / "traces" / "samples"
+TRACES = Path(os.environ.get("STALLCAST_TRACES", PROJECT / "traces" / "samples"))
 # The trace of each context, as measure.sh has them: shipped, or made in FOLDER/traces.
-SHIPPED = {"8192": "code-8k", "32000": "code-32k"}
+SHIPPED = {"8192": "*-8k.kvt", "32000": "*-32k.kvt"}
 MADE = {
     "8000": "rotated-8k",
     "32768": "segments-32k",
@@ -52,7 +53,10 @@ def stallcast(*arguments):
 def trace_of(folder, row):
     context = row["context"]
     if context in SHIPPED:
-        return SAMPLES / f"{SHIPPED[context]}.kvt"
+        found = sorted(TRACES.glob(SHIPPED[context]))
+        if len(found) != 1:
+            raise SystemExit(f"repredict.py: {len(found)} of {TRACES}/{SHIPPED[context]}: one is needed")
+        return found[0]
     if context in MADE:
         made = folder / "traces" / f"{MADE[context]}.kvt"
         if not made.exists():

@@ -26,6 +26,7 @@
 #include "gui/timeline/timeline_view.h"
 #include "gui/whatif/summary_card.h"
 #include "gui/whatif/whatif_panel.h"
+#include "traces/samples.h"
 
 namespace stallcast::gui {
 namespace {
@@ -37,9 +38,6 @@ constexpr auto kGeometryKey = "window/geometry";
 constexpr auto kDocksKey = "window/docks";
 constexpr auto kAppearanceKey = "window/appearance";
 constexpr int kNarrow = 130;  // letters: a window with less has no room for a third column
-
-// Where the shipped traces lie: beside the sources that the program was built from, or beside it.
-QString Sample(const QString& name) { return QStringLiteral(STALLCAST_SAMPLES "/") + name; }
 
 // The timeline of the quick prediction with the figures of the refined one.
 SharedResult Refine(const PredictionResult& quick, const PredictionResult& refined) {
@@ -239,7 +237,7 @@ void MainWindow::OpenSample() {
   request.model = "llama-3.1-8b";
   request.steps = kFirstSteps;
   SetRequest(request);
-  Open({Sample(QStringLiteral("code-32k.kvt"))});
+  Open({QString::fromStdString(traces::TracePath("sample:32k").string())});
 }
 
 void MainWindow::OnOpened(const SharedFile& file) {

@@ -13,6 +13,7 @@
 #include "gui/whatif/whatif_panel.h"
 #include "models/hardware/profile.h"
 #include "sim/recorded_run.h"
+#include "traces/samples.h"
 
 namespace stallcast::gui {
 namespace {
@@ -217,8 +218,10 @@ void MainWindow::PredictRecording() {
     return;
   }
   const QFileInfo beside(QFileInfo(recording->path).dir(), trace.fileName());
-  const QFileInfo shipped(QDir(QStringLiteral(STALLCAST_SAMPLES)), trace.fileName());
-  for (const QFileInfo& place : {trace, beside, shipped}) {
+  const QFileInfo shipped(QDir(QString::fromStdString(traces::SampleFolder().string())),
+                          trace.fileName());
+  const QFileInfo kept(QDir(QStringLiteral(STALLCAST_MEASURED_TRACES)), trace.fileName());
+  for (const QFileInfo& place : {trace, beside, shipped, kept}) {
     if (place.isFile()) return Open({place.filePath()});
   }
   AskForFiles(QStringLiteral("Where is %1, the trace of this recording?").arg(trace.fileName()));

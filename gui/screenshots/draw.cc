@@ -122,7 +122,8 @@ OpRef UsualOp(const TimelinePair& pair, const std::string& name) {
 void DrawMeasured(const QString& path) {
   sim::PredictRequest request = Llama("prkv", 4);
   request.machine_overrides = {{"host.recorded", "1"}};
-  Picture picture({QStringLiteral("samples/code-8k.kvt"), QStringLiteral("measured/prkv.kvt")},
+  Picture picture({QStringLiteral("../capture/results/traces/code-8k.kvt"),
+                   QStringLiteral("measured/prkv.kvt")},
                   request, Appearance::kLight, {1600, 1000});
   TimelineView& view = picture.timeline();
   const OpRef op = UsualOp(*view.pair(), "host_gather");
@@ -138,7 +139,7 @@ void DrawMeasured(const QString& path) {
 // Zero-copy recall above the pages that it replaces, its controls found by a word.
 void DrawWhatIf(const QString& path) {
   sim::PredictRequest request = Llama("freekv", 64);
-  Picture picture({QStringLiteral("samples/code-32k.kvt")}, request, Appearance::kLight,
+  Picture picture({QStringLiteral("samples/qwen-32k.kvt")}, request, Appearance::kLight,
                   {1440, 900});
   picture.Command(QStringLiteral("pin_A"));
   request.params["recall"] = "zero-copy";
@@ -153,7 +154,7 @@ void DrawWhatIf(const QString& path) {
 }
 
 void DrawSweep(const QString& path) {
-  Picture picture({QStringLiteral("samples/code-32k.kvt")}, Llama("freekv", 64), Appearance::kDark,
+  Picture picture({QStringLiteral("samples/qwen-32k.kvt")}, Llama("freekv", 64), Appearance::kDark,
                   {1440, 900});
   MainWindow& window = picture.window();
   window.ShowChart(ChartsPanel::Kind::kSweep);

@@ -22,7 +22,7 @@ class GpuCommands : public ::testing::Test {
 };
 
 TEST_F(GpuCommands, WithoutADeviceThereIsOneLine) {
-  const std::string trace = STALLCAST_SOURCE_DIR "/traces/samples/code-8k.kvt";
+  const std::string trace = STALLCAST_SOURCE_DIR "/traces/samples/qwen-8k.kvt";
   for (const std::string& command : {std::string("calibrate -o /dev/null"), std::string("bench"),
                                      "run " + trace, "run --prefill " + trace}) {
     SCOPED_TRACE(command);
@@ -37,7 +37,7 @@ TEST_F(GpuCommands, NamesThatAreNoneAreListed) {
 
 TEST_F(GpuCommands, AGridIsCheckedBeforeADeviceIsWanted) {
   const std::string run =
-      "run " STALLCAST_SOURCE_DIR "/traces/samples/code-8k.kvt --method freekv -g ";
+      "run " STALLCAST_SOURCE_DIR "/traces/samples/qwen-8k.kvt --method freekv -g ";
   ExpectLine(Call(run + "recal=staged"), 2, "did you mean 'recall'");
   ExpectLine(Call(run + "recall=staged,fast"), 2, "no choice `fast`");
   ExpectLine(Call(run + "recall"), 2, "is not an axis");

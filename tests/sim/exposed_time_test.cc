@@ -281,7 +281,7 @@ TEST(ExposedTime, OfRandomTimelinesIsWhatEveryInstantSays) {
 TEST(ExposedTime, OfPredictionsAgreesWithTheirMetrics) {
   PredictorOptions options;
   options.cache = false;
-  Predictor predictor(STALLCAST_SOURCE_DIR "/traces/samples/code-8k.kvt", options);
+  Predictor predictor(STALLCAST_SOURCE_DIR "/traces/samples/qwen-8k.kvt", options);
   for (const char* method :
        {"full", "offload", "arkvale", "freekv", "louiskv", "prkv", "pariskv"}) {
     SCOPED_TRACE(method);

@@ -9,7 +9,7 @@ namespace {
 
 RecordedRun ARun() {
   RecordedRun run;
-  run.trace = "traces/samples/code-32k.kvt";
+  run.trace = "traces/samples/qwen-32k.kvt";
   run.request.method = "quest";
   run.request.params = {{"budget", "4096"}, {"page", "32"}};
   run.request.model = "llama-3.1-8b";

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/predict.h"
+#include "tests/models/methods/samples.h"
 #include "traces/format/trace_file.h"
 
 namespace stallcast::sim {
@@ -98,7 +99,7 @@ TEST(UsualLayer, OfARecordingAddsUpToTheLayer) {
   const traces::Trace recorded = traces::ReadTrace(source + "/traces/measured/full.kvt");
   PredictorOptions options;
   options.cache = false;
-  Predictor predictor(source + "/traces/samples/code-8k.kvt", options);
+  Predictor predictor(methods::kMeasuredTraces / "code-8k.kvt", options);
   PredictRequest request;
   request.method = "full";
   request.model = "llama-3.1-8b";

@@ -16,6 +16,7 @@
 #include "sim/compare.h"
 #include "sim/predict.h"
 #include "sim/recorded_run.h"
+#include "tests/models/methods/samples.h"
 #include "traces/common/median.h"
 #include "traces/format/trace_file.h"
 
@@ -79,12 +80,12 @@ Predictor& PredictorOf(const std::string& sample) {
   if (!predictor) {
     PredictorOptions options;
     options.cache = false;
-    predictor = std::make_unique<Predictor>(kSource / "traces/samples" / sample, options);
+    predictor = std::make_unique<Predictor>(methods::kMeasuredTraces / sample, options);
   }
   return *predictor;
 }
 
-// Runs on the shipped samples; those on the synthetic trace of 64K are not repeated here.
+// Runs on traces that are kept; those on the synthetic trace of 64K are not repeated here.
 TEST(Validation, StepTimesAreAsNearToTheMeasuredAsTheyWere) {
   const std::map<std::string, std::string> samples = {{"8192", "code-8k.kvt"},
                                                       {"32000", "code-32k.kvt"}};

@@ -77,7 +77,8 @@ class Screens : public testing::TestWithParam<Look> {
     request.steps = 4;
     request.params = {{"recall", "zero-copy"}};
     window_->SetRequest(request);
-    Open({Source("traces/samples/code-8k.kvt"), Source("traces/measured/freekv-zero-copy.kvt")});
+    Open({Source("capture/results/traces/code-8k.kvt"),
+          Source("traces/measured/freekv-zero-copy.kvt")});
     ASSERT_NE(window_->timeline().pair(), nullptr);
     ASSERT_TRUE(window_->timeline().pair()->both());
     EXPECT_EQ(window_->timeline().pair()->unlike(), 0)

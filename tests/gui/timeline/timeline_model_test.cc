@@ -250,7 +250,7 @@ TEST(TimelineModel, ExposuresAreTheMetrics) {
 TEST(TimelineModel, ExposuresOfEveryMethodAreThoseOfItsReport) {
   sim::PredictorOptions options;
   options.cache = false;
-  sim::Predictor predictor(std::string(STALLCAST_SOURCE_DIR) + "/traces/samples/code-8k.kvt",
+  sim::Predictor predictor(std::string(STALLCAST_SOURCE_DIR) + "/traces/samples/qwen-8k.kvt",
                            options);
   for (const methods::MethodInfo& method : methods::Methods()) {
     SCOPED_TRACE(method.name);

@@ -1,4 +1,4 @@
-// The real traces that ship with the project.
+// The real traces that ship with the project, and those of measured runs.
 #pragma once
 
 #include <algorithm>
@@ -20,5 +20,9 @@ inline std::vector<std::filesystem::path> Samples() {
   std::sort(paths.begin(), paths.end());
   return paths;
 }
+
+/// The traces that measured runs were made on.
+inline const std::filesystem::path kMeasuredTraces =
+    std::filesystem::path(STALLCAST_SOURCE_DIR) / "capture" / "results" / "traces";
 
 }  // namespace stallcast::methods
