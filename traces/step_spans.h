@@ -12,7 +12,9 @@ namespace stallcast::traces {
 bool HasCompute(const Timeline& timeline);
 
 /// From the end of the step before, where that is known, or else from its own first row, to the
-/// last end of its rows on the compute lanes (without HasCompute(): on any).
+/// last end of its rows on the compute lanes (without HasCompute(): on any), and of the range of
+/// the host that it is, in recordings of others. Where no step is before it, work of no step that
+/// its compute lanes still had to end is not its own either: it begins behind that.
 struct StepSpan {
   Picoseconds start{0}, end{0};
   bool operator==(const StepSpan&) const = default;

@@ -162,6 +162,7 @@ class EventScanner {
     if (*at_ == '}') return ++at_, Status::kDone;
     while (true) {
       SkipSpace();
+      if (*at_ == '}') return ++at_, Status::kDone;  // behind a comma too many
       if (*at_ != '"') return Unexpected();
       JsonText key;
       if (const Status status = String(&key); status != Status::kDone) return status;
@@ -208,6 +209,7 @@ class EventScanner {
         if (key == "pid") return &event->process;
         if (key == "tid") return &event->thread;
         if (key == "cat") return &event->category;
+        if (key == "id2") return &event->id2;
         break;
       case 4:
         if (key == "name") return &event->name;
@@ -386,12 +388,15 @@ class Reader {
       event_ = {};
       const Status status = scanner.Event(&event_);
       if (status == Status::kDone) {
+        result_.foreign = event_.phase == 0 && !any_;
+        any_ |= event_.phase != 0;
         handler_.event(event_);
         window_.Consume(scanner.at());
         Progress();
         return true;
       }
       if (status == Status::kDamaged) {
+        result_.foreign |= !any_;
         ++result_.damaged;
         window_.Consume(std::max(scanner.at(), window_.begin() + 1));
         return ToNextEvent();
@@ -421,6 +426,7 @@ class Reader {
   Window window_;
   ChromeEvent event_;
   int64_t events_ = 0;
+  bool any_ = false;  // an element with a phase
   ChromeEventsResult result_;
 };
 

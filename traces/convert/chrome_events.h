@@ -28,7 +28,7 @@ struct JsonText {
 /// The fields of an event that timelines need. Views hold until the next event is read.
 struct ChromeEvent {
   char phase = 0;  ///< 0: absent
-  JsonText name, category, process, thread, time, duration, id, scope, binding;
+  JsonText name, category, process, thread, time, duration, id, id2, scope, binding;
   struct Arguments {
     JsonText correlation, device, stream, bytes;         // Kineto
     JsonText name, labels, sort_index;                   // metadata
@@ -45,10 +45,11 @@ struct ChromeHandler {
 };
 
 struct ChromeEventsResult {
-  bool found = false;   ///< there is an array of events
-  int64_t damaged = 0;  ///< events that are no JSON and were skipped
-  bool cut = false;     ///< the file ends before its JSON does
-  std::string fault;    ///< what else went wrong, or empty
+  bool found = false;    ///< there is an array of events
+  bool foreign = false;  ///< it holds something, and nothing of it is an event
+  int64_t damaged = 0;   ///< events that are no JSON and were skipped
+  bool cut = false;      ///< the file ends before its JSON does
+  std::string fault;     ///< what else went wrong, or empty
 };
 
 /// Reads an array of events or an object with the member `traceEvents`.

@@ -4,13 +4,17 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <fstream>
 #include <new>
 
 #include "traces/common/error.h"
 
 namespace stallcast::traces::convert {
 namespace {
+
+constexpr size_t kHeader = 100;
 
 std::string Quoted(std::string_view name) {
   std::string quoted = "\"";
@@ -54,6 +58,19 @@ Database::Database(const std::filesystem::path& path) {
                                      SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, nullptr);
   database_.reset(database);
   Guard(status, path.string());
+  std::array<char, kHeader> header{};
+  std::ifstream(path, std::ios::binary).read(header.data(), header.size());
+  std::error_code ignored;
+  ReadSchema(std::as_bytes(std::span(header)), std::filesystem::file_size(path, ignored));
+  std::filesystem::path log = path;
+  log += "-wal";
+  const uintmax_t waiting = std::filesystem::file_size(log, ignored);
+  if (!ignored && waiting > 0 && fault_.empty()) {
+    fault_ = fmt::format(
+        "rows that stand in {} alone are left out; open and close the file with "
+        "sqlite3 to take them in",
+        log.filename().string());
+  }
 }
 
 Database::Database(std::span<const std::byte> file, const std::string& name) {
@@ -68,6 +85,31 @@ Database::Database(std::span<const std::byte> file, const std::string& name) {
   Guard(sqlite3_deserialize(database, "main", copy, size, size,
                             SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY),
         name);
+  ReadSchema(file.first(std::min(file.size(), kHeader)), file.size());
+}
+
+// The header tells how many pages there should be (https://sqlite.org/fileformat.html, 1.3).
+void Database::ReadSchema(std::span<const std::byte> header, uint64_t size) {
+  if (header.size() >= kHeader) {
+    const auto big_endian = [&](size_t at, size_t bytes) {
+      uint64_t value = 0;
+      for (size_t i = 0; i < bytes; ++i) value = value << 8 | static_cast<uint64_t>(header[at + i]);
+      return value;
+    };
+    const uint64_t page = big_endian(16, 2) == 1 ? 65'536 : big_endian(16, 2);
+    const uint64_t whole = page * big_endian(28, 4);
+    if (size < whole) {
+      fault_ = fmt::format("cut off: {} of {} bytes are there", size, whole);
+    }
+  }
+  const std::string fault =
+      Run("SELECT name, sql, type FROM sqlite_master", [&](const DatabaseRow& row) {
+        if (row.Text(2) == "view") views_.emplace_back(row.Text(0));
+        if (row.Text(2) == "table" && row.Text(1).starts_with("CREATE TABLE")) {
+          tables_.emplace_back(row.Text(0));
+        }
+      });
+  if (fault_.empty() && !fault.empty()) fault_ = "damaged: " + fault;
 }
 
 void Database::Guard(int status, const std::string& name) {
@@ -96,14 +138,8 @@ std::string Database::Run(const std::string& query,
 }
 
 std::vector<std::string> Database::Columns(const std::string& table) {
-  bool plain = false;
-  std::string fault =
-      Run("SELECT name, sql FROM sqlite_master WHERE type = 'table'", [&](const DatabaseRow& row) {
-        const std::string_view sql = row.Text(1);
-        if (row.Text(0) == table) plain = sql.starts_with("CREATE TABLE");
-      });
   std::vector<std::string> columns;
-  if (!plain) return columns;
+  if (std::ranges::count(tables_, table) == 0) return columns;
   Run(fmt::format("PRAGMA table_info({})", Quoted(table)),
       [&](const DatabaseRow& row) { columns.emplace_back(row.Text(1)); });
   return columns;

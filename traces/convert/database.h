@@ -37,6 +37,13 @@ class Database {
   /// Copies the file.
   Database(std::span<const std::byte> file, const std::string& name);
 
+  /// What is wrong with the file as such, or empty: it is cut, its schema cannot be read, or rows
+  /// that are not in it yet stand in a log beside it.
+  const std::string& fault() const { return fault_; }
+  /// The names of its ordinary tables, and of its views, which are never read.
+  const std::vector<std::string>& tables() const { return tables_; }
+  const std::vector<std::string>& views() const { return views_; }
+
   /// The columns of an ordinary table; empty where there is no such table.
   std::vector<std::string> Columns(const std::string& table);
   bool Has(const std::string& table, std::string_view column);
@@ -48,12 +55,15 @@ class Database {
 
  private:
   void Guard(int status, const std::string& name);
+  void ReadSchema(std::span<const std::byte> header, uint64_t size);
   std::string Run(const std::string& query, const std::function<void(const DatabaseRow&)>& take);
 
   struct Close {
     void operator()(sqlite3* database) const;
   };
   std::unique_ptr<sqlite3, Close> database_;
+  std::string fault_;
+  std::vector<std::string> tables_, views_;
 };
 
 }  // namespace stallcast::traces::convert

@@ -15,7 +15,7 @@
 namespace stallcast::traces {
 namespace {
 
-constexpr int64_t kPeek = 256;
+constexpr int64_t kPeek = 512;  // a tar archive says so at byte 257
 
 // The first bytes, decompressed.
 std::string Beginning(const format::Source& source) {
@@ -29,13 +29,60 @@ std::string Beginning(const format::Source& source) {
   return begin;
 }
 
+bool IsTrace(std::string_view begin) {
+  return format::HasFileMagic(std::as_bytes(std::span(begin.data(), begin.size())));
+}
+
 // A packet: field 1, of a length.
 bool BeginsAsPerfetto(std::string_view begin) { return begin.starts_with('\x0a'); }
+
+// Refuses what is a trace only once it is unpacked or converted, by its true name.
+void RefuseWrapped(std::string_view begin, bool gzip, const std::string& name) {
+  using namespace std::string_view_literals;
+  struct Wrapping {
+    std::string_view magic, what, remedy;
+  };
+  constexpr Wrapping kWrappings[] = {
+      {"PK\x03\x04"sv, "is a ZIP archive", "unzip it first"},
+      {"PK\x05\x06"sv, "is an empty ZIP archive", "give the trace itself"},
+      {"7z\xbc\xaf\x27\x1c"sv, "is a 7z archive", "unpack it first: 7z x"},
+      {"\xfd"
+       "7zXZ\0"sv,
+       "is compressed by xz", "unpack it first: xz -d"},
+      {"BZh"sv, "is compressed by bzip2", "unpack it first: bunzip2"},
+      {"\x28\xb5\x2f\xfd"sv, "is compressed by zstd", "unpack it first: zstd -d"},
+      {"\x04\x22\x4d\x18"sv, "is compressed by lz4", "unpack it first: lz4 -d"},
+      {"Rar!"sv, "is a RAR archive", "unpack it first: unrar x"},
+      {"\xff\xfe"sv, "is text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"},
+      {"\xfe\xff"sv, "is text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"},
+      {"{\0"sv, "is text in UTF-16", "convert it: iconv -f UTF-16LE -t UTF-8"},
+      {"[\0"sv, "is text in UTF-16", "convert it: iconv -f UTF-16LE -t UTF-8"},
+      {"\0{"sv, "is text in UTF-16", "convert it: iconv -f UTF-16BE -t UTF-8"},
+      {"\0["sv, "is text in UTF-16", "convert it: iconv -f UTF-16BE -t UTF-8"},
+  };
+  for (const Wrapping& of : kWrappings) {
+    if (begin.starts_with(of.magic)) {
+      throw Error(std::string(of.what), name, std::string(of.remedy));
+    }
+  }
+  constexpr size_t kTarMagic = 257;
+  if (begin.size() > kTarMagic && begin.substr(kTarMagic).starts_with("ustar")) {
+    throw Error("is a tar archive", name, "unpack it first: tar xf");
+  }
+  if (gzip && begin.starts_with("SQLite format 3\0"sv)) {
+    throw Error("is a compressed SQLite file", name, "unpack it first: gunzip");
+  }
+  if (gzip && IsTrace(begin)) {
+    throw Error("is a compressed .kvt", name, "unpack it first: gunzip");
+  }
+}
 
 FileFormat Recognise(const format::Source& source, const std::string& name) {
   using namespace std::string_view_literals;
   const std::string bytes = Beginning(source);
   std::string_view begin = bytes;
+  std::vector<std::byte> scratch;
+  RefuseWrapped(begin, convert::IsGzip(source.Read(0, kPeek, &scratch)), name);
   if (begin.starts_with("SQLite format 3\0"sv)) return FileFormat::kNsightSqlite;
   if (BeginsAsPerfetto(begin)) {
     // A line feed, too, may begin JSON: a packet's second byte is its length, its third a tag.

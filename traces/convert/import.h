@@ -16,9 +16,10 @@ enum class FileFormat : uint8_t { kTrace, kChromeJson, kPerfetto, kNsightSqlite 
 std::string_view Name(FileFormat format);
 
 struct ImportOptions : ReadOptions {
-  /// Ranges (NVTX, annotations) of this name are the steps, whatever else the file holds; numbered
-  /// as the digits behind the name say, or by time where there are none. Empty: ranges that are
-  /// named like steps (`ProfilerStep#3`, `step 3`, `iter_3`), the most frequent such name.
+  /// Ranges (NVTX, annotations) whose names begin so are the steps, whatever else the file holds;
+  /// numbered as the digits behind the name say where these rise, else by time. A name that no range
+  /// has is an Error with those there are. Empty: ranges that are named like steps
+  /// (`ProfilerStep#3`, `step 3`, `iter_3`, those of vLLM and SGLang).
   std::string step_range;
   /// Called now and then with the share of the file that is read. What it throws ends the import.
   std::function<void(double share)> progress;
@@ -48,12 +49,13 @@ struct ImportedTrace {
 ///
 /// In the timelines of other programs (origin: imported) time 0 is the earliest start. Streams and
 /// threads are lanes; GPU annotations and stream synchronisations have lanes of their own beside
-/// their stream's, so that a lane of kind stream is busy only where its stream is. The stream with
-/// the most kernel time is the compute lane. An API call and what it started share an op id; where
-/// one call started several (a graph), each has its own, with a flow from the call's. Steps and
-/// layers come from ranges named like them: a host row is in those that it starts in, on its own
-/// thread before others; work on the GPU belongs to those of its call. Roles are known of host
-/// calls and synchronisations only, and otherwise kOther.
+/// their stream's, so that a lane of kind stream is busy only where its stream is. Of each GPU the
+/// stream with the most kernel time, collectives left out, is a compute lane. An API call and what
+/// it started share an op id; where one call started several (a graph), each has its own, with a
+/// flow from the call's. Steps and layers come from ranges named like them: a host row is in those
+/// that it starts in, on its own thread before others of its process; work on the GPU belongs to
+/// those of its call. Numbers behind a step's name count where they rise, else its ranges are
+/// counted. Roles of work on a GPU come from its name (KindOfKernel), copies by their direction.
 ///
 /// Throws Error when the file cannot be read or is of no known format; in strict mode also for any
 /// problem. Memory grows with the slices that the file holds, not with what it claims.

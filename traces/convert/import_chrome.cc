@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "traces/common/error.h"
+#include "traces/convert/categories.h"
 #include "traces/convert/chrome_events.h"
 #include "traces/convert/importers.h"
 #include "traces/convert/names.h"
@@ -67,35 +68,6 @@ std::optional<int64_t> ParseDuration(const JsonText& text) {
   return std::clamp(time->ns, -kMostNs, kMostNs) * 1000 + time->ps;
 }
 
-struct Category {
-  SliceKind kind = SliceKind::kPlain;
-  Role role = Role::kOther;
-  bool host = false;  // its thread is one
-};
-
-// What Kineto's categories mean; our own are the roles' names.
-std::map<std::string, Category, std::less<>> Categories() {
-  std::map<std::string, Category, std::less<>> categories;
-  for (int role = 0; role < kRoles; ++role) {
-    const auto value = static_cast<Role>(role);
-    categories[std::string(Name(value))] = {SliceKind::kPlain, value, false};
-  }
-  const Category run{SliceKind::kRun, Role::kOther, false};
-  const Category call{SliceKind::kCall, Role::kHost, true};
-  const Category host{SliceKind::kPlain, Role::kHost, true};
-  for (const char* name : {"kernel", "concurrent_kernel", "gpu_memcpy", "gpu_memset"}) {
-    categories[name] = run;
-  }
-  for (const char* name : {"cuda_runtime", "cuda_driver"}) categories[name] = call;
-  for (const char* name : {"cpu_op", "python_function", "cpu_instant_event"}) {
-    categories[name] = host;
-  }
-  categories["user_annotation"] = {SliceKind::kRange, Role::kOther, true};
-  categories["gpu_user_annotation"] = {SliceKind::kRunRange, Role::kOther, false};
-  categories["cuda_sync"] = {SliceKind::kRunRange, Role::kSync, false};
-  return categories;
-}
-
 class ChromeImport {
  public:
   explicit ChromeImport(const ImportOptions& options) : options_(options) {}
@@ -109,6 +81,10 @@ class ChromeImport {
     if (!result.found) {
       throw Error(result.cut ? "is cut off before its first event" : "is JSON without trace events",
                   name, "give a trace with an array `traceEvents`");
+    }
+    if (result.foreign) {
+      throw Error("is JSON of another kind: nothing in its list is a trace event", name,
+                  "give a trace of Chrome's format, whose events have a phase `ph`");
     }
     if (result.cut) {
       report->truncated = true;
@@ -129,10 +105,7 @@ class ChromeImport {
       report->problems.push_back(
           fmt::format("{} without a usable time left out", Counted(unusable_, "event")));
     }
-    if (ends_without_begin_ > 0) {
-      report->problems.push_back(fmt::format("{} of slices without a beginning left out",
-                                             Counted(ends_without_begin_, "end")));
-    }
+    set_.PairEnds();
     NameLanes();
     if (others_ > 0) {
       set_.head(0).notes.push_back(
@@ -202,10 +175,15 @@ class ChromeImport {
     return phase == 'b' || phase == 'e' || phase == 'S' || phase == 'F';
   }
 
-  const Category& CategoryOf(const ChromeEvent& event) const {
+  // Looked up once for the events of a category that follow each other.
+  const Category& CategoryOf(const ChromeEvent& event) {
     static const Category kUnknown;
-    const auto known = categories_.find(event.category.text);
-    return known == categories_.end() ? kUnknown : known->second;
+    if (category_ == nullptr || event.category.text != category_name_) {
+      category_name_ = event.category.text;
+      const Category* known = FindCategory(category_name_);
+      category_ = known != nullptr ? known : &kUnknown;
+    }
+    return *category_;
   }
 
   uint16_t LaneOf(std::string_view process, std::string_view thread, Beside beside) {
@@ -233,7 +211,12 @@ class ChromeImport {
     } else if (category.kind == SliceKind::kRunRange) {
       beside = category.role == Role::kSync ? Beside::kWaits : Beside::kAnnotations;
     }
-    const uint16_t lane = LaneOf(event.process.text, event.thread.text, beside);
+    // Waits for an event or a whole context name no stream: -1, in 32 bits or more.
+    const JsonText& stream = event.arguments.stream;
+    const bool nowhere =
+        beside == Beside::kWaits && !IsStream(stream.Integer(event.thread.Integer(-1)));
+    const uint16_t lane =
+        LaneOf(event.process.text, nowhere ? std::string_view() : event.thread.text, beside);
     LaneFacts& facts = lanes_[lane];
     if (!facts.used) facts.category = event.category.text;
     facts.used = true;
@@ -242,11 +225,13 @@ class ChromeImport {
       facts.runs = true;
       if (facts.stream < 0) {
         facts.device = event.arguments.device.Integer(event.process.Integer(-1));
-        facts.stream = event.arguments.stream.Integer(event.thread.Integer(-1));
+        facts.stream = stream.Integer(event.thread.Integer(-1));
       }
     }
     return lane;
   }
+
+  static bool IsStream(int64_t stream) { return stream >= 0 && stream < 0xffffffff; }
 
   uint32_t NameOf(const JsonText& name) {
     return name.escaped ? set_.Intern(name.Decoded()) : set_.Intern(name.text);
@@ -299,34 +284,29 @@ class ChromeImport {
     }
   }
 
-  // Slices of a thread end in reverse order of their beginning; asynchronous ones by their id.
-  std::vector<size_t>& OpenSlices(const ChromeEvent& event) {
-    std::string key = fmt::format("{}\n{}", event.process.text, event.thread.text);
-    if (IsAsync(event.phase)) {
-      key = fmt::format("{}\n{}\n{}\n{}", event.category.text, event.id.text, event.scope.text,
-                        event.name.text);
+  // What events that begin and end a slice have in common: their thread, or an asynchronous id.
+  uint64_t PairKey(const ChromeEvent& event) const {
+    if (!IsAsync(event.phase)) {
+      return Hash()(fmt::format("{}\n{}", event.process.text, event.thread.text));
     }
-    return open_[key];
+    const bool local = event.id2.text.find("\"local\"") != std::string_view::npos;
+    return Hash()(fmt::format("{}\n{}\n{}\n{}\n{}", event.category.text, event.id.text,
+                              event.scope.text, event.id2.text,
+                              local ? event.process.text : std::string_view()));
   }
 
   void Begin(const ChromeEvent& event) {
-    if (std::optional<Slice> slice = SliceOf(event)) {
-      slice->duration_ps = SliceSet::kOpen;
-      OpenSlices(event).push_back(set_.Add(*slice));
-    }
+    if (std::optional<Slice> slice = SliceOf(event)) set_.Begin(PairKey(event), *slice);
   }
 
   void End(const ChromeEvent& event) {
     const std::optional<Instant> end = ParseMicroseconds(event.time.text);
-    std::vector<size_t>& open = OpenSlices(event);
     if (!end) {
       ++unusable_;
-    } else if (open.empty()) {
-      ++ends_without_begin_;
-    } else {
-      set_.End(open.back(), *end);
-      open.pop_back();
+      return;
     }
+    const bool named = event.name.present() && !event.name.text.empty();
+    set_.EndOf(PairKey(event), *end, named ? std::optional(NameOf(event.name)) : std::nullopt);
   }
 
   void Flow(const ChromeEvent& event) {
@@ -430,8 +410,13 @@ class ChromeImport {
       const LaneFacts& facts = lanes_[i];
       Lane& lane = set_.lane(static_cast<uint16_t>(i));
       if (head_of(facts)) {
-        lane = {facts.name, facts.kind, facts.compute,      timeline_of.at(facts.process),
-                facts.lane, facts.lane, /*keep_empty=*/true};
+        lane = {.name = facts.name,
+                .kind = facts.kind,
+                .compute = facts.compute,
+                .timeline = timeline_of.at(facts.process),
+                .order = facts.lane,
+                .part_of = facts.lane,
+                .ours = true};
       } else {
         lane = ForeignLane(facts, host_processes.size() > 1);
         // Async slices and those of unknown programs stay where they were first seen.
@@ -440,33 +425,61 @@ class ChromeImport {
     }
   }
 
-  Lane ForeignLane(const LaneFacts& facts, bool name_process) const {
+  // "[TP01] " of "[TP01] 7": those who merge the traces of ranks mark their processes.
+  static std::string_view RankOf(std::string_view process) {
+    const size_t end = process.find("] ");
+    return process.starts_with('[') && end != std::string_view::npos ? process.substr(0, end + 2)
+                                                                     : std::string_view();
+  }
+
+  // Small numbers of texts.
+  int64_t Numbered(std::string_view text) {
+    return numbers_.try_emplace(std::string(text), std::ssize(numbers_)).first->second;
+  }
+
+  Lane ForeignLane(const LaneFacts& facts, bool name_process) {
     Lane lane;
-    if (facts.runs) {
-      constexpr std::string_view kBeside[] = {"", " annotations", " waits", ""};
-      const auto beside = static_cast<size_t>(facts.beside);
-      lane.name = StreamName(facts.device, facts.stream) + std::string(kBeside[beside]);
-      if (facts.beside == Beside::kNothing) lane.kind = LaneKind::kStream;
-      lane.order = StreamOrder(facts.device, facts.stream);
-      return lane;
-    }
     const auto process = processes_.find(facts.process);
+    const std::string process_name = process == processes_.end() ? "" : process->second.name;
     lane.name = facts.name;
     while (lane.name.ends_with(' ')) lane.name.pop_back();
+    if (facts.runs) {
+      constexpr std::string_view kBeside[] = {"", " annotations", " waits", ""};
+      const std::string_view beside = kBeside[static_cast<size_t>(facts.beside)];
+      const bool stream = IsStream(facts.stream);
+      lane.name = std::string(RankOf(facts.process)) +
+                  (stream ? StreamName(facts.device, facts.stream)
+                          : fmt::format("GPU {}", std::max<int64_t>(0, facts.device)));
+      lane.name += beside;
+      if (facts.beside == Beside::kNothing) lane.kind = LaneKind::kStream;
+      lane.order = StreamOrder(facts.device, stream ? facts.stream : 0);
+      lane.gpu = Numbered(fmt::format("{}\n{}", RankOf(facts.process), facts.device));
+      return lane;
+    }
+    if (!facts.host && facts.beside == Beside::kNothing &&
+        (NamesStream(process_name, lane.name) || NamesStream("", facts.thread))) {
+      if (lane.name.empty()) lane.name = fmt::format("stream {}", facts.thread);
+      if (!process_name.empty()) lane.name += " of " + process_name;
+      lane.kind = LaneKind::kStream;
+      lane.runs = true;
+      lane.order = StreamOrder(0, JsonText{facts.thread}.Integer(0));
+      lane.gpu = Numbered(facts.process);
+      return lane;
+    }
     if (lane.name.empty()) {
       lane.name = facts.host || facts.category.empty() ? fmt::format("thread {}", facts.thread)
                                                        : facts.category;
     }
     if (name_process) {
-      const bool named = process != processes_.end() && !process->second.name.empty();
       lane.name +=
-          fmt::format(" of {} {}", named ? process->second.name : "process", facts.process);
+          fmt::format(" of {} {}", process_name.empty() ? "process" : process_name, facts.process);
     }
     if (facts.beside == Beside::kAsync) {
       lane.name += " (asynchronous)";
     } else if (facts.host) {
       lane.kind = LaneKind::kHost;
     }
+    lane.process = Numbered(facts.process);
     lane.order = facts.sort_index;
     return lane;
   }
@@ -488,15 +501,16 @@ class ChromeImport {
   }
 
   const ImportOptions& options_;
-  const std::map<std::string, Category, std::less<>> categories_ = Categories();
   SliceSet set_;
+  const Category* category_ = nullptr;  // of `category_name_`
+  std::string category_name_;
   std::vector<LaneFacts> lanes_;  // by lane of the set
   std::map<std::string, ProcessFacts> processes_;
   Table<uint16_t> lane_of_;
-  Table<std::vector<size_t>> open_;
   Table<FlowBegun> flows_;
   std::string key_;
-  int64_t events_ = 0, others_ = 0, unusable_ = 0, ends_without_begin_ = 0;
+  std::map<std::string, int64_t> numbers_;
+  int64_t events_ = 0, others_ = 0, unusable_ = 0;
 };
 
 }  // namespace

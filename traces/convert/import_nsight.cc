@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <set>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "traces/common/error.h"
 #include "traces/convert/database.h"
@@ -15,7 +17,9 @@
 namespace stallcast::traces::convert {
 namespace {
 
+// Tables by their first names; newer programs number them: ..._V2, ..._V3.
 constexpr const char* kKernels = "CUPTI_ACTIVITY_KIND_KERNEL";
+constexpr const char* kNvprofKernels = "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL";
 constexpr const char* kCopies = "CUPTI_ACTIVITY_KIND_MEMCPY";
 constexpr const char* kSets = "CUPTI_ACTIVITY_KIND_MEMSET";
 constexpr const char* kGraphs = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
@@ -57,20 +61,24 @@ class NsightImport {
       : database_(*database), options_(options), report_(*report) {}
 
   void Run(const std::string& name, Trace* trace) {
-    const bool any =
-        std::ranges::any_of(std::initializer_list<const char*>{kKernels, kCopies, kSets, kGraphs,
-                                                               kSyncs, kCalls, kRanges},
-                            [&](const char* table) { return !database_.Columns(table).empty(); });
-    Read("StringIds", {"id", "value"},
-         [&](const DatabaseRow& row) { strings_.emplace(row.Integer(0), row.Text(1)); });
-    if (!any) {
-      throw Error(report_.problems.empty() ? "is an SQLite file without CUDA or NVTX tables"
-                                           : report_.problems.front(),
-                  name, "give an export of Nsight Systems: nsys export --type sqlite");
+    if (!database_.fault().empty()) {
+      report_.truncated = true;
+      report_.problems.push_back(database_.fault());
     }
-    by_process_ = database_.Has(kCalls, "globalTid");
-    for (const char* table : {kKernels, kCopies, kSets, kGraphs, kSyncs}) {
-      if (!database_.Columns(table).empty()) by_process_ &= database_.Has(table, "globalPid");
+    if (Table(kKernels).empty()) kernels_ = kNvprofKernels;
+    const bool any =
+        std::ranges::any_of(std::initializer_list<const char*>{kernels_, kCopies, kSets, kGraphs,
+                                                               kSyncs, kCalls, kRanges},
+                            [&](const char* table) { return !Columns(table).empty(); });
+    if (!any) throw NothingToRead(name);
+    const auto intern = [&](const DatabaseRow& row) {
+      strings_.emplace(row.Integer(0), row.Text(1));
+    };
+    Read("StringIds", {"id", "value"}, intern);
+    Read("StringTable", {"_id_", "value"}, intern);  // nvprof's
+    by_process_ = Has(kCalls, "globalTid");
+    for (const char* table : {kernels_, kCopies, kSets, kGraphs, kSyncs}) {
+      if (!Columns(table).empty()) by_process_ &= Has(table, "globalPid");
     }
     ReadAbout(&trace->info);
     ReadThreads();
@@ -87,11 +95,63 @@ class NsightImport {
       report_.problems.push_back(
           fmt::format("{} without a time left out", Counted(report_.zero_stamps, "record")));
     }
+    NoteUnread();
     NameLanes();
     trace->timelines = set_.Finish(options_, &report_);
   }
 
  private:
+  // The table of the newest version of a name, or empty.
+  std::string Table(const std::string& name) const {
+    std::string newest;
+    int64_t version = -1;
+    for (const std::string& table : database_.tables()) {
+      if (table == name && version < 1) newest = table, version = 1;
+      if (!table.starts_with(name + "_V")) continue;
+      const std::string digits = table.substr(name.size() + 2);
+      int64_t number = 0;
+      const auto [stop, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), number);
+      if (error != std::errc() || stop != digits.data() + digits.size()) continue;
+      if (number > version) newest = table, version = number;
+    }
+    return newest;
+  }
+  std::vector<std::string> Columns(const std::string& name) {
+    return database_.Columns(Table(name));
+  }
+  bool Has(const std::string& name, std::string_view column) {
+    return database_.Has(Table(name), column);
+  }
+
+  Error NothingToRead(const std::string& name) const {
+    constexpr const char* kRemedy = "give an export of Nsight Systems: nsys export --type sqlite";
+    if (!database_.fault().empty()) {
+      return Error("is an SQLite file without a readable table, " + database_.fault(), name,
+                   "copy or export it again");
+    }
+    for (const std::string& view : database_.views()) {
+      if (!view.starts_with("CUPTI_ACTIVITY_KIND_") && !view.starts_with(kRanges)) continue;
+      return Error(fmt::format("has a view {} and no table of that kind", view), name, kRemedy);
+    }
+    return Error("is an SQLite file without CUDA or NVTX tables", name, kRemedy);
+  }
+
+  // What the file holds of other kinds, by table.
+  void NoteUnread() {
+    std::string left_out;
+    for (const std::string& table : database_.tables()) {
+      const bool known = table.starts_with("CUPTI_ACTIVITY_KIND_") || table.starts_with(kRanges);
+      if (!known || read_.contains(table)) continue;
+      int64_t rows = 0;
+      database_.ForEach(table, {"rowid"}, [&](const DatabaseRow&) { ++rows; });
+      if (rows == 0) continue;
+      left_out +=
+          fmt::format("{}{} ({})", left_out.empty() ? "" : ", ", table, Counted(rows, "row"));
+    }
+    if (!left_out.empty()) set_.head(0).notes.push_back("left out: " + left_out);
+  }
+
   void Progress(double share) const {
     if (options_.progress) options_.progress(share);
   }
@@ -99,7 +159,9 @@ class NsightImport {
   void Read(const std::string& table, const std::vector<std::string>& columns,
             const std::function<void(const DatabaseRow&)>& take) {
     int64_t rows = 0;
-    const std::string fault = database_.ForEach(table, columns, [&](const DatabaseRow& row) {
+    const std::string newest = Table(table);
+    read_.insert(newest);
+    const std::string fault = database_.ForEach(newest, columns, [&](const DatabaseRow& row) {
       ++rows;
       take(row);
     });
@@ -194,7 +256,7 @@ class NsightImport {
       slice.bytes = std::max<int64_t>(0, bytes);
       Add(row, slice);
     };
-    Read(kKernels, with({"demangledName", "shortName", "mangledName", "name"}),
+    Read(kernels_, with({"demangledName", "shortName", "mangledName", "name"}),
          [&](const DatabaseRow& row) {
            add(row, NameOf(row, {6, 7, 8, 9}, "kernel"), 0, false);
          });
@@ -211,12 +273,18 @@ class NsightImport {
   }
 
   void ReadCalls() {
-    Read(kCalls, {"start", "end", "globalTid", "correlationId", "nameId"},
+    Read(kCalls,
+         {"start", "end", "globalTid", "correlationId", "nameId", "processId", "threadId", "cbid"},
          [&](const DatabaseRow& row) {
            Slice slice;
            if (!SetTimes(row, &slice)) return;
-           slice.lane = HostLane(row.Integer(2));
-           slice.name = NameOf(row, {4}, "API call");
+           // nvprof names process and thread apart, and calls by number alone.
+           const int64_t thread =
+               row.IsNull(2) ? (row.Integer(5) & 0xffffff) << 24 | (row.Integer(6) & 0xffffff)
+                             : row.Integer(2);
+           slice.lane = HostLane(thread);
+           slice.name = NameOf(
+               row, {4}, row.IsNull(7) ? "API call" : fmt::format("API call {}", row.Integer(7)));
            slice.kind = SliceKind::kCall;
            slice.role = set_.NameAt(slice.name).find("Synchronize") == std::string_view::npos
                             ? Role::kHost
@@ -296,7 +364,10 @@ class NsightImport {
                     (facts.waits ? " waits" : "");
         lane.kind = facts.waits ? LaneKind::kOther : LaneKind::kStream;
         lane.order = StreamOrder(facts.device, stream ? facts.stream : 0);
+        lane.gpu = facts.process << 16 | (facts.device & 0xffff);
+        if (by_process_) lane.process = facts.process;
       } else {
+        lane.process = facts.process;
         const auto name = thread_names_.find(facts.global_tid);
         const int64_t thread = ThreadOf(facts.global_tid);
         lane.name = name == thread_names_.end() ? fmt::format("thread {}", thread)
@@ -315,6 +386,8 @@ class NsightImport {
   ReadReport& report_;
   SliceSet set_;
   bool by_process_ = false;
+  const char* kernels_ = kKernels;
+  std::set<std::string> read_;  // tables
   std::unordered_map<int64_t, std::string> strings_;
   std::map<int64_t, std::string> thread_names_;  // by globalTid
   std::vector<LaneFacts> lanes_;                 // by lane of the set

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <google/protobuf/stubs/logging.h>
+#include <xxhash.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "traces/common/error.h"
+#include "traces/convert/categories.h"
 #include "traces/convert/importers.h"
 #include "traces/convert/names.h"
 #include "traces/convert/perfetto_subset.pb.h"
@@ -177,7 +179,8 @@ struct TrackFacts {
   perfetto::TrackDescriptor descriptor;
   int lane = -1;  // in the set, once it has one
   bool host = false;
-  std::vector<size_t> open;  // rows
+  bool calls = false;   // of the GPU's API are on it
+  int async_lane = -1;  // of its asynchronous slices
 };
 
 // "lane 2: stream, compute" of a lane in a file of ours.
@@ -219,7 +222,12 @@ class PerfettoImport {
     if (packets_ == 0 && damaged_ <= 1) {
       throw Error("is of no format that stallcast knows", name, kFormatsRead);
     }
+    if (!any_of_perfetto_) {
+      throw Error("is a protobuf of another kind: no part of it is a packet of Perfetto", name,
+                  kFormatsRead);
+    }
     Report(packets.fault().empty() ? input->fault() : packets.fault(), report);
+    set_.PairEnds();
     JoinGpu();
     JoinFlows();
     NameLanes();
@@ -242,7 +250,6 @@ class PerfettoImport {
     say(losses_, "time", " the writer dropped packets");
     say(stateless_, "packet", " left out that refer to what was dropped");
     say(unusable_, "event", " without a time left out");
-    say(ends_without_begin_, "end", " of slices without a beginning left out");
     if (others_ > 0) {
       set_.head(0).notes.push_back(
           fmt::format("{} (instants, counters, system tracing, ...) left out: a timeline holds "
@@ -258,6 +265,9 @@ class PerfettoImport {
       return;
     }
     ++packets_;
+    any_of_perfetto_ |= packet_.has_timestamp() || packet_.has_trusted_packet_sequence_id() ||
+                        packet_.has_track_descriptor() || packet_.has_compressed_packets() ||
+                        packet_.has_zstd_compressed_packets();
     if (packet_.has_compressed_packets() || packet_.has_zstd_compressed_packets()) {
       if (compressed) {
         ++damaged_;
@@ -375,13 +385,14 @@ class PerfettoImport {
     if (ParseLaneMark(track.descriptor.description())) LaneOf(&track);
   }
 
-  uint16_t LaneOf(TrackFacts* track) {
-    if (track->lane < 0) {
+  uint16_t LaneOf(TrackFacts* track, bool async = false) {
+    int& lane = async ? track->async_lane : track->lane;
+    if (lane < 0) {
       const int known = set_.lanes();
-      track->lane = set_.AddLane({});
-      if (set_.lanes() > known) tracks_in_order_.push_back(track);
+      lane = set_.AddLane({});
+      if (set_.lanes() > known) tracks_in_order_.push_back({track, async});
     }
-    return static_cast<uint16_t>(track->lane);
+    return static_cast<uint16_t>(lane);
   }
 
   static std::string_view Find(const Strings& strings, uint64_t id) {
@@ -395,45 +406,72 @@ class PerfettoImport {
     if (!now) return;
     const uint64_t uuid = event.has_track_uuid() ? event.track_uuid() : sequence->default_track;
     const int32_t phase = event.has_type() ? 0 : event.legacy_event().phase();
-    if (event.type() == perfetto::TrackEvent::SLICE_BEGIN || phase == 'B' || phase == 'X') {
+    const bool async = phase == 'b' || phase == 'e' || phase == 'S' || phase == 'F';
+    const bool begins = event.type() == perfetto::TrackEvent::SLICE_BEGIN || phase == 'B' ||
+                        phase == 'b' || phase == 'S';
+    const bool ends = event.type() == perfetto::TrackEvent::SLICE_END || phase == 'E' ||
+                      phase == 'e' || phase == 'F';
+    if (begins || phase == 'X') {
       TrackFacts& track = tracks_[uuid];
       Slice slice = Describe(event, *sequence);
       slice.start = *now;
-      slice.lane = LaneOf(&track);
+      slice.lane = LaneOf(&track, async);
+      track.calls |= slice.kind == SliceKind::kCall;
       slice.duration_ps = SliceSet::kOpen;
-      const size_t row = set_.Add(slice);
-      NoteFlows(event, row);
-      if (phase == 'X') {
+      const size_t row =
+          begins ? set_.Begin(PairKey(event, *sequence, async, uuid), slice) : set_.Add(slice);
+      NoteFlows(event, row, false);
+      if (!begins) {
         const auto us = static_cast<uint64_t>(event.legacy_event().duration_us());
         set_.End(row, {Wrapped(static_cast<uint64_t>(now->ns) + us * 1000), 0});
-      } else {
-        track.open.push_back(row);
       }
-    } else if (event.type() == perfetto::TrackEvent::SLICE_END || phase == 'E') {
-      TrackFacts& track = tracks_[uuid];
-      if (track.open.empty()) {
-        ++ends_without_begin_;
-        return;
-      }
-      set_.End(track.open.back(), *now);
-      NoteFlows(event, track.open.back());
-      track.open.pop_back();
+    } else if (ends) {
+      const bool named =
+          event.has_name() || event.has_name_iid() || event.legacy_event().has_name_iid();
+      const std::optional<uint32_t> name =
+          named ? std::optional(NameOf(event, *sequence)) : std::nullopt;
+      NoteFlows(event, set_.EndOf(PairKey(event, *sequence, async, uuid), *now, name), true);
     } else {
       ++others_;
     }
   }
 
+  // Slices of a track nest; asynchronous ones of Chrome's kind belong together by their id.
+  static uint64_t PairKey(const perfetto::TrackEvent& event, const Sequence& sequence, bool async,
+                          uint64_t track) {
+    std::string key = fmt::format("{}", track);
+    if (async) {
+      const perfetto::TrackEvent::LegacyEvent& legacy = event.legacy_event();
+      if (legacy.has_global_id()) {
+        key = fmt::format("global {}", legacy.global_id());
+      } else if (legacy.has_local_id()) {
+        key = fmt::format("local {} {}", legacy.local_id(), track);
+      } else {
+        key = fmt::format("id {}", legacy.unscoped_id());
+      }
+      key += '\n' + legacy.id_scope();
+      for (const std::string& category : event.categories()) key += '\n' + category;
+      for (const uint64_t iid : event.category_iids()) {
+        key += '\n' + std::string(Find(sequence.categories, iid));
+      }
+    }
+    return XXH3_64bits(key.data(), key.size());
+  }
+
+  uint32_t NameOf(const perfetto::TrackEvent& event, const Sequence& sequence) {
+    if (event.has_name()) return set_.Intern(event.name());
+    const uint64_t iid = event.has_name_iid() ? event.name_iid() : event.legacy_event().name_iid();
+    return set_.Intern(iid == 0 ? "" : Find(sequence.names, iid));
+  }
+
   Slice Describe(const perfetto::TrackEvent& event, const Sequence& sequence) {
     Slice slice;
-    if (event.has_name()) {
-      slice.name = set_.Intern(event.name());
-    } else {
-      const uint64_t iid =
-          event.has_name_iid() ? event.name_iid() : event.legacy_event().name_iid();
-      slice.name = set_.Intern(iid == 0 ? "" : Find(sequence.names, iid));
-    }
+    slice.name = NameOf(event, sequence);
     const auto categorise = [&](std::string_view category) {
-      if (const std::optional<Role> role = RoleNamed(category)) slice.role = *role;
+      const Category* known = FindCategory(category);
+      if (known == nullptr) return;
+      slice.role = known->role;
+      slice.kind = known->kind;
     };
     for (const uint64_t iid : event.category_iids()) categorise(Find(sequence.categories, iid));
     for (const std::string& category : event.categories()) categorise(category);
@@ -450,6 +488,10 @@ class PerfettoImport {
       slice.kind = SliceKind::kCall;
       slice.role = Role::kHost;
     }
+    if (slice.kind == SliceKind::kCall &&
+        set_.NameAt(slice.name).find("Synchronize") != std::string_view::npos) {
+      slice.role = Role::kSync;
+    }
     return slice;
   }
 
@@ -461,17 +503,21 @@ class PerfettoImport {
       slice->layer = static_cast<int16_t>(value);
     }
     if (name == "bytes") slice->bytes = value;
+    if (name == "correlation") slice->correlation = value;
   }
 
-  void NoteFlows(const perfetto::TrackEvent& event, size_t row) {
-    for (const uint64_t id : event.flow_ids()) flows_.push_back({id, row, false});
-    for (const uint64_t id : event.terminating_flow_ids()) flows_.push_back({id, row, true});
+  // `row`: of an event that ends a slice, the number of that end.
+  void NoteFlows(const perfetto::TrackEvent& event, size_t row, bool of_end) {
+    for (const uint64_t id : event.flow_ids()) flows_.push_back({id, row, false, of_end});
+    for (const uint64_t id : event.terminating_flow_ids()) {
+      flows_.push_back({id, row, true, of_end});
+    }
     const perfetto::TrackEvent::GpuCorrelation& gpu = event.gpu_correlation();
     for (const uint64_t id : gpu.render_stage_submission_event_ids()) {
-      gpu_links_.push_back({id, row, false});
+      gpu_links_.push_back({id, row, false, of_end});
     }
     for (const uint64_t id : gpu.render_stage_wait_event_ids()) {
-      gpu_links_.push_back({id, row, true});
+      gpu_links_.push_back({id, row, true, of_end});
     }
   }
 
@@ -505,7 +551,7 @@ class PerfettoImport {
     slice.duration_ps = static_cast<int64_t>(std::min(event.duration(), kMostNs)) * 1000;
     const size_t row = set_.Add(slice);
     if (event.has_event_id()) gpu_row_.emplace(event.event_id(), row);
-    for (const uint64_t id : event.event_wait_ids()) gpu_links_.push_back({id, row, true});
+    for (const uint64_t id : event.event_wait_ids()) gpu_links_.push_back({id, row, true, false});
   }
 
   uint16_t GpuLane(int64_t gpu, const std::string& queue) {
@@ -515,13 +561,31 @@ class PerfettoImport {
       lane.name = known->first;
       lane.kind = LaneKind::kStream;
       lane.order = StreamOrder(gpu, 0);
+      lane.gpu = gpu;
       known->second = set_.AddLane(lane);
     }
     return known->second;
   }
 
+  struct Link {
+    uint64_t id;
+    size_t row;
+    bool ends;    // the flow ends here; or, of GPU work, the row waited for it
+    bool of_end;  // `row` is the number of an event that ends one
+  };
+
+  // Once ends are paired; those without a begin have no row.
+  void FindRows(std::vector<Link>* links) const {
+    for (Link& link : *links) {
+      if (link.of_end) link.row = set_.RowOfEnd(link.row);
+      link.of_end = false;
+    }
+    std::erase_if(*links, [](const Link& link) { return link.row == SliceSet::kNoRow; });
+  }
+
   // Calls that submitted GPU work, and what waited for it.
   void JoinGpu() {
+    FindRows(&gpu_links_);
     for (const Link& link : gpu_links_) {
       const auto gpu = gpu_row_.find(link.id);
       if (gpu == gpu_row_.end()) continue;
@@ -535,6 +599,7 @@ class PerfettoImport {
 
   // Slices with one flow id follow each other in time, until the flow is terminated.
   void JoinFlows() {
+    FindRows(&flows_);
     std::ranges::stable_sort(flows_, [&](const Link& a, const Link& b) {
       return a.id != b.id ? a.id < b.id : set_.start(a.row) < set_.start(b.row);
     });
@@ -549,15 +614,25 @@ class PerfettoImport {
   void NameLanes() {
     std::unordered_map<uint64_t, int> timeline_of;
     bool foreign = !gpu_lanes_.empty();
-    for (const TrackFacts* track : tracks_in_order_) foreign |= !Mark(*track);
+    for (const auto& [track, async] : tracks_in_order_) foreign |= !Mark(*track);
     for (size_t i = 0; i < tracks_in_order_.size(); ++i) {
-      const TrackFacts& track = *tracks_in_order_[i];
-      Lane& lane = set_.lane(static_cast<uint16_t>(track.lane));
+      const auto& [facts, async] = tracks_in_order_[i];
+      const TrackFacts& track = *facts;
+      Lane& lane = set_.lane(static_cast<uint16_t>(async ? track.async_lane : track.lane));
       const std::optional<LaneMark> mark = Mark(track);
-      if (!mark) {
-        lane.name = NameOf(track);
-        lane.kind = track.descriptor.has_thread() ? LaneKind::kHost : LaneKind::kOther;
+      if (!mark || async) {
+        lane.name = NameOf(track) + (async ? " (asynchronous)" : "");
+        const bool host = track.descriptor.has_thread() || track.calls;
+        lane.kind = host && !async ? LaneKind::kHost : LaneKind::kOther;
         lane.order = static_cast<int64_t>(i);
+        const auto above = tracks_.find(track.descriptor.parent_uuid());
+        const std::string parent =
+            above == tracks_.end() ? std::string() : above->second.descriptor.name();
+        if (!host && !async && NamesStream(parent, lane.name)) {
+          lane.kind = LaneKind::kStream;
+          lane.runs = true;
+          lane.gpu = static_cast<int64_t>(track.descriptor.parent_uuid() >> 1);
+        }
         continue;
       }
       const uint64_t parent = track.descriptor.parent_uuid();
@@ -567,9 +642,13 @@ class PerfettoImport {
         timeline->second = first ? 0 : set_.AddTimeline();
         SetHead(tracks_[parent].descriptor, &set_.head(timeline->second));
       }
-      lane = {track.descriptor.name(), mark->kind, mark->compute,
-              timeline->second,        mark->lane, mark->lane,
-              /*keep_empty=*/true};
+      lane = {.name = track.descriptor.name(),
+              .kind = mark->kind,
+              .compute = mark->compute,
+              .timeline = timeline->second,
+              .order = mark->lane,
+              .part_of = mark->lane,
+              .ours = true};
     }
   }
 
@@ -614,25 +693,20 @@ class PerfettoImport {
     return above.empty() ? name : above + " " + name;
   }
 
-  struct Link {
-    uint64_t id;
-    size_t row;
-    bool ends;  // the flow ends here; or, of GPU work, the row waited for it
-  };
-
   const ImportOptions& options_;
   perfetto::TracePacket packet_;  // reused, with its memory
   SliceSet set_;
   std::unordered_map<uint32_t, Sequence> sequences_;
   std::unordered_map<uint32_t, Clock> clocks_;  // that all sequences share
   std::unordered_map<uint64_t, TrackFacts> tracks_;
-  std::vector<TrackFacts*> tracks_in_order_;  // those with a lane
+  std::vector<std::pair<TrackFacts*, bool>> tracks_in_order_;  // with a lane; its asynchronous one
   std::unordered_map<std::string, uint16_t> gpu_lanes_;
   std::unordered_map<uint64_t, size_t> gpu_row_;  // by event id
   std::vector<std::string> queues_, stages_;
   std::vector<Link> flows_, gpu_links_;
   int64_t packets_ = 0, damaged_ = 0, losses_ = 0, stateless_ = 0, unusable_ = 0;
-  int64_t ends_without_begin_ = 0, others_ = 0;
+  int64_t others_ = 0;
+  bool any_of_perfetto_ = false;
 };
 
 }  // namespace

@@ -61,13 +61,28 @@ std::optional<NumberedName> LayerName(std::string_view name) {
   return Find(name, {"layer", "layers", "block"});
 }
 
+std::optional<NumberedName> ServerStepName(std::string_view name) {
+  constexpr std::string_view kFixed[] = {"execute_context", "execute_new", "execute_model",
+                                         "step[",           "step(",       "generate_step",
+                                         "decode_step",     "forward_step"};
+  for (const std::string_view fixed : kFixed) {
+    if (name.starts_with(fixed)) return NumberedName{name.substr(0, fixed.size()), -1};
+  }
+  return name == "step" ? std::optional(NumberedName{name, -1}) : std::nullopt;
+}
+
 std::optional<NumberedName> FamilyName(std::string_view name, std::string_view family) {
   if (!name.starts_with(family)) return std::nullopt;
   if (name.size() == family.size()) return NumberedName{family, -1};
+  if (IsLetter(name[family.size()]) && IsLetter(family.back())) return std::nullopt;
   size_t begin = 0;
-  const std::optional<int32_t> number = NumberBehind(name.substr(family.size()), &begin);
-  if (!number) return std::nullopt;
-  return NumberedName{family, *number};
+  return NumberedName{family, NumberBehind(name.substr(family.size()), &begin).value_or(-1)};
+}
+
+std::string_view WithoutNumber(std::string_view name) {
+  const std::string_view front = name.substr(0, name.find_first_of("0123456789"));
+  const size_t last = front.find_last_not_of(" #:=_./-[(");
+  return last == std::string_view::npos ? name : front.substr(0, last + 1);
 }
 
 void NumberedRanges::Arrange() {

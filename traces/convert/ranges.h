@@ -20,8 +20,13 @@ struct NumberedName {
 std::optional<NumberedName> StepName(std::string_view name);
 /// "layer 3", "model.layers.3.mlp", "block_3".
 std::optional<NumberedName> LayerName(std::string_view name);
-/// A name that begins with `family`, which is all of it or is followed by a number.
+/// A step of a server that numbers none, by the fixed part of its name, which is the family; the
+/// number is -1: "execute_context_0(0)_generation_8(8)" (vLLM), "step[DECODE bs=32]" (SGLang).
+std::optional<NumberedName> ServerStepName(std::string_view name);
+/// A name that is `family`, or goes on behind it with no letter; -1 where no number follows.
 std::optional<NumberedName> FamilyName(std::string_view name, std::string_view family);
+/// What stands before the first number, without separators: what --step-range takes.
+std::string_view WithoutNumber(std::string_view name);
 
 /// Ranges on one axis, nested or apart; where they overlap, the one that began last counts.
 class NumberedRanges {

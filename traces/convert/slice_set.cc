@@ -11,6 +11,7 @@
 
 #include "traces/common/error.h"
 #include "traces/common/median.h"
+#include "traces/convert/kernel_kinds.h"
 #include "traces/convert/ranges.h"
 #include "traces/reorder.h"
 
@@ -111,12 +112,65 @@ void SliceSet::End(size_t row, Instant end) {
   --open_;
 }
 
+size_t SliceSet::Begin(uint64_t key, Slice slice) {
+  slice.duration_ps = kOpen;
+  const size_t row = Add(slice);
+  marks_.push_back({key, slice.start, row, false});
+  return row;
+}
+
+size_t SliceSet::EndOf(uint64_t key, Instant time, std::optional<uint32_t> name) {
+  ends_.push_back({name, kNoRow});
+  marks_.push_back({key, time, ends_.size() - 1, true});
+  return ends_.size() - 1;
+}
+
+void SliceSet::PairEnds() {
+  constexpr size_t kMostNested = 256;  // looked through for a name: a hostile file costs no square
+  std::ranges::stable_sort(marks_, [](const Mark& a, const Mark& b) {
+    if (a.key != b.key) return a.key < b.key;
+    return a.time < b.time;
+  });
+  std::vector<size_t> open;
+  for (size_t i = 0; i < marks_.size(); ++i) {
+    const Mark& mark = marks_[i];
+    if (i > 0 && marks_[i - 1].key != mark.key) open.clear();
+    if (!mark.end) {
+      open.push_back(mark.at);
+      continue;
+    }
+    EndEvent& end = ends_[mark.at];
+    if (open.empty()) {
+      ++ends_without_begin_;
+      continue;
+    }
+    size_t at = open.size() - 1;
+    if (end.name) {
+      const size_t first = open.size() > kMostNested ? open.size() - kMostNested : 0;
+      for (size_t k = open.size(); k-- > first;) {
+        if (all_.name[open[k]] != *end.name) continue;
+        at = k;
+        break;
+      }
+    }
+    end.row = open[at];
+    open.erase(open.begin() + static_cast<std::ptrdiff_t>(at));
+    End(end.row, mark.time);
+  }
+  marks_ = {};
+}
+
 void SliceSet::Join(size_t call, size_t run) {
   if (correlation_[call] < 0) correlation_[call] = static_cast<int64_t>(call);
   if (correlation_[run] < 0) correlation_[run] = correlation_[call];
 }
 
 void SliceSet::EndOpenSlices(ReadReport* report) {
+  if (ends_without_begin_ > 0) {
+    report->problems.push_back(fmt::format("{} {} of slices without a beginning left out",
+                                           ends_without_begin_,
+                                           ends_without_begin_ == 1 ? "end" : "ends"));
+  }
   if (open_ > 0) {
     for (size_t row = 0; row < rows(); ++row) {
       if (all_.duration[row].count() != kOpen) continue;
@@ -193,52 +247,215 @@ void SliceSet::PlaceInTime(ReadReport* report) {
   Reorder(kind_, order);
 }
 
-// Steps and layers of host rows, from ranges; those of GPU rows follow from their calls, or where
-// there is none, from ranges on the GPU.
-void SliceSet::FindNumbers(const ImportOptions& options) {
-  std::vector<std::optional<NumberedName>> steps(names_.size()), layers(names_.size());
-  for (size_t i = 0; i < names_.size(); ++i) {
-    steps[i] = options.step_range.empty() ? StepName(names_[i])
-                                          : FamilyName(names_[i], options.step_range);
-    layers[i] = LayerName(names_[i]);
-  }
-  const auto is_range = [&](size_t row) {
-    return kind_[row] != SliceKind::kCall && kind_[row] != SliceKind::kRun && all_.op[row] < 0;
-  };
-  std::map<std::string_view, int64_t> families;
+// Roles by name of work on a GPU, and of lanes on which all is such work.
+void SliceSet::NameRoles() {
+  std::vector<std::optional<Role>> role_of(names_.size());
   for (size_t row = 0; row < rows(); ++row) {
-    const auto& name = steps[all_.name[row]];
-    if (name && is_range(row)) ++families[name->family];
+    const Lane& lane = lanes_[all_.lane[row]];
+    if (lane.ours) continue;
+    if (lane.runs && kind_[row] == SliceKind::kPlain) kind_[row] = SliceKind::kRun;
+    if (kind_[row] != SliceKind::kRun || all_.role[row] != Role::kOther) continue;
+    std::optional<Role>& role = role_of[all_.name[row]];
+    if (!role) role = RoleOf(KindOfKernel(names_[all_.name[row]]));
+    all_.role[row] = *role;
   }
-  const auto most = std::ranges::max_element(families, {}, [](const auto& f) { return f.second; });
-  const std::string_view family = families.empty() ? std::string_view() : most->first;
+}
 
-  // By lane, and for a whole timeline: of the host, of the GPU.
+// Numbers the processes of lanes anew: where several make calls, each is one with the GPU work that
+// it started; else all lanes are of process 0. Work on a GPU is of the process that has calls with
+// its correlations and, of several, most of them before it.
+void SliceSet::FindProcesses() {
+  std::map<int64_t, int64_t> number;
+  for (size_t row = 0; row < rows(); ++row) {
+    const Lane& lane = lanes_[all_.lane[row]];
+    if (kind_[row] == SliceKind::kCall && lane.process >= 0) number.emplace(lane.process, 0);
+  }
+  if (number.size() < 2) {
+    for (Lane& lane : lanes_) lane.process = 0;
+    return;
+  }
+  int64_t next = 0;
+  for (auto& [process, value] : number) value = next++;
+
+  struct Call {
+    int64_t correlation, process;
+    Picoseconds start;
+  };
+  std::vector<Call> calls;
+  for (size_t row = 0; row < rows(); ++row) {
+    const Lane& lane = lanes_[all_.lane[row]];
+    if (kind_[row] != SliceKind::kCall || correlation_[row] < 0 || lane.process < 0) continue;
+    calls.push_back({correlation_[row], number.at(lane.process), all_.start[row]});
+  }
+  std::ranges::sort(calls, {}, &Call::correlation);
+  struct Votes {
+    int64_t before = 0;
+    double delay = 0;
+  };
+  std::map<std::pair<uint16_t, int64_t>, Votes> votes;  // by lane and process
+  for (size_t row = 0; row < rows(); ++row) {
+    const uint16_t lane = all_.lane[row];
+    if (!OnGpu(kind_[row]) || lanes_[lane].process >= 0 || correlation_[row] < 0) continue;
+    auto call = std::ranges::lower_bound(calls, correlation_[row], {}, &Call::correlation);
+    for (; call != calls.end() && call->correlation == correlation_[row]; ++call) {
+      if (call->start > all_.start[row]) continue;
+      Votes& of = votes[{lane, call->process}];
+      ++of.before;
+      of.delay += Seconds(all_.start[row] - call->start);
+    }
+  }
+  std::map<uint16_t, std::pair<int64_t, Votes>> best;  // by lane
+  std::map<int64_t, int64_t> of_gpu;                   // for its lanes without correlations
+  for (const auto& [key, of] : votes) {
+    auto [known, fresh] = best.try_emplace(key.first, key.second, of);
+    const Votes& most = known->second.second;
+    if (of.before > most.before || (of.before == most.before && of.delay < most.delay)) {
+      known->second = {key.second, of};
+    }
+  }
+  for (const auto& [lane, process] : best) {
+    if (lanes_[lane].gpu >= 0) of_gpu.try_emplace(lanes_[lane].gpu, process.first);
+  }
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    const auto known = number.find(lane.process);
+    const auto voted = best.find(static_cast<uint16_t>(i));
+    const auto gpu = of_gpu.find(lane.gpu);
+    lane.process = lane.process >= 0     ? (known == number.end() ? next : known->second)
+                   : voted != best.end() ? voted->second.first
+                   : gpu != of_gpu.end() ? gpu->second
+                                         : next;
+  }
+}
+
+// By row, the step of a range that is one; -1 for all others. Ranges of one name with numbers that
+// rise are steps by these numbers; others are counted on their lane, and of nested ones the outer
+// ones alone.
+std::vector<int32_t> SliceSet::StepOfRanges(const ImportOptions& options) const {
+  std::vector<std::optional<NumberedName>> step_name(names_.size());
+  for (size_t i = 0; i < names_.size(); ++i) {
+    step_name[i] = options.step_range.empty() ? StepName(names_[i])
+                                              : FamilyName(names_[i], options.step_range);
+    if (!step_name[i] && options.step_range.empty()) step_name[i] = ServerStepName(names_[i]);
+  }
+  struct Family {
+    std::map<uint16_t, std::vector<uint32_t>> rows;  // by lane, in order of time
+    int64_t ranges = 0;
+    bool rises = true;
+  };
+  std::map<std::string_view, Family> families;
+  for (size_t row = 0; row < rows(); ++row) {
+    const auto& name = step_name[all_.name[row]];
+    if (!name || !IsRange(row)) continue;
+    // Of calls and functions only numbers make a step.
+    const bool range = kind_[row] == SliceKind::kRange || kind_[row] == SliceKind::kRunRange;
+    if (options.step_range.empty() && name->number < 0 && !range) continue;
+    Family& family = families[name->family];
+    family.rows[all_.lane[row]].push_back(static_cast<uint32_t>(row));
+    ++family.ranges;
+  }
+  if (families.empty()) {
+    if (!options.step_range.empty()) throw NoSuchRange(options.step_range);
+    return {};
+  }
+  const Family* chosen = nullptr;
+  for (auto& [name, family] : families) {
+    for (auto& [lane, rows_of] : family.rows) {
+      std::ranges::stable_sort(rows_of, [&](uint32_t a, uint32_t b) {
+        return std::tuple(all_.start[a], -all_.duration[a]) <
+               std::tuple(all_.start[b], -all_.duration[b]);
+      });
+      int32_t before = -1;
+      for (const uint32_t row : rows_of) {
+        const int32_t number = step_name[all_.name[row]]->number;
+        family.rises &= number > before;
+        before = number;
+      }
+    }
+    const auto rank = [](const Family& f) { return std::pair(f.rises, f.ranges); };
+    if (chosen == nullptr || rank(family) > rank(*chosen)) chosen = &family;
+  }
+  std::vector<int32_t> step_of(rows(), -1);
+  for (const auto& [lane, rows_of] : chosen->rows) {
+    int32_t counted = 0;
+    Picoseconds end = Picoseconds::min();
+    for (const uint32_t row : rows_of) {
+      if (chosen->rises) {
+        step_of[row] = step_name[all_.name[row]]->number;
+      } else if (all_.start[row] >= end) {
+        step_of[row] = counted++;
+        end = all_.start[row] + all_.duration[row];
+      }
+    }
+  }
+  if (chosen->rises) return step_of;
+  // Counted on several threads of a process: those with most of them are the steps.
+  std::map<std::pair<int64_t, bool>, size_t> most;
+  const auto place = [&](uint16_t lane) {
+    return std::pair(lanes_[lane].process, OnGpu(kind_[chosen->rows.at(lane).front()]));
+  };
+  for (const auto& [lane, rows_of] : chosen->rows) {
+    size_t& count = most[place(lane)];
+    count = std::max(count, rows_of.size());
+  }
+  for (const auto& [lane, rows_of] : chosen->rows) {
+    if (rows_of.size() == most.at(place(lane))) continue;
+    for (const uint32_t row : rows_of) step_of[row] = -1;
+  }
+  return step_of;
+}
+
+Error SliceSet::NoSuchRange(const std::string& name) const {
+  std::map<std::string, int64_t> families;
+  for (size_t row = 0; row < rows(); ++row) {
+    if (kind_[row] != SliceKind::kRange && kind_[row] != SliceKind::kRunRange) continue;
+    if (IsOurs(row) || all_.role[row] == Role::kSync) continue;
+    ++families[std::string(WithoutNumber(names_[all_.name[row]]))];
+  }
+  std::vector<std::pair<std::string, int64_t>> sorted(families.begin(), families.end());
+  std::ranges::stable_sort(sorted,
+                           [](const auto& a, const auto& b) { return a.second > b.second; });
+  constexpr size_t kMost = 8;
+  std::string known;
+  for (size_t i = 0; i < std::min(kMost, sorted.size()); ++i) {
+    known += fmt::format("{}{} ({})", i == 0 ? "" : ", ", sorted[i].first, sorted[i].second);
+  }
+  if (sorted.size() > kMost) known += ", ...";
+  return Error(fmt::format("no range is named '{}'", name), "--step-range",
+               known.empty() ? "the file has no ranges: leave it out" : "there are " + known);
+}
+
+// Steps and layers of host rows, from ranges of their process; those of GPU rows follow from their
+// calls, or where there is none, from ranges on the GPU.
+void SliceSet::FindNumbers(const ImportOptions& options) {
+  std::vector<std::optional<NumberedName>> layers(names_.size());
+  for (size_t i = 0; i < names_.size(); ++i) layers[i] = LayerName(names_[i]);
+  const std::vector<int32_t> step_of = StepOfRanges(options);
+
+  // By lane, and for a whole process: of the host, of the GPU.
+  int64_t processes = 0;
+  for (const Lane& lane : lanes_) processes = std::max(processes, lane.process + 1);
   struct Places {
     std::vector<NumberedRanges> lane, host, gpu;
   };
   Places step_places, layer_places;
   for (Places* places : {&step_places, &layer_places}) {
     places->lane.resize(lanes_.size());
-    places->host.resize(heads_.size());
-    places->gpu.resize(heads_.size());
+    places->host.resize(static_cast<size_t>(processes));
+    places->gpu.resize(static_cast<size_t>(processes));
   }
   bool any = false;
-  int32_t counted = 0;
   const auto add = [&](Places* places, size_t row, int32_t number) {
     any = true;
     const Picoseconds end = all_.start[row] + all_.duration[row];
-    const auto timeline = static_cast<size_t>(lanes_[all_.lane[row]].timeline);
-    NumberedRanges& all = OnGpu(kind_[row]) ? places->gpu[timeline] : places->host[timeline];
+    const auto process = static_cast<size_t>(lanes_[all_.lane[row]].process);
+    NumberedRanges& all = OnGpu(kind_[row]) ? places->gpu[process] : places->host[process];
     all.Add(all_.start[row], end, number);
     places->lane[all_.lane[row]].Add(all_.start[row], end, number);
   };
   for (size_t row = 0; row < rows(); ++row) {
-    if (!is_range(row)) continue;
-    const auto& step = steps[all_.name[row]];
-    if (step && step->family == family) {
-      add(&step_places, row, step->number < 0 ? counted++ : step->number);
-    }
+    if (!IsRange(row)) continue;
+    if (!step_of.empty() && step_of[row] >= 0) add(&step_places, row, step_of[row]);
     const auto& layer = layers[all_.name[row]];
     if (layer && std::in_range<int16_t>(layer->number)) add(&layer_places, row, layer->number);
   }
@@ -250,12 +467,13 @@ void SliceSet::FindNumbers(const ImportOptions& options) {
   }
   const auto at = [&](const Places& places, size_t row) {
     const uint16_t lane = all_.lane[row];
-    const auto timeline = static_cast<size_t>(lanes_[lane].timeline);
+    const auto process = static_cast<size_t>(lanes_[lane].process);
     const Picoseconds time = all_.start[row];
     if (!places.lane[lane].empty()) return places.lane[lane].At(time);
-    return (OnGpu(kind_[row]) ? places.gpu : places.host)[timeline].At(time);
+    return (OnGpu(kind_[row]) ? places.gpu : places.host)[process].At(time);
   };
   for (size_t row = 0; row < rows(); ++row) {
+    if (IsOurs(row)) continue;
     if (all_.step[row] < 0) all_.step[row] = at(step_places, row);
     if (all_.layer[row] < 0) all_.layer[row] = static_cast<int16_t>(at(layer_places, row));
   }
@@ -264,16 +482,15 @@ void SliceSet::FindNumbers(const ImportOptions& options) {
 // Gives calls and what they started their ops, and the latter the step and layer of the former.
 void SliceSet::JoinCalls() {
   struct Joined {
-    int64_t correlation;
+    int64_t process, correlation;
     uint32_t row;
-    bool operator<(const Joined& other) const {
-      return correlation != other.correlation ? correlation < other.correlation : row < other.row;
-    }
+    auto operator<=>(const Joined&) const = default;
   };
   std::vector<Joined> joined;
   for (size_t row = 0; row < rows(); ++row) {
     if (correlation_[row] >= 0 && all_.op[row] < 0) {
-      joined.push_back({correlation_[row], static_cast<uint32_t>(row)});
+      const int64_t process = lanes_[all_.lane[row]].process;
+      joined.push_back({process, correlation_[row], static_cast<uint32_t>(row)});
     }
   }
   correlation_ = {};
@@ -282,7 +499,9 @@ void SliceSet::JoinCalls() {
     size_t end = begin;
     size_t runs = 0;
     const uint32_t* call = nullptr;
-    for (; end < joined.size() && joined[end].correlation == joined[begin].correlation; ++end) {
+    for (; end < joined.size() && joined[end].correlation == joined[begin].correlation &&
+           joined[end].process == joined[begin].process;
+         ++end) {
       if (OnGpu(kind_[joined[end].row])) {
         ++runs;
       } else if (call == nullptr) {
@@ -369,28 +588,43 @@ std::optional<size_t> SliceSet::RowAt(const FlowEnd& end,
   return std::nullopt;
 }
 
-// Where no lane is said to compute: of the streams of a timeline, the one busiest with kernels.
+// Of the streams of each GPU, the one busiest with kernels that compute: neither copies nor
+// communication.
 void SliceSet::MarkCompute() {
-  std::vector<bool> known(heads_.size());
-  for (const Lane& lane : lanes_) {
-    if (lane.compute) known[static_cast<size_t>(lane.timeline)] = true;
-  }
   std::vector<double> busy(lanes_.size());
   for (size_t row = 0; row < rows(); ++row) {
-    if (kind_[row] == SliceKind::kRun && all_.bytes[row] == 0) {
-      busy[all_.lane[row]] += Seconds(all_.duration[row]);
-    }
+    if (kind_[row] != SliceKind::kRun || MovesData(all_.role[row])) continue;
+    const std::string& name = names_[all_.name[row]];
+    if (name.starts_with("Mem") || all_.bytes[row] != 0) continue;
+    busy[all_.lane[row]] += Seconds(all_.duration[row]);
   }
-  for (size_t timeline = 0; timeline < heads_.size(); ++timeline) {
-    if (known[timeline] || heads_[timeline].origin != Timeline::Origin::kImported) continue;
-    Lane* busiest = nullptr;
-    double most = 0;
-    for (size_t i = 0; i < lanes_.size(); ++i) {
-      if (lanes_[i].timeline != static_cast<int>(timeline) || busy[i] <= most) continue;
-      most = busy[i];
-      busiest = &lanes_[i];
-    }
-    if (busiest != nullptr) busiest->compute = true;
+  std::map<std::pair<int, int64_t>, size_t> busiest;  // by timeline and GPU
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const Lane& lane = lanes_[i];
+    if (lane.ours || busy[i] == 0) continue;
+    const auto [known, fresh] = busiest.try_emplace({lane.timeline, lane.gpu}, i);
+    if (busy[i] > busy[known->second]) known->second = i;
+  }
+  for (const auto& [gpu, lane] : busiest) lanes_[lane].compute = true;
+}
+
+// A stream runs its work one after the other, but for kernels that are launched to begin while the
+// one ahead ends; a time that overflowed makes one lie over many.
+void SliceSet::NoteOverlaps() {
+  constexpr Picoseconds kBeginsEarly{10'000'000};
+  std::map<uint16_t, std::pair<Picoseconds, int64_t>> lanes;  // latest end, rows that begin before
+  for (size_t row = 0; row < rows(); ++row) {
+    if (kind_[row] != SliceKind::kRun || IsOurs(row)) continue;
+    auto& [end, early] = lanes[all_.lane[row]];
+    if (all_.start[row] + kBeginsEarly < end && all_.duration[row].count() > 0) ++early;
+    end = std::max(end, all_.start[row] + all_.duration[row]);
+  }
+  for (const auto& [lane, of] : lanes) {
+    if (of.second == 0) continue;
+    head(lanes_[lane].timeline)
+        .notes.push_back(fmt::format("{}: {} {} before what is ahead on the stream has ended",
+                                     lanes_[lane].name, of.second,
+                                     of.second == 1 ? "slice begins" : "slices begin"));
   }
 }
 
@@ -402,7 +636,7 @@ std::vector<uint16_t> SliceSet::ArrangeLanes() {
   for (const uint16_t lane : all_.lane) used[lane] = true;
   std::vector<uint16_t> order;
   for (size_t i = 0; i < lanes_.size(); ++i) {
-    if (used[i] || lanes_[i].keep_empty) order.push_back(static_cast<uint16_t>(i));
+    if (used[i] || lanes_[i].ours) order.push_back(static_cast<uint16_t>(i));
   }
   std::ranges::stable_sort(order, [&](uint16_t a, uint16_t b) {
     return std::tie(lanes_[a].order, lanes_[a].name) < std::tie(lanes_[b].order, lanes_[b].name);
@@ -459,10 +693,13 @@ std::vector<Timeline> SliceSet::Split() {
 std::vector<Timeline> SliceSet::Finish(const ImportOptions& options, ReadReport* report) {
   EndOpenSlices(report);
   PlaceInTime(report);
+  NameRoles();
+  FindProcesses();
   FindNumbers(options);
   JoinCalls();
   JoinFlows();
   MarkCompute();
+  NoteOverlaps();
   report->records += static_cast<int64_t>(rows());
   return Split();
 }

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "traces/common/error.h"
 #include "traces/convert/import.h"
 #include "traces/timeline.h"
 
@@ -57,7 +58,13 @@ struct Lane {
   int64_t order = 0;  ///< lanes of a timeline are sorted by this, then by name
   /// Lanes of one timeline with the same `part_of` (not -1) are one lane, named as the first.
   int64_t part_of = -1;
-  bool keep_empty = false;  ///< otherwise a lane without rows is left out
+  /// In a file of ours: kept without rows too, and its rows are taken as they stand.
+  bool ours = false;
+  /// Of a thread, or of GPU work whose process is known; -1: not known. Where several processes
+  /// make calls, each has correlations and ranges of its own.
+  int64_t process = -1;
+  int64_t gpu = -1;   ///< lanes of one GPU share it; each GPU has a compute lane
+  bool runs = false;  ///< its rows of kind kPlain are work on a GPU
 };
 
 class SliceSet {
@@ -85,6 +92,16 @@ class SliceSet {
   /// Ends an open slice. Those that never end are drawn to the latest begin or end of such slices,
   /// and reported.
   void End(size_t row, Instant end);
+  /// Slices that events begin and end, in whatever order a file has them: of one `key` (a thread,
+  /// an asynchronous id), in order of time, each end belongs to the last begin of its name that is
+  /// open, or, without a name or one of its name, to the last open one.
+  size_t Begin(uint64_t key, Slice slice);
+  /// Gives the end's number for RowOfEnd().
+  size_t EndOf(uint64_t key, Instant time, std::optional<uint32_t> name);
+  /// Call once behind the last of these. Ends without a begin are reported by Finish().
+  void PairEnds();
+  static constexpr size_t kNoRow = std::numeric_limits<size_t>::max();
+  size_t RowOfEnd(size_t end) const { return ends_[end].row; }
   size_t rows() const { return kind_.size(); }
   Instant start(size_t row) const { return {all_.start[row].count(), start_ps_[row]}; }
 
@@ -104,20 +121,30 @@ class SliceSet {
   void AddFlow(const FlowEnd& from, const FlowEnd& to) { end_flows_.push_back({from, to}); }
 
   /// Timelines without a FirstFault; the set is used up. Adds to the report's problems, records and
-  /// zero_stamps.
+  /// zero_stamps. Error: no range is named as options.step_range says.
   std::vector<Timeline> Finish(const ImportOptions& options, ReadReport* report);
 
  private:
   void EndOpenSlices(ReadReport* report);
   void PlaceInTime(ReadReport* report);
+  void NameRoles();
+  void FindProcesses();
   void FindNumbers(const ImportOptions& options);
   void JoinCalls();
   void JoinFlows();
   void MarkCompute();
+  void NoteOverlaps();
   std::vector<uint16_t> ArrangeLanes();
   std::vector<Timeline> Split();
 
   Timeline& HeadOf(size_t row) { return head(lanes_[all_.lane[row]].timeline); }
+  bool IsOurs(size_t row) const { return lanes_[all_.lane[row]].ours; }
+  bool IsRange(size_t row) const {
+    return kind_[row] != SliceKind::kCall && kind_[row] != SliceKind::kRun && all_.op[row] < 0 &&
+           !IsOurs(row);
+  }
+  Error NoSuchRange(const std::string& name) const;
+  std::vector<int32_t> StepOfRanges(const ImportOptions& options) const;
   int64_t OpOf(size_t row);
   std::optional<size_t> RowAt(const FlowEnd& end, const std::vector<uint32_t>& lane_rows) const;
 
@@ -141,9 +168,21 @@ class SliceSet {
     FlowEnd from, to;
   };
   std::vector<EndPair> end_flows_;
+  struct EndEvent {
+    std::optional<uint32_t> name;
+    size_t row = kNoRow;
+  };
+  std::vector<EndEvent> ends_;
+  struct Mark {
+    uint64_t key;
+    Instant time;
+    size_t at;  // a row, or an end
+    bool end;
+  };
+  std::vector<Mark> marks_;
   Instant origin_;  // what times are counted from, once they are picoseconds
   Instant last_{std::numeric_limits<int64_t>::min(), 0};
-  int64_t negative_ = 0, open_ = 0, largest_op_ = -1;
+  int64_t negative_ = 0, open_ = 0, largest_op_ = -1, ends_without_begin_ = 0;
   bool lanes_overflow_ = false;
 };
 

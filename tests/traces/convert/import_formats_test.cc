@@ -100,7 +100,9 @@ TEST(KinetoTest, RolesAreThoseThatAreKnown) {
   const Timeline t = TheTimeline(ImportText(KinetoFile()));
   EXPECT_EQ(t.role[RowNamed(t, "cudaLaunchKernel")], Role::kHost);
   EXPECT_EQ(t.role[RowNamed(t, "cudaStreamSynchronize")], Role::kSync);
-  EXPECT_EQ(t.role[RowNamed(t, "gemm<float>")], Role::kOther);
+  EXPECT_EQ(t.role[RowNamed(t, "gemm<float>")], Role::kProjection);
+  EXPECT_EQ(t.role[RowNamed(t, "Memcpy HtoD (Pinned -> Device)")], Role::kRecall);
+  EXPECT_EQ(t.role[RowNamed(t, "first")], Role::kOther);
 }
 
 TEST(KinetoTest, SaysWhatTheFileSays) {
@@ -364,12 +366,11 @@ TEST(PerfettoImportTest, FlowsKeepTheirSlicesWhereOthersAreLeftOut) {
     packet.mutable_track_event()->add_flow_ids(id);
     return packet;
   };
-  const Timeline t = TheTimeline(ImportText(
-      Packets({Begin(0, 1, "no stamp"), End(1, 1), with_flow(Begin(100 * kDay, 2, "from"), 5),
-               End(100 * kDay + 1, 2), with_flow(Begin(200 * kDay, 3, "far"), 6),
-               End(200 * kDay + 1, 3), with_flow(Begin(100 * kDay + 9, 4, "to far"), 6),
-               End(100 * kDay + 10, 4), with_flow(Begin(100 * kDay + 5, 4, "to"), 5),
-               End(100 * kDay + 6, 4)})));
+  const Timeline t = TheTimeline(ImportText(Packets(
+      {Begin(0, 1, "no stamp"), End(1, 1), with_flow(Begin(100 * kDay, 2, "from"), 5),
+       End(100 * kDay + 1, 2), with_flow(Begin(200 * kDay, 3, "far"), 6), End(200 * kDay + 1, 3),
+       with_flow(Begin(100 * kDay + 9, 4, "to far"), 6), End(100 * kDay + 10, 4),
+       with_flow(Begin(100 * kDay + 5, 4, "to"), 5), End(100 * kDay + 6, 4)})));
   EXPECT_EQ(t.rows(), 3);
   EXPECT_THAT(t.flows,
               ElementsAre(TimelineFlow{t.op[RowNamed(t, "from")], t.op[RowNamed(t, "to")]}));
