@@ -10,12 +10,18 @@ ChunkQueue::ChunkQueue(traces::TraceWriter* writer, int64_t max_bytes)
 ChunkQueue::~ChunkQueue() { Stop(); }
 
 void ChunkQueue::Push(const traces::TensorSpec& spec, std::vector<std::byte> elements) {
-  const auto bytes = static_cast<int64_t>(elements.size());
+  Push({spec, std::move(elements), {}});
+}
+
+void ChunkQueue::Push(const traces::proto::TraceInfo& info) { Push({{}, {}, info}); }
+
+void ChunkQueue::Push(Item item) {
+  const auto bytes = static_cast<int64_t>(item.elements.size());
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return failure_ || items_.empty() || bytes_ + bytes <= max_bytes_; });
   ThrowIfFailed();
   bytes_ += bytes;
-  items_.push_back({spec, std::move(elements)});
+  items_.push_back(std::move(item));
   changed_.notify_all();
 }
 
@@ -48,7 +54,11 @@ void ChunkQueue::Run() {
     lock.unlock();
     std::exception_ptr failure;
     try {
-      writer_->Write(item.spec, item.elements);
+      if (item.info) {
+        writer_->Write(*item.info);
+      } else {
+        writer_->Write(item.spec, item.elements);
+      }
     } catch (...) {
       failure = std::current_exception();
     }

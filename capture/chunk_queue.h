@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -28,6 +29,8 @@ class ChunkQueue {
   /// Queues a chunk; waits while more than max_bytes are queued (one chunk always fits). Throws the
   /// worker's failure.
   void Push(const traces::TensorSpec& spec, std::vector<std::byte> elements);
+  /// Queues the file's description as it is now.
+  void Push(const traces::proto::TraceInfo& info);
   /// Waits until nothing is queued or being written. Throws the worker's failure.
   void Drain();
   /// Throws the worker's failure, if it had one.
@@ -39,8 +42,10 @@ class ChunkQueue {
   struct Item {
     traces::TensorSpec spec;
     std::vector<std::byte> elements;
+    std::optional<traces::proto::TraceInfo> info;  // in place of a chunk
   };
 
+  void Push(Item item);
   void Run();
   void ThrowIfFailed() const;  // with mutex_ held
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -80,6 +81,34 @@ proto::TraceInfo ToProto(const stallcast_trace_info& info, const char* function)
   return out;
 }
 
+proto::Attention ToProto(const stallcast_attention& attention, const char* function) {
+  const auto fail = [&](const char* what) {
+    throw UsageError(what, function, "give what the layer computes, or 0");
+  };
+  if (attention.window < 0 || attention.chunk < 0 || attention.query_heads < 0 ||
+      attention.kv_heads < 0 || attention.head_dim < 0 || attention.sink_count < 0) {
+    fail("a negative number");
+  }
+  if (!(attention.soft_cap >= 0 && attention.softmax_scale >= 0) ||
+      !std::isfinite(attention.soft_cap) || !std::isfinite(attention.softmax_scale)) {
+    fail("a cap or scale that is negative or not finite");
+  }
+  proto::Attention out;
+  out.set_window(attention.window);
+  out.set_chunk(attention.chunk);
+  out.set_soft_cap(attention.soft_cap);
+  out.set_softmax_scale(attention.softmax_scale);
+  out.set_query_heads(attention.query_heads);
+  out.set_kv_heads(attention.kv_heads);
+  out.set_head_dim(attention.head_dim);
+  out.set_absent(attention.absent != 0);
+  for (int i = 0; i < attention.sink_count; ++i) {
+    if (std::isnan(attention.sinks[i])) fail("a sink that is not a number");
+    out.add_sinks(attention.sinks[i]);
+  }
+  return out;
+}
+
 }  // namespace
 
 int stallcast_abi_version(void) { return STALLCAST_ABI_VERSION; }
@@ -120,6 +149,66 @@ int stallcast_recorder_write(stallcast_recorder* recorder, const stallcast_rows*
     source.head_stride = rows->head_stride;
     source.token_stride = rows->token_stride;
     recorder->recorder.Record(source);
+  });
+}
+
+int stallcast_recorder_set_attention(stallcast_recorder* recorder, int32_t layer,
+                                     const stallcast_attention* attention) {
+  return Guarded(__func__, [&] {
+    constexpr const char* kFunction = "stallcast_recorder_set_attention";
+    NotNull(recorder, "recorder", kFunction);
+    NotNull(attention, "attention", kFunction);
+    if (attention->sink_count > 0) NotNull(attention->sinks, "sinks", kFunction);
+    recorder->recorder.Describe([&](proto::TraceInfo& info) {
+      proto::Model& model = *info.mutable_model();
+      if (layer < 0 || layer >= model.layers()) {
+        throw UsageError(fmt::format("layer {} of a model of {} layers", layer, model.layers()),
+                         kFunction, fmt::format("give 0 to {}", model.layers() - 1));
+      }
+      while (model.attention_size() < model.layers()) model.add_attention();
+      *model.mutable_attention(layer) = ToProto(*attention, kFunction);
+    });
+  });
+}
+
+int stallcast_recorder_set_experts(stallcast_recorder* recorder, const stallcast_experts* experts) {
+  return Guarded(__func__, [&] {
+    NotNull(recorder, "recorder", "stallcast_recorder_set_experts");
+    NotNull(experts, "experts", "stallcast_recorder_set_experts");
+    if (experts->count < 1 || experts->per_token < 1 || experts->per_token > experts->count ||
+        experts->intermediate < 0) {
+      throw UsageError(fmt::format("{} experts, {} a token, of {} elements", experts->count,
+                                   experts->per_token, experts->intermediate),
+                       "stallcast_recorder_set_experts", "give the router's numbers");
+    }
+    recorder->recorder.Describe([&](proto::TraceInfo& info) {
+      proto::Experts& out = *info.mutable_model()->mutable_experts();
+      out.set_count(experts->count);
+      out.set_per_token(experts->per_token);
+      out.set_intermediate(experts->intermediate);
+    });
+  });
+}
+
+int stallcast_recorder_set_expert_use(stallcast_recorder* recorder, int32_t layer, int32_t count,
+                                      const int64_t* prompt, const int64_t* decode) {
+  return Guarded(__func__, [&] {
+    constexpr const char* kFunction = "stallcast_recorder_set_expert_use";
+    NotNull(recorder, "recorder", kFunction);
+    NotNull(prompt, "prompt", kFunction);
+    NotNull(decode, "decode", kFunction);
+    recorder->recorder.Describe([&](proto::TraceInfo& info) {
+      if (count < 1 || layer < 0 || layer >= info.model().layers()) {
+        throw UsageError(fmt::format("{} experts in layer {}", count, layer), kFunction,
+                         "give a layer of the model and its experts");
+      }
+      auto& uses = *info.mutable_expert_use();
+      auto use = std::ranges::find(uses, layer, &proto::ExpertUse::layer);
+      proto::ExpertUse& out = use == uses.end() ? *uses.Add() : *use;
+      out.set_layer(layer);
+      out.mutable_prompt()->Assign(prompt, prompt + count);
+      out.mutable_decode()->Assign(decode, decode + count);
+    });
   });
 }
 

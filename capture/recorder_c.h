@@ -8,7 +8,7 @@
  *
  * A recorder writes one sequence. Calls on one recorder must not overlap; different recorders are
  * independent. Call order:
- *   open, write* (prompt), begin_decode, write* (decoded tokens), close, free. */
+ *   open, set_*, write* (prompt), begin_decode, write* (decoded tokens), close, free. */
 #ifndef STALLCAST_CAPTURE_RECORDER_C_H_
 #define STALLCAST_CAPTURE_RECORDER_C_H_
 
@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Raised when a struct or a meaning changes; compare with stallcast_abi_version(). */
-#define STALLCAST_ABI_VERSION 1
+#define STALLCAST_ABI_VERSION 2
 
 enum { STALLCAST_OK = 0, STALLCAST_USAGE = 1, STALLCAST_FAILURE = 2 };
 /* Tensor kinds. Queries and keys are after rotary embedding. */
@@ -66,6 +66,27 @@ typedef struct stallcast_trace_info {
   const stallcast_pair* parameters; /* may be null */
 } stallcast_trace_info;
 
+/* Where a layer's attention is more than softmax(scale q k) v over the token and all before it. */
+typedef struct stallcast_attention {
+  int32_t window;       /* a query sees so many last tokens, its own included; 0: all */
+  int32_t chunk;        /* a query sees its own chunk of so many tokens only; 0: all */
+  double soft_cap;      /* a logit becomes cap * tanh(logit / cap); 0: none */
+  double softmax_scale; /* this and the next three: 0: the model's */
+  int32_t query_heads;
+  int32_t kv_heads;
+  int32_t head_dim;
+  int32_t absent;      /* not 0: the layer has no keys */
+  int32_t sink_count;  /* 0, or as many as query heads */
+  const double* sinks; /* of each query head a logit without a value */
+} stallcast_attention;
+
+/* A mixture of experts in place of the MLP. */
+typedef struct stallcast_experts {
+  int32_t count;
+  int32_t per_token;    /* that the router chooses */
+  int32_t intermediate; /* of one expert */
+} stallcast_experts;
+
 typedef struct stallcast_recorder_options {
   int32_t query_window; /* queries of this many last prompt tokens are kept */
   int32_t chunk_tokens; /* rows of a tensor gathered before they are written */
@@ -105,7 +126,23 @@ STALLCAST_API int stallcast_recorder_open(const char* path, const stallcast_trac
 STALLCAST_API int stallcast_recorder_write(stallcast_recorder* recorder,
                                            const stallcast_rows* rows);
 
-/* The prompt ends: it had prompt_tokens tokens. Not called: the whole sequence is prompt. */
+/* Says what a layer's attention does; before the layer's first rows where its heads differ. */
+STALLCAST_API int stallcast_recorder_set_attention(stallcast_recorder* recorder, int32_t layer,
+                                                   const stallcast_attention* attention);
+
+/* Says that the model has experts. */
+STALLCAST_API int stallcast_recorder_set_experts(stallcast_recorder* recorder,
+                                                 const stallcast_experts* experts);
+
+/* Says for `count` experts of a layer how many tokens of the prompt, and of those decoded, its
+ * router sent to each. */
+STALLCAST_API int stallcast_recorder_set_expert_use(stallcast_recorder* recorder, int32_t layer,
+                                                    int32_t count, const int64_t* prompt,
+                                                    const int64_t* decode);
+
+/* The prompt ends: the sequence has prompt_tokens tokens. Not called: the whole sequence is prompt.
+ * Called again, after a second prompt in the same sequence: all before it is prompt then. What was
+ * said of the model and the run is written, so that the file of a killed process predicts. */
 STALLCAST_API int stallcast_recorder_begin_decode(stallcast_recorder* recorder,
                                                   int64_t prompt_tokens);
 

@@ -140,8 +140,9 @@ class TensorRecorder::Impl {
   void BeginDecode(int64_t prompt_tokens) {
     CheckOpen();
     queue_->Check();
-    if (prompt_tokens_) {
-      throw UsageError("decoding has begun already", "recorder", "record one sequence in a file");
+    if (prompt_tokens_ && prompt_tokens <= *prompt_tokens_) {
+      throw UsageError(fmt::format("decoding has begun at token {} already", *prompt_tokens_),
+                       "recorder", "call this again only after another prompt");
     }
     for (const auto& [key, tensor] : tensors_) {
       if (tensor.next_token != prompt_tokens) {
@@ -153,12 +154,18 @@ class TensorRecorder::Impl {
     }
     EmitAll(/*windows=*/true);
     prompt_tokens_ = prompt_tokens;
+    info_.set_prompt_tokens(prompt_tokens);
+    queue_->Push(info_);
   }
 
   void SetParameter(const std::string& name, const std::string& value) {
+    Describe([&](traces::proto::TraceInfo& info) { (*info.mutable_parameters())[name] = value; });
+  }
+
+  void Describe(const std::function<void(traces::proto::TraceInfo&)>& change) {
     CheckOpen();
     traces::proto::TraceInfo changed = info_;
-    (*changed.mutable_parameters())[name] = value;
+    change(changed);
     info_ = Readable(changed);
   }
 
@@ -208,17 +215,25 @@ class TensorRecorder::Impl {
       fail(fmt::format("layer {} of a model of {} layers", spec.layer, model.layers()),
            fmt::format("give 0 to {}", model.layers() - 1));
     }
-    const int heads = spec.kind == TensorKind::kQuery ? model.query_heads() : model.kv_heads();
+    traces::proto::Attention layer;  // zeros: as the model
+    if (spec.layer < model.attention_size()) layer = model.attention(spec.layer);
+    const auto or_model = [](int32_t of_layer, int32_t of_model) {
+      return of_layer > 0 ? of_layer : of_model;
+    };
+    const int heads = spec.kind == TensorKind::kQuery
+                          ? or_model(layer.query_heads(), model.query_heads())
+                          : or_model(layer.kv_heads(), model.kv_heads());
     if (spec.heads != heads) {
-      fail(fmt::format("{} has {} heads, the model {}", traces::Name(spec.kind), spec.heads, heads),
+      fail(fmt::format("{} has {} heads, the layer {}", traces::Name(spec.kind), spec.heads, heads),
            "hand over keys and values before they are repeated for the query heads");
     }
     const bool rotated = spec.kind == TensorKind::kQuery || spec.kind == TensorKind::kKey;
+    const int head_dim = or_model(layer.head_dim(), model.head_dim());
     if (spec.head_dim < 1 || spec.head_dim > kMaxHeadDim ||
-        (rotated && spec.head_dim != model.head_dim())) {
-      fail(fmt::format("{} has head dimension {}, the model {}", traces::Name(spec.kind),
-                       spec.head_dim, model.head_dim()),
-           "describe the model as it runs");
+        (rotated && spec.head_dim != head_dim)) {
+      fail(fmt::format("{} has head dimension {}, the layer {}", traces::Name(spec.kind),
+                       spec.head_dim, head_dim),
+           "describe the layer as it runs");
     }
     if (spec.tokens < 1 || spec.tokens > kMaxTokens || spec.first_token < 0 ||
         spec.first_token > kMaxTokens - spec.tokens) {
@@ -356,6 +371,9 @@ void TensorRecorder::Record(const SourceRows& rows) { impl_->Record(rows); }
 void TensorRecorder::BeginDecode(int64_t prompt_tokens) { impl_->BeginDecode(prompt_tokens); }
 void TensorRecorder::SetParameter(const std::string& name, const std::string& value) {
   impl_->SetParameter(name, value);
+}
+void TensorRecorder::Describe(const std::function<void(traces::proto::TraceInfo&)>& change) {
+  impl_->Describe(change);
 }
 void TensorRecorder::Flush() { impl_->Flush(); }
 void TensorRecorder::Finish() { impl_->Finish(); }

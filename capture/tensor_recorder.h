@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -55,10 +56,15 @@ class TensorRecorder {
   /// the prompt may leave out tokens before the last `query_window`; of decoded tokens, none.
   void Record(const SourceRows& rows);
   /// Says that tokens from `prompt_tokens` on are decoded ones. Every tensor recorded so far must
-  /// end there. Without this call the whole sequence is prompt.
+  /// end there. Without this call the whole sequence is prompt. Called again, after another prompt
+  /// in the same sequence: all before it is prompt then, what was decoded too. The file's
+  /// description is written, so that it predicts even if the process is killed later.
   void BeginDecode(int64_t prompt_tokens);
   /// Adds to the file's list of parameters (TraceInfo::parameters).
   void SetParameter(const std::string& name, const std::string& value);
+  /// Changes what the file says of the model and the run; it is written by BeginDecode() and
+  /// Finish().
+  void Describe(const std::function<void(traces::proto::TraceInfo&)>& change);
   /// Writes all that was gathered and waits until it is in the file. The query window of a prompt
   /// that is still growing stays back.
   void Flush();

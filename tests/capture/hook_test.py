@@ -13,8 +13,8 @@ import torch
 import transformers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "capture" / "python"))
-import stallcast_capture
 from stallcast_capture import CaptureError, KEY, QUERY, VALUE, read, record
+from stallcast_capture.description import Description
 
 SHAPE = {
     "vocab_size": 128,
@@ -168,12 +168,10 @@ class HookTest(unittest.TestCase):
         with record(model, self.path) as recorder:
             self.generate(model, 10, 5)
         self.assertEqual(recorder.tokens, 14)
-        info = stallcast_capture._Description(model, torch.device(DEVICE), "", "", {}).info
+        info = Description(model, torch.device(DEVICE), "", "", {}).info
         self.assertEqual((info.rope_type, info.inverse_frequency_count), (b"several", 0))
         self.assertEqual(info.rope_theta, 0)
-        info = stallcast_capture._Description(
-            make_model("llama"), torch.device(DEVICE), "", "", {}
-        ).info
+        info = Description(make_model("llama"), torch.device(DEVICE), "", "", {}).info
         self.assertEqual((info.rope_type, info.inverse_frequency_count), (b"default", 8))
 
     def test_prompt_in_portions(self):

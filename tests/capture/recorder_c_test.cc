@@ -184,6 +184,86 @@ TEST(RecorderC, TheDescriptionComesBackWhole) {
   EXPECT_EQ(info.parameters().at("loss"), "1.4");
 }
 
+TEST(RecorderC, ASecondPromptInTheSequenceIsPrompt) {
+  const ScratchFile file;
+  {
+    Recording recording(file.path(), {10, 64, 1 << 20});
+    ASSERT_EQ(recording.WriteBoth(0, 0, 50), STALLCAST_OK);
+    ASSERT_EQ(recording.BeginDecode(50), STALLCAST_OK);
+    for (int64_t token = 50; token < 55; ++token) recording.WriteBoth(0, token, 1);
+    ASSERT_EQ(recording.WriteBoth(0, 55, 20), STALLCAST_OK);
+    ASSERT_EQ(recording.BeginDecode(75), STALLCAST_OK) << stallcast_last_error();
+    for (int64_t token = 75; token < 78; ++token) recording.WriteBoth(0, token, 1);
+    ASSERT_EQ(recording.Close(), STALLCAST_OK) << stallcast_last_error();
+  }
+  const traces::Trace trace = traces::ReadTrace(file.path(), {.strict = true});
+  EXPECT_EQ(trace.info.prompt_tokens(), 75);
+  EXPECT_EQ(trace.info.decode_steps(), 3);
+  ExpectTensor(trace, STALLCAST_QUERY, 0, 40, 78);
+  ExpectTensor(trace, STALLCAST_KEY, 0, 0, 78);
+}
+
+TEST(RecorderC, WhatLayersAndExpertsDoComesBack) {
+  const ScratchFile file;
+  {
+    Recording recording(file.path());
+    const double sinks[] = {0.5, -1, 2, 3};
+    stallcast_attention attention = {};
+    attention.window = 32;
+    attention.soft_cap = 50;
+    attention.softmax_scale = 0.25;
+    attention.sinks = sinks;
+    attention.sink_count = 4;
+    ASSERT_EQ(stallcast_recorder_set_attention(recording.get(), 1, &attention), STALLCAST_OK)
+        << stallcast_last_error();
+    const stallcast_experts experts = {3, 2, 96};
+    ASSERT_EQ(stallcast_recorder_set_experts(recording.get(), &experts), STALLCAST_OK);
+    const int64_t before[] = {9, 0, 1}, prompt[] = {10, 20, 30}, decode[] = {1, 2, 3};
+    for (const int64_t* counts : {before, prompt}) {
+      ASSERT_EQ(stallcast_recorder_set_expert_use(recording.get(), 2, 3, counts, decode),
+                STALLCAST_OK);
+    }
+    ASSERT_EQ(recording.Close(), STALLCAST_OK);
+  }
+  const traces::proto::TraceInfo info = traces::ReadTrace(file.path(), {.strict = true}).info;
+  ASSERT_EQ(info.model().attention_size(), kLayers);
+  EXPECT_EQ(info.model().attention(0).window(), 0);
+  const traces::proto::Attention& attention = info.model().attention(1);
+  EXPECT_EQ(attention.window(), 32);
+  EXPECT_EQ(attention.soft_cap(), 50);
+  EXPECT_EQ(attention.softmax_scale(), 0.25);
+  ASSERT_EQ(attention.sinks_size(), 4);
+  EXPECT_EQ(attention.sinks(2), 2);
+  EXPECT_EQ(info.model().experts().count(), 3);
+  EXPECT_EQ(info.model().experts().per_token(), 2);
+  EXPECT_EQ(info.model().experts().intermediate(), 96);
+  ASSERT_EQ(info.expert_use_size(), 1);
+  EXPECT_EQ(info.expert_use(0).layer(), 2);
+  EXPECT_EQ(info.expert_use(0).prompt(1), 20);
+  EXPECT_EQ(info.expert_use(0).decode(2), 3);
+}
+
+TEST(RecorderC, LayersMayHaveHeadsOfTheirOwn) {
+  const ScratchFile file;
+  {
+    Recording recording(file.path());
+    stallcast_attention attention = {};
+    attention.kv_heads = 1;
+    ASSERT_EQ(stallcast_recorder_set_attention(recording.get(), 1, &attention), STALLCAST_OK);
+    Block block(STALLCAST_KEY, STALLCAST_BF16, 1, 0, 10);
+    block.rows.heads = 1;
+    EXPECT_EQ(stallcast_recorder_write(recording.get(), &block.rows), STALLCAST_OK)
+        << stallcast_last_error();
+    Block other(STALLCAST_KEY, STALLCAST_BF16, 0, 0, 10);
+    other.rows.heads = 1;
+    EXPECT_EQ(stallcast_recorder_write(recording.get(), &other.rows), STALLCAST_USAGE);
+    ASSERT_EQ(recording.Close(), STALLCAST_OK);
+  }
+  const traces::Trace trace = traces::ReadTrace(file.path(), {.strict = true});
+  ASSERT_NE(trace.Find(traces::TensorKind::kKey, 1), nullptr);
+  EXPECT_EQ(trace.Find(traces::TensorKind::kKey, 1)->spec.heads, 1);
+}
+
 TEST(RecorderC, ReadsRowsBack) {
   const ScratchFile file;
   {

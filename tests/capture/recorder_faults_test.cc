@@ -235,6 +235,7 @@ TEST(RecorderFaults, AKilledProcessLosesOnlyWhatWasGathered) {
   traces::ReadReport report;
   const traces::Trace trace = traces::ReadTrace(file.path(), {}, &report);
   EXPECT_TRUE(report.truncated);
+  EXPECT_EQ(trace.info.prompt_tokens(), kPrompt);
   for (const int kind : {STALLCAST_QUERY, STALLCAST_KEY}) {
     const traces::Tensor* tensor = trace.Find(static_cast<traces::TensorKind>(kind), 0);
     ASSERT_NE(tensor, nullptr);
@@ -258,7 +259,7 @@ TEST(RecorderFaults, TheLibraryExportsItsInterfaceOnly) {
     ++symbols;
   }
   pclose(pipe);
-  EXPECT_EQ(symbols, 16);
+  EXPECT_EQ(symbols, 19);
 }
 
 }  // namespace
