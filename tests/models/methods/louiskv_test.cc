@@ -324,9 +324,7 @@ TEST(LouisKv, ContextsThatFitMoveNothing) {
 }
 
 TEST(LouisKv, MatchesThePaperOnRealTensors) {
-  const std::vector<std::filesystem::path> samples = Samples();
-  if (samples.empty()) GTEST_SKIP() << "no sample in traces/samples";
-  traces::Trace trace = traces::ReadTrace(samples.back());
+  traces::Trace trace = traces::ReadTrace(kRealTrace);
   ASSERT_GE(trace.info.prompt_tokens(), 3000);
   trace.info.set_decode_steps(12);
   trace.info.set_prompt_tokens(3000);
@@ -374,9 +372,7 @@ std::vector<int64_t> Labels(const KeyClusters& clusters) {
 
 // What 8 bits cost: clusters as tight as those of the keys themselves, within two percent.
 TEST(KeyClusters, EightBitsClusterRealKeysAsWellAsDoubles) {
-  const std::vector<std::filesystem::path> samples = Samples();
-  if (samples.empty()) GTEST_SKIP() << "no sample in traces/samples";
-  const traces::Trace trace = traces::ReadTrace(samples.back());
+  const traces::Trace trace = traces::ReadTrace(kRealTrace);
   const int index = trace.Layers().back();
   const LayerTensors tensors(trace, index);
   constexpr int64_t kFirst = 64, kCount = 2000, kClusters = 125, kIterations = 5;

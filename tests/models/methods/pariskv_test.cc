@@ -404,9 +404,7 @@ TEST_P(ParisKvOnShape, SelectsWhatThePaperSays) {
 }
 
 TEST(ParisKv, SelectsWhatThePaperSaysOnRealTensors) {
-  const std::vector<std::filesystem::path> samples = Samples();
-  if (samples.empty()) GTEST_SKIP() << "no sample in traces/samples";
-  traces::Trace trace = traces::ReadTrace(samples.back());
+  traces::Trace trace = traces::ReadTrace(kRealTrace);
   trace.info.set_prompt_tokens(1500);
   trace.info.set_decode_steps(2);
   for (traces::Tensor& tensor : trace.tensors) {

@@ -200,9 +200,7 @@ TEST(Policies, LargeLogitsNeitherOverflowNorTie) {
 }
 
 TEST(Policies, MatchThePapersOnRealTensors) {
-  const std::vector<std::filesystem::path> samples = Samples();
-  if (samples.empty()) GTEST_SKIP() << "no sample in traces/samples";
-  traces::Trace trace = traces::ReadTrace(samples.front());
+  traces::Trace trace = traces::ReadTrace(kRealTrace);
   trace.info.set_decode_steps(std::min<int64_t>(trace.info.decode_steps(), 12));
   const int index = trace.Layers().back();
   const LayerTensors tensors(trace, index);

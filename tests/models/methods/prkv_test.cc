@@ -293,19 +293,30 @@ TEST(Prkv, AnAllStaticSetChangesOnlyAtUpdates) {
 }
 
 TEST(Prkv, MatchesThePaperOnRealTensors) {
-  const std::vector<std::filesystem::path> samples = Samples();
-  if (samples.empty()) GTEST_SKIP() << "no sample in traces/samples";
-  traces::Trace trace = traces::ReadTrace(samples.back());
+  traces::Trace trace = traces::ReadTrace(kRealTrace);
   trace.info.set_decode_steps(6);
   const int index = trace.Layers().back();
   PrkvParams params{.budget = 1088, .update = 3};
-  const LayerTensors tensors(trace, index, params.window);
-  const Layer layer(trace, index);
-  const Replayed log(PrkvPolicy(params), tensors);
-  ExpectSame(log, Prkv(layer, params), layer, 0.5);
-  for (int step = 0; step < layer.steps; ++step) {
-    const auto attended = AttendedByHead(log, step, layer.prompt + step + 1);
-    ASSERT_NEAR(log.fidelity.mass[step], brute::Mass(layer, step, attended), 1e-5);
+  const Layer whole(trace, index);
+  // Of a model with the trace's groups, and of one with smaller ones, which leave queries out.
+  for (const int group : {whole.group, 4}) {
+    SCOPED_TRACE(group);
+    ASSERT_LE(group, whole.group);
+    Layer layer = whole;
+    layer.group = group;
+    layer.query_heads = layer.kv_heads * group;
+    layer.queries.clear();
+    for (int head = 0; head < layer.query_heads; ++head) {
+      layer.queries.push_back(
+          whole.queries[static_cast<size_t>(head / group * whole.group + head % group)]);
+    }
+    const LayerTensors tensors(trace, index, params.window, group);
+    const Replayed log(PrkvPolicy(params), tensors);
+    ExpectSame(log, Prkv(layer, params), layer, 0.5);
+    for (int step = 0; step < layer.steps; ++step) {
+      const auto attended = AttendedByHead(log, step, layer.prompt + step + 1);
+      ASSERT_NEAR(log.fidelity.mass[step], brute::Mass(layer, step, attended), 1e-5);
+    }
   }
 }
 

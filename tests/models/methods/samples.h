@@ -21,6 +21,10 @@ inline std::vector<std::filesystem::path> Samples() {
   return paths;
 }
 
+/// Long input: a prompt of 8,192 tokens, three layers of a real model.
+inline const std::filesystem::path kRealTrace =
+    std::filesystem::path(STALLCAST_SOURCE_DIR) / "traces" / "samples" / "qwen-8k.kvt";
+
 /// The traces that measured runs were made on.
 inline const std::filesystem::path kMeasuredTraces =
     std::filesystem::path(STALLCAST_SOURCE_DIR) / "capture" / "results" / "traces";

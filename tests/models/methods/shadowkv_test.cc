@@ -120,6 +120,16 @@ TEST_P(ShadowKv, SelectsByTheRulesOfItsCode) {
   }
 }
 
+TEST(ShadowKvPolicy, SelectsByTheRulesOfItsCodeOnRealTensors) {
+  traces::Trace trace = traces::ReadTrace(kRealTrace);
+  trace.info.set_decode_steps(3);
+  const int index = trace.Layers().back();
+  const LayerTensors real(trace, index);
+  const brute::Layer exact(trace, index);
+  const ShadowKvParams params{.dense_until = 0};
+  ExpectSame(Replayed(ShadowKvPolicy(params), real), Expected(exact, params), exact, 0.5);
+}
+
 TEST_P(ShadowKv, AttendsShortPromptsWhole) {
   const Replayed log(ShadowKvPolicy({.budget = 40, .dense_until = 5000}), tensors);
   for (const float mass : log.fidelity.mass) EXPECT_EQ(mass, 1);
