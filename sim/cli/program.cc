@@ -10,6 +10,7 @@
 #include "sim/cli/output.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
+#include "traces/common/whole_file.h"
 
 namespace stallcast::cli {
 namespace {
@@ -77,6 +78,7 @@ int ParseAndRun(const Program& program, int argc, char** argv) {
 int RunProgram(const Program& program, int argc, char** argv) {
   // A reader that has seen enough (`| head`) ends this program without a word.
   std::signal(SIGPIPE, SIG_DFL);
+  RemovePartsOnSignals();
   try {
     return ParseAndRun(program, argc, argv);
   } catch (const Error& error) {

@@ -18,6 +18,10 @@ void WriteWhole(const std::filesystem::path& path,
 void WriteWholeIf(const std::filesystem::path& path,
                   const std::function<bool(const std::filesystem::path&)>& write);
 
+/// From now on a program that is interrupted, or told to end, leaves no half-written file behind.
+/// Those of killed programs go when somebody next writes into their folder, an hour later.
+void RemovePartsOnSignals();
+
 /// Throws a usage Error where `output` is, by whatever name or link, one of the files that are
 /// read. `inputs` may hold names that are no files: they match nothing.
 void RefuseToReplace(const std::filesystem::path& output, const std::vector<std::string>& inputs);

@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -60,6 +64,51 @@ TEST(WholeFile, WhatFailsLeavesWhatWasThereAndNamesIt) {
   }
   EXPECT_EQ(Text(path), "old");
   EXPECT_EQ(Files(folder), 1);
+}
+
+TEST(WholeFile, ANameMayBeAsLongAsTheSystemTakes) {
+  const ScratchFolder folder;
+  const fs::path path = folder / std::string(255, 'n');
+  WriteWhole(path, [](const fs::path& part) { Write(part, "text"); });
+  EXPECT_EQ(Text(path), "text");
+}
+
+TEST(WholeFile, OldPartsOfProgramsThatAreGoneGo) {
+  const ScratchFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    WriteWhole(folder / "a.txt", [](const fs::path& part) {
+      Write(part, "half");
+      ::raise(SIGKILL);
+    });
+  }
+  ::waitpid(child, nullptr, 0);
+  const auto write = [&] {
+    WriteWhole(folder / "b.txt", [](const fs::path& part) { Write(part, "whole"); });
+  };
+  write();
+  EXPECT_EQ(Files(folder), 2) << "a part that may be another computer's was taken";
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    fs::last_write_time(entry, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  }
+  write();
+  EXPECT_EQ(Files(folder), 1);
+}
+
+TEST(WholeFile, AnInterruptedWriterLeavesNothing) {
+  const ScratchFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    RemovePartsOnSignals();
+    WriteWhole(folder / "a.txt", [](const fs::path& part) {
+      Write(part, "half");
+      ::raise(SIGINT);
+    });
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+  EXPECT_EQ(Files(folder), 0);
 }
 
 }  // namespace
