@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <system_error>
-
 #include "traces/common/error.h"
 #include "traces/common/nearest.h"
+#include "traces/common/shipped.h"
 
 namespace stallcast::traces {
 
@@ -20,12 +19,7 @@ const std::vector<Sample>& Samples() {
   return samples;
 }
 
-fs::path SampleFolder() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const fs::path installed = program.parent_path().parent_path() / "share/stallcast/samples";
-  return !error && fs::is_directory(installed, error) ? installed : STALLCAST_SAMPLE_DIR;
-}
+fs::path SampleFolder() { return Shipped("traces/samples"); }
 
 fs::path TracePath(const std::string& trace) {
   constexpr std::string_view kPrefix = "sample:";

@@ -17,8 +17,7 @@ struct Sample {
 /// All that ship.
 const std::vector<Sample>& Samples();
 
-/// Where the shipped traces lie: share/stallcast/samples beside the program's own folder, as
-/// installed, else the source tree's.
+/// Where the shipped traces lie (traces/common/shipped.h).
 std::filesystem::path SampleFolder();
 
 /// The file that `trace` stands for: a shipped trace for `sample:NAME`, else `trace` itself.

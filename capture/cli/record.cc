@@ -33,17 +33,20 @@ struct RecordCommand {
   int Run() const;
 };
 
-// Beside this program where the two were installed together, else where the build puts it.
+// In the Python package where the two were installed together, beside this program where they were
+// copied together, else where the build puts it.
 fs::path InjectedLibrary() {
   const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
-  const std::vector<fs::path> places = {here / kInjected,
-                                        here.parent_path() / "lib" / "capture" / kInjected};
+  const std::vector<fs::path> places = {
+      (here / STALLCAST_PACKAGE_FROM_PROGRAM / kInjected).lexically_normal(), here / kInjected,
+      here.parent_path() / "lib" / "capture" / kInjected};
   for (const fs::path& place : places) {
     if (fs::exists(place)) return fs::canonical(place);
   }
-  throw Error(fmt::format("{} not found", kInjected),
-              fmt::format("{} or {}", places[0].string(), places[1].string()),
-              "build the target stallcast_inject");
+  throw Error(
+      fmt::format("{} not found", kInjected),
+      fmt::format("{}, {} or {}", places[0].string(), places[1].string(), places[2].string()),
+      "install Stallcast anew, or build the target stallcast_inject");
 }
 
 struct Ended {

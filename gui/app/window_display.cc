@@ -13,6 +13,7 @@
 #include "gui/whatif/whatif_panel.h"
 #include "models/hardware/profile.h"
 #include "sim/recorded_run.h"
+#include "traces/common/shipped.h"
 #include "traces/samples.h"
 
 namespace stallcast::gui {
@@ -220,7 +221,7 @@ void MainWindow::PredictRecording() {
   const QFileInfo beside(QFileInfo(recording->path).dir(), trace.fileName());
   const QFileInfo shipped(QDir(QString::fromStdString(traces::SampleFolder().string())),
                           trace.fileName());
-  const QFileInfo kept(QDir(QStringLiteral(STALLCAST_MEASURED_TRACES)), trace.fileName());
+  const QFileInfo kept(QDir(QString::fromStdString(Shipped("capture/results/traces").string())), trace.fileName());
   for (const QFileInfo& place : {trace, beside, shipped, kept}) {
     if (place.isFile()) return Open({place.filePath()});
   }

@@ -20,6 +20,7 @@
 #include "models/toml_file.h"
 #include "traces/common/error.h"
 #include "traces/common/nearest.h"
+#include "traces/common/shipped.h"
 
 namespace stallcast::hardware {
 namespace {
@@ -473,7 +474,7 @@ std::vector<fs::path> Folders() {
       rest.remove_prefix(std::min(colon + 1, rest.size()));
     }
   }
-  folders.emplace_back(STALLCAST_PROFILE_DIR);
+  folders.push_back(Shipped("models/hardware"));
   return folders;
 }
 

@@ -13,6 +13,7 @@
 #include "models/toml_file.h"
 #include "traces/common/error.h"
 #include "traces/common/nearest.h"
+#include "traces/common/shipped.h"
 
 namespace stallcast::papers {
 namespace {
@@ -319,7 +320,7 @@ const Condition& Paper::FindCondition(std::string_view condition) const {
 
 Paper LoadPaper(const fs::path& path) { return Reader(path).Read(); }
 
-fs::path PaperFolder() { return STALLCAST_PAPER_DIR; }
+fs::path PaperFolder() { return Shipped("models/papers"); }
 
 std::vector<Paper> ShippedPapers() {
   std::vector<Paper> papers;
@@ -328,7 +329,8 @@ std::vector<Paper> ShippedPapers() {
     if (entry.path().extension() == ".toml") papers.push_back(LoadPaper(entry.path()));
   }
   if (papers.empty()) {
-    throw Error("there are no papers", PaperFolder().string(), "install models/papers/*.toml");
+    throw Error("there are no papers", PaperFolder().string(),
+                "install Stallcast anew: its data folder is incomplete");
   }
   std::sort(papers.begin(), papers.end(),
             [](const Paper& a, const Paper& b) { return a.name < b.name; });
