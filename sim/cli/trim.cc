@@ -1,5 +1,5 @@
 // stallcast trim
-#include "traces/trim.h"
+#include "traces/convert/trim.h"
 
 #include <fmt/format.h>
 

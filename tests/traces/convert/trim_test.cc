@@ -1,4 +1,4 @@
-#include "traces/trim.h"
+#include "traces/convert/trim.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

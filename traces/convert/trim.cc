@@ -1,4 +1,4 @@
-#include "traces/trim.h"
+#include "traces/convert/trim.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
