@@ -5,67 +5,64 @@
 set -eu
 program=$1 folder=$2 name=$(basename "$1")
 mkdir -p "$folder"
+version=$("$program" --version)
 
-# A heading is a line that begins at the margin and ends in a colon; options and commands are
-# indented lines of two columns. Examples stay as they are.
-page() {  # TITLE < help
+# Of a help text the first sentence is the name's line. A line at the margin that ends in a colon
+# begins a section, whose lines are two columns; examples stay as they are up to an empty line, and
+# all other text is the description.
+page() { # TITLE < help
   awk -v title="$1" -v version="$version" '
     function safe(text) {
       gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text)
-      if (text ~ /^[.\x27]/) text = "\\\\&" text
-      return text
+      return text ~ /^[.\047]/ ? "\\&" text : text
     }
-    function verbatim(on) {
-      if (on != literal) print on ? ".nf" : ".fi"
-      literal = on
+    function item(name, text) {
+      sections = sections ".TP\n\\fB" safe(name) "\\fR\n" (text == "" ? "" : safe(text) "\n")
     }
-    function heading(text) { verbatim(0); item = 0; print ".SH " toupper(safe(text)) }
-    { lines[NR] = $0 }
+    function prose(text) {
+      if (text == "") { if (description != "") pending = ".PP\n"; return }
+      description = description pending safe(text) "\n"; pending = ""
+    }
+    NR == 1 { summary = $0; heading = 1; next }
+    heading && $0 != "" && !/^(Usage|Examples?):/ { summary = summary " " $0; next }
+    { heading = 0 }
+    /^Usage: / { synopsis = substr($0, 8); kind = ""; next }
+    /^Examples?:/ { kind = "examples"; next }
+    /^[A-Z][^:]*:$/ {
+      kind = "options"
+      sections = sections ".SH \"" toupper(substr($0, 1, length($0) - 1)) "\"\n"
+      next
+    }
+    $0 == "" { if (kind != "") kind = ""; prose(""); next }
+    kind == "examples" { examples = examples safe($0) "\n"; next }
+    kind == "options" && /^ ? ?[^ ]/ {
+      line = $0; sub(/^ +/, "", line)
+      if (match(line, /  +/)) item(substr(line, 1, RSTART - 1), substr(line, RSTART + RLENGTH))
+      else item(line, "")
+      next
+    }
+    kind == "options" {
+      line = $0; sub(/^ +/, "", line); sections = sections safe(line) "\n"; next
+    }
+    { prose($0) }
     END {
-      printf ".TH \"%s\" 1 \"\" \"%s\" \"Stallcast\"\n", toupper(safe(title)), safe(version)
-      summary = lines[1]
-      for (first = 2; lines[first] != "" && lines[first] !~ /^(Usage|Examples?):/ && first <= NR;
-           ++first)
-        summary = summary " " lines[first]
-      rest = ""
       if (match(summary, /\. /)) {
-        rest = substr(summary, RSTART + 2)
+        description = safe(substr(summary, RSTART + 2)) "\n" \
+            (description == "" ? "" : ".PP\n" description)
         summary = substr(summary, 1, RSTART)
       }
       sub(/\.$/, "", summary)
-      print ".SH NAME"; print safe(title) " \\- " safe(summary)
-      for (i = first; i <= NR; ++i) if (sub(/^Usage: /, "", lines[i])) {
-        print ".SH SYNOPSIS"; print safe(lines[i]); lines[i] = ""
-        break
-      }
-      print ".SH DESCRIPTION"
-      if (rest != "") { print safe(rest); print ".PP" }
-      for (i = first; i <= NR; ++i) {
-        line = lines[i]
-        if (line ~ /^[A-Z][^:]*:$/) {
-          heading(substr(line, 1, length(line) - 1)); example = line ~ /^Example/
-        } else if (line == "") {
-          if (example) { verbatim(0); example = 0 }
-          print item ? "" : ".PP"
-        } else if (example) {
-          verbatim(1); print safe(line)
-        } else if (line ~ /^ ? ?[^ ].*  +[^ ]/ && line ~ /^  ?[^ ]/) {
-          match(substr(line, 3), /  +/)
-          print ".TP"; print "\\fB" safe(substr(line, 3, RSTART - 1)) "\\fR"
-          print safe(substr(line, 2 + RSTART + RLENGTH)); item = 1
-        } else if (line ~ /^  ?[^ ]/) {
-          print ".TP"; print "\\fB" safe(substr(line, 3)) "\\fR"; item = 1
-        } else {
-          sub(/^ +/, "", line); print safe(line)
-        }
-      }
-      verbatim(0)
+      printf ".TH \"%s\" 1 \"\" \"%s\" \"Stallcast\"\n", toupper(title), version
+      printf ".SH NAME\n%s \\- %s\n", safe(title), safe(summary)
+      if (synopsis != "") printf ".SH SYNOPSIS\n%s\n", safe(synopsis)
+      if (description != "") printf ".SH DESCRIPTION\n%s", description
+      if (examples != "") printf ".SH EXAMPLES\n.nf\n%s.fi\n", examples
+      printf "%s", sections
     }'
 }
 
-version=$("$program" --version)
 "$program" --help | page "$name" >"$folder/$name.1"
-for command in $("$program" --help | awk '/^[A-Z].*:$/ { on = /^(Sub)?[Cc]ommands:/i } \
-    toupper($0) ~ /^(SUB)?COMMANDS:/ { on = 1; next } on && /^  [a-z]/ { print $1 }'); do
+for command in $("$program" --help |
+  awk '/^[A-Z].*:$/ { on = toupper($0) ~ /COMMANDS:$/ } $0 == "" { on = 0 } on && /^  [a-z]/ { print $1 }'); do
   "$program" "$command" --help | page "$name-$command" >"$folder/$name-$command.1"
 done
