@@ -40,16 +40,14 @@ grep -qF "$data" sample.txt || fail "the error does not say where the sample is 
 for paper in "$data"/models/papers/*.toml; do
   [ "$(basename "$paper")" = freekv.toml ] || rm "$paper"
 done
-! "$prefix/bin/stallcast" reproduce louiskv 2>papers.txt || fail "a paper of the source tree was found"
+! "$prefix/bin/stallcast" reproduce --paper louiskv 2>papers.txt || fail "a paper of the source tree was found"
 grep -q freekv papers.txt || fail "no paper was found: $(cat papers.txt)"
 
-package=$prefix/lib/stallcast
-[ -d "$package" ] || package=$(dirname "$(find "$prefix" -name stallcast_capture -type d | head -n 1)")
-if command -v python3 >/dev/null && [ -f "$package/stallcast_capture/__init__.py" ]; then
-  PYTHONPATH=$package python3 - <<'PYTHON'
-from stallcast_capture.library import Library
-Library()
-PYTHON
+library=$(find "$prefix" -name libstallcast_capture.so)
+[ -n "$library" ] || fail "the Python package has no library"
+if command -v python3 >/dev/null; then
+  # Its own libraries are found beside it. (The package itself needs torch.)
+  python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).stallcast_abi_version()' "$library"
 fi
 if [ -x "$prefix/bin/stallcast-gpu" ]; then
   "$prefix/bin/stallcast-gpu" record -o recording.kvt -- true >record.txt 2>&1 || true
