@@ -120,6 +120,7 @@ enum class Target {
   kMethod,
   kMachine,
   kModel,
+  kModelOption,
   kContext,
   kBatch,
   kTensorParallel,
@@ -136,6 +137,10 @@ Target TargetOf(const Axis& axis, const std::vector<std::string>& methods) {
   for (const auto& [name, target] : fixed) {
     if (axis.name == name) return target;
     known.emplace_back(name);
+  }
+  for (const llm::ModelOption& option : llm::ModelOptions()) {
+    if (axis.name == option.name) return Target::kModelOption;
+    known.emplace_back(option.name);
   }
   for (const std::string& method : methods) {
     for (const methods::ParamSpec& spec : methods::MakeMethod(method, {}).info->params) {
@@ -170,6 +175,9 @@ void Apply(PredictRequest& request, const Axis& axis, Target target, const std::
     case Target::kTensorParallel:
       request.tensor_parallel = ParseCount(value, where);
       return;
+    case Target::kModelOption:
+      request.model_options[axis.name] = value;
+      return;
     case Target::kProfile:
       request.machine_overrides.emplace_back(axis.name, value);
       return;
@@ -185,12 +193,7 @@ void Apply(PredictRequest& request, const Axis& axis, Target target, const std::
 std::string ModelKey(const std::string& name) {
   if (name.empty()) return "trace";
   if (!llm::IsConfigJson(name)) return name;
-  const llm::Model m = llm::ReadConfigJson(name);
-  return fmt::format(
-      "{}#{:016x}", name,
-      Fnv(fmt::format("{},{},{},{},{},{},{},{},{},{},{}", m.name, m.layers, m.query_heads,
-                      m.kv_heads, m.head_dim, m.hidden, m.intermediate, m.vocabulary, m.qkv_bias,
-                      m.tied_embeddings, m.max_context)));
+  return fmt::format("{}#{:016x}", name, Fnv(llm::Describe(llm::ReadConfigJson(name))));
 }
 
 // Of the machines of a grid, each as often overridden as points ask for it: a profile is large.
@@ -219,6 +222,7 @@ std::string KeyOf(const PredictRequest& r, Machines& machines) {
   } catch (const Error&) {
     // Values that do not go together: the point will fail, and is known by what was asked for.
   }
+  for (const auto& [name, value] : r.model_options) key += fmt::format(" {}={}", name, value);
   for (const auto& [name, value] : params) key += fmt::format(" {}={}", name, value);
   return key;
 }

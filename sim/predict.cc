@@ -32,10 +32,15 @@ struct Limits {
 // to be kept whole.
 methods::Footprint Peak(const methods::Method& method, const llm::Model& model, int64_t first,
                         int64_t last, int32_t batch) {
-  const methods::Footprint end = method.Bytes(model, last, batch);
+  const llm::Model full = llm::FullAttentionOnly(model);
+  methods::Footprint end = method.Bytes(full, last, batch);
+  end.gpu_kv += model.OtherLayersBytes(last, batch);
+  end.gpu_activations = model.ActivationBytes(batch * last, batch);
   const int64_t longest_whole = method.DenseUntil() - 1;
   if (longest_whole < first || longest_whole >= last) return end;
-  methods::Footprint whole = method.Bytes(model, longest_whole, batch);
+  methods::Footprint whole = method.Bytes(full, longest_whole, batch);
+  whole.gpu_kv += model.OtherLayersBytes(longest_whole, batch);
+  whole.gpu_activations = end.gpu_activations;
   if (whole.gpu() <= end.gpu()) return end;
   whole.host = end.host;
   return whole;
@@ -45,7 +50,9 @@ bool Fits(const methods::Method& method, const llm::Model& model, const Limits& 
           int64_t first, int64_t last, int32_t batch) {
   // No machine holds more, and no sum of bytes could.
   constexpr double kMost = 1e18;
-  if (static_cast<double>(last) * batch * static_cast<double>(model.KvBytesPerToken()) > kMost) {
+  if (static_cast<double>(last) * batch *
+          static_cast<double>(model.KvBytesPerTokenLayer() * model.layers) >
+      kMost) {
     return false;
   }
   const methods::Footprint need = Peak(method, model, first, last, batch);
@@ -138,6 +145,29 @@ std::optional<std::string> BesideGathers(const plan::Plan& plan, const Metrics& 
       "starts up to {:.0f} us later for each thing that the GPU reads of the host's memory first",
       blocks, blocks * kBytesABlock / 1024,
       static_cast<double>(blocks * kBytesABlock) / machine.link_h2d * 1e6);
+}
+
+// A method that selects needs keys and values of a head, and layers that attend everything.
+void CheckModel(const methods::NamedMethod& named, const llm::Model& model) {
+  if (!named.method->NewPolicy()) {
+    if (model.FullLayers() > 0 || named.name == "full") return;
+    throw UsageError(
+        fmt::format("no layer of {} attends more than a window: there is nothing to offload",
+                    model.title),
+        named.name, "use --method full");
+  }
+  if (model.latent) {
+    throw UsageError(
+        fmt::format("{} selects by the keys of each head, and {} keeps one latent for all heads",
+                    named.name, model.title),
+        named.name, "use --method full or offload");
+  }
+  if (model.FullLayers() == 0) {
+    throw UsageError(fmt::format("no layer of {} attends more than a window: there is nothing to "
+                                 "select from",
+                                 model.title),
+                     named.name, "use --method full, or a context beyond the window");
+  }
 }
 
 }  // namespace
@@ -314,11 +344,15 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   out.whole = run.model.empty()
                   ? impl_->InTrace(report(), [&] { return llm::FromTrace(trace.model()); })
                   : llm::FindModel(run.model);
-  const llm::Model model = llm::Shard(out.whole, run.tensor_parallel);
   if (run.context == 0) run.context = trace.prompt_tokens();
   if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");
   if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
-  method.Check(model, run.context);
+  out.whole = llm::WithOptions(std::move(out.whole), run.model_options);
+  out.whole = llm::AtContext(std::move(out.whole), run.context + run.steps);
+  const llm::Model model = llm::Shard(out.whole, run.tensor_parallel);
+  CheckModel(out.method, model);
+  method.Check(llm::FullAttentionOnly(model), run.context);
+  out.notes.insert(out.notes.end(), out.whole.notes.begin(), out.whole.notes.end());
 
   Impl::Replayed replayed = impl_->Log(out.method.info->name, method, model.group(), stop);
   out.log = std::move(replayed.log);
@@ -342,10 +376,15 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
     out.notes.push_back(
         fmt::format("context {} is beyond {}'s {}", longest, out.whole.title, model.max_context));
   }
-  if (run.tensor_parallel > 1) {
+  if (model.queries > 1) {
+    out.notes.push_back(fmt::format("a step runs {} tokens of a sequence and keeps {:g} of them{}",
+                                    model.queries, model.accepted,
+                                    out.log ? "; pages are selected for the first of them" : ""));
+  }
+  if (model.experts && model.experts->taken.empty()) {
     out.notes.push_back(fmt::format(
-        "not counted: what the {} GPUs exchange, two all-reduces a layer of {} bytes a step each",
-        run.tensor_parallel, run.batch * out.whole.hidden * out.whole.element_bytes));
+        "assumed: every expert is as likely: a step reads {:.1f} of {} in a layer",
+        model.DistinctExperts(int64_t{run.batch} * model.queries), model.experts->count));
   }
   out.input = {model, run.batch, run.context, run.steps, run.graph, out.log.get()};
   return out;
@@ -379,6 +418,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     const Execution execution = simulation.Run();
     StopIfAsked(stop);
     out.metrics = Measure(simulation, execution, run.batch);
+    out.metrics.tokens_per_second *= model.accepted;
     if (run.samples > 0) {
       std::function<void(double)> progress;
       if (impl_->options.progress) {

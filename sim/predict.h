@@ -11,18 +11,20 @@
 
 #include "models/hardware/profile.h"
 #include "models/llm/model.h"
+#include "models/llm/model_options.h"
 #include "models/methods/method.h"
 #include "sim/metrics.h"
 
 namespace stallcast::sim {
 
-/// Left free on the GPU for the CUDA context, workspaces and activations of a decode step.
+/// Left free on the GPU for the CUDA context, workspaces and slack of allocators.
 inline constexpr Bytes kGpuReserve = Bytes{1} << 30;
 
 struct PredictRequest {
   std::string method = "freekv";
   methods::ParamValues params;
   std::string model;  ///< empty: the trace's own
+  llm::ModelValues model_options;  ///< by name, as models/llm/model_options.h has them
   int32_t tensor_parallel = 1;
   std::string machine = "h200";
   std::vector<std::pair<std::string, std::string>> machine_overrides;  ///< path, value

@@ -11,7 +11,7 @@ namespace {
 
 // Of what a run sets in a method, by name, and in a machine, numbered: a later value may build on
 // an earlier one.
-constexpr std::string_view kParam = "param.", kSet = "set.";
+constexpr std::string_view kParam = "param.", kSet = "set.", kModelOption = "model.";
 
 std::string SetKey(size_t index) { return fmt::format("{}{}", kSet, index); }
 
@@ -35,6 +35,9 @@ void SetRun(const RecordedRun& run, traces::proto::TraceInfo* info) {
   out["tensor_parallel"] = std::to_string(request.tensor_parallel);
   out["graph"] = fmt::format("{:d}", request.graph);
   for (const auto& [name, value] : request.params) out[fmt::format("{}{}", kParam, name)] = value;
+  for (const auto& [name, value] : request.model_options) {
+    out[fmt::format("{}{}", kModelOption, name)] = value;
+  }
   for (size_t i = 0; i < request.machine_overrides.size(); ++i) {
     const auto& [path, value] = request.machine_overrides[i];
     out[SetKey(i)] = fmt::format("{}={}", path, value);
@@ -69,6 +72,9 @@ RecordedRun RunOf(const traces::proto::TraceInfo& info, const std::string& file)
   run.request.graph = text("graph") == "1";
   for (const auto& [key, value] : said) {
     if (key.starts_with(kParam)) run.request.params[key.substr(kParam.size())] = value;
+    if (key.starts_with(kModelOption)) {
+      run.request.model_options[key.substr(kModelOption.size())] = value;
+    }
   }
   for (size_t i = 0; said.contains(SetKey(i)); ++i) {
     const std::string pair = text(SetKey(i));

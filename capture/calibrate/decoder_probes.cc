@@ -234,6 +234,7 @@ std::vector<KernelProbe> GemmProbes() {
   std::set<std::pair<int64_t, int64_t>> products;
   for (const std::string& name : llm::ModelNames()) {
     const llm::Model m = llm::FindModel(name);
+    if (!llm::WhyNotExecutable(m).empty()) continue;
     const int64_t heads = int64_t{m.query_heads} * m.head_dim;
     products.insert({heads + int64_t{2} * m.kv_heads * m.head_dim, m.hidden});
     products.insert({m.hidden, heads});

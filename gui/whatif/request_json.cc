@@ -47,6 +47,9 @@ QJsonObject ToJson(const sim::PredictRequest& request) {
   if (request.batch != defaults.batch) json["batch"] = request.batch;
   if (request.steps != defaults.steps) json["steps"] = request.steps;
   if (request.graph) json["graph"] = true;
+  QJsonObject options;
+  for (const auto& [name, value] : request.model_options) options[From(name)] = From(value);
+  if (!options.isEmpty()) json["model options"] = options;
   QJsonObject params;
   for (const auto& [name, value] : request.params) params[From(name)] = From(value);
   if (!params.isEmpty()) json["params"] = params;
@@ -68,6 +71,10 @@ sim::PredictRequest RequestFromJson(const QJsonObject& json) {
   request.batch = Count(json, "batch", request.batch);
   request.steps = Count(json, "steps", request.steps);
   request.graph = json["graph"].toBool();
+  const QJsonObject options = json["model options"].toObject();
+  for (auto it = options.begin(); it != options.end(); ++it) {
+    request.model_options[it.key().toStdString()] = Text(it.value(), it.key());
+  }
   const QJsonObject params = json["params"].toObject();
   for (auto it = params.begin(); it != params.end(); ++it) {
     request.params[it.key().toStdString()] = Text(it.value(), it.key());

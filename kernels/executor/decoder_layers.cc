@@ -1,11 +1,13 @@
 #include "kernels/executor/decoder_layers.h"
 
 #include <cmath>
+#include <string>
 #include <variant>
 
 #include "kernels/executor/cache_binder.h"
 #include "kernels/runtime/cuda_error.h"
 #include "kernels/runtime/fill.h"
+#include "traces/common/error.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -22,6 +24,9 @@ Buffer<__nv_bfloat16> RandomMatrix(int64_t n, int64_t k, uint64_t seed) {
 }  // namespace
 
 DecoderWeights::DecoderWeights(const llm::Model& model) : model_(model) {
+  if (const std::string why = llm::WhyNotExecutable(model); !why.empty()) {
+    throw UsageError("cannot run on a GPU: " + why, model.title, "predict it with stallcast");
+  }
   const int64_t heads = int64_t{model.query_heads} * model.head_dim;
   const int64_t qkv = heads + int64_t{2} * model.kv_heads * model.head_dim;
   uint64_t seed = 0;

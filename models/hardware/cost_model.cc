@@ -57,6 +57,22 @@ class Coster {
     cost.streams_weights = true;
     return cost;
   }
+  OpCost operator()(const plan::GroupedGemm&) const { return Kernel(); }
+  OpCost operator()(const plan::Route&) const { return Kernel(); }
+  OpCost operator()(const plan::LatentAttention&) const { return Kernel(); }
+  OpCost operator()(const plan::LatentIndex&) const { return Kernel(); }
+  OpCost operator()(const plan::StateUpdate&) const { return Kernel(); }
+  OpCost operator()(const plan::AllReduce& sum) const {
+    OpCost cost = Kernel();
+    // Without a fit: as fast as GPUs pass bytes on over the link to the host.
+    if (!cost.extrapolated || cost.amount <= 0) return cost;
+    const double link = std::min(profile_.link_h2d, profile_.link_d2h);
+    cost.rate = cost.weight = std::min(cost.rate, link);
+    cost.fixed = Time(2 * (sum.gpus - 1) * profile_.device_copy_latency);
+    cost.demands = 0;
+    Add(cost, Resource::kDeviceMemory, 1);
+    return cost;
+  }
   OpCost operator()(const plan::Norm&) const { return Kernel(); }
   OpCost operator()(const plan::RopeAppend&) const { return Kernel(); }
   OpCost operator()(const plan::SwiGlu&) const { return Kernel(); }
@@ -423,6 +439,17 @@ void AddRecorder(Profile& profile) {
   if (profile.host_sync_copy > 0) profile.host_sync_copy += profile.recorder_sync;
 }
 
+// The law of the kind that a kind without a fit is costed as; what was timed of it are other
+// shapes.
+KernelFit FitOfAnotherKind(const Profile& profile, int kind) {
+  const auto fit = profile.kernels.find(plan::CostedAs(kind));
+  if (fit == profile.kernels.end()) return {};
+  KernelFit law = fit->second;
+  law.points.clear();
+  law.min_bytes = law.max_bytes = 0;  // extrapolated, whatever its size
+  return law;
+}
+
 }  // namespace
 
 CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
@@ -430,7 +457,10 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   AddRecorder(profile_);
   for (int kind = 0; kind < plan::kOpKinds; ++kind) {
     const auto fit = profile_.kernels.find(plan::KindName(kind));
-    if (fit == profile_.kernels.end()) continue;
+    if (fit == profile_.kernels.end()) {
+      fits_[static_cast<size_t>(kind)] = FitOfAnotherKind(profile_, kind);
+      continue;
+    }
     KernelFit& law = fits_[static_cast<size_t>(kind)] = fit->second;
     points_[static_cast<size_t>(kind)] = TimedPoints(std::exchange(law.points, {}));
   }

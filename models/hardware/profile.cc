@@ -207,6 +207,14 @@ constexpr std::string_view kKernelKinds[] = {
     plan::Layout::kName,
 };
 
+// Kinds that a profile may leave out: those that are costed as another.
+bool IsOptional(std::string_view kind) {
+  for (int i = 0; i < plan::kOpKinds; ++i) {
+    if (plan::KindName(i) == kind) return !plan::CostedAs(i).empty();
+  }
+  return false;
+}
+
 constexpr double kMostTime = 1;     // s
 constexpr double kLeastRate = 1e6;  // bytes/s
 constexpr double kMost = 1e18;      // bytes, bytes/s
@@ -407,7 +415,7 @@ void Check(const Profile& profile, std::string_view where) {
             fmt::format("kernel.{}.range is upside down", kind), where, "give [least, most]");
   }
   for (const auto& [kind, fit] : profile.kernels) {
-    Require(std::ranges::find(kKernelKinds, kind) != std::end(kKernelKinds),
+    Require(std::ranges::find(kKernelKinds, kind) != std::end(kKernelKinds) || IsOptional(kind),
             fmt::format("there is no op kind '{}'", kind), where, Suggestion(kind, kKernelKinds));
   }
   Require(!profile.batch_host_piece.empty() && !profile.batch_engine_piece.empty() &&

@@ -1,19 +1,44 @@
 #include "models/methods/decoder_plan.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <set>
+#include <string_view>
+#include <utility>
 
 namespace stallcast::methods {
 
 using plan::OpId;
 using plan::Role;
 
-DecoderPlan::DecoderPlan(const PlanInput& run) : input(run), log(run.log, run.model, run.batch) {
+namespace {
+
+PlanInput FullAttentionRun(PlanInput run) {
+  run.model = llm::FullAttentionOnly(run.model);
+  return run;
+}
+
+}  // namespace
+
+DecoderPlan::DecoderPlan(const PlanInput& run)
+    : whole(run.model), input(FullAttentionRun(run)), log(run.log, input.model, run.batch) {
   host = builder.AddHost("host");
   compute = builder.AddStream("compute", host, /*compute=*/true);
+  std::vector<int> names(static_cast<size_t>(whole.layers));
+  int full = 0, other = input.model.layers;
+  for (int layer = 0; layer < whole.layers; ++layer) {
+    const bool is_full = whole.KindOf(layer).attention == llm::Layer::Attention::kFull;
+    const int id = is_full ? full++ : other++;
+    ids_.push_back(id);
+    names[static_cast<size_t>(id)] = layer;
+  }
+  if (input.model.layers < whole.layers) builder.NameLayers(std::move(names));
 }
 
 void DecoderPlan::RefuseGraph(std::string_view method, std::string_view remedy) const {
@@ -22,13 +47,41 @@ void DecoderPlan::RefuseGraph(std::string_view method, std::string_view remedy) 
                    std::string(remedy));
 }
 
+OpId DecoderPlan::Attend(plan::DecodeAttention attention, std::initializer_list<OpId> waits) {
+  attention.sequences = input.batch;
+  attention.queries = input.model.queries;
+  if (input.model.kv != plan::Width{}) attention.kv_row_bytes = input.model.KvRowBytes();
+  return builder.Run(compute, attention, waits);
+}
+
 OpId DecoderPlan::Attend(int layer, int64_t kv_tokens, int64_t kv_tokens_max,
                          std::initializer_list<OpId> waits) {
   const llm::Model& m = input.model;
   builder.At(layer, Role::kAttention);
+  if (m.latent) return AttendLatents(kv_tokens, kv_tokens_max, waits);
+  return Attend(plan::DecodeAttention{kv_tokens, kv_tokens_max, input.batch, m.kv_heads, m.group(),
+                                      m.head_dim},
+                waits);
+}
+
+// Queries are multiplied into latents before and out of them behind; an indexer chooses first.
+OpId DecoderPlan::AttendLatents(int64_t kv_tokens, int64_t kv_tokens_max,
+                                std::initializer_list<OpId> waits) {
+  const llm::Model& m = input.model;
+  const llm::Latent& l = *m.latent;
+  if (l.top_k > 0 && kv_tokens_max > l.top_k) {
+    builder.SetRole(Role::kSelection);
+    builder.Run(compute,
+                plan::LatentIndex{kv_tokens, kv_tokens * m.queries, kv_tokens_max, l.index_heads,
+                                  l.index_dim, l.index_dim + Bytes{sizeof(float)}, l.top_k},
+                waits);
+    builder.SetRole(Role::kAttention);
+    kv_tokens = int64_t{input.batch} * l.top_k;
+    kv_tokens_max = l.top_k;
+  }
   return builder.Run(compute,
-                     plan::DecodeAttention{kv_tokens, kv_tokens_max, input.batch, m.kv_heads,
-                                           m.group(), m.head_dim},
+                     plan::LatentAttention{kv_tokens, kv_tokens_max, input.batch, m.query_heads,
+                                           l.width(), l.rank, m.queries, m.kv.Of(l.width())},
                      waits);
 }
 
@@ -145,35 +198,111 @@ OpId DecoderPlan::AttendAll(int step, int layer, std::initializer_list<OpId> wai
 
 namespace {
 
-// The ops of a layer around its attention, for `rows` tokens.
-void BeforeAttention(DecoderPlan& d, int layer, int64_t rows, bool bounds = false) {
-  const llm::Model& m = d.input.model;
+void RunGemm(DecoderPlan& d, int64_t rows, const llm::Matrix& matrix) {
+  if (matrix.n == 0) return;
+  d.builder.Run(d.compute, plan::Gemm{rows, matrix.n, matrix.k, matrix.width});
+}
+
+// A matrix a head.
+void RunHeads(DecoderPlan& d, int64_t rows, const llm::Matrix& matrix) {
+  d.builder.Run(d.compute, plan::GroupedGemm{rows * matrix.count, matrix.n, matrix.k,
+                                             static_cast<double>(matrix.count), matrix.width});
+}
+
+// The sum over the GPUs that share a layer of what each has made of it.
+void AllReduce(DecoderPlan& d, int64_t rows) {
+  const llm::Model& m = d.whole;
+  if (m.tensor_parallel <= 1) return;
+  d.builder.Run(d.compute,
+                plan::AllReduce{rows * m.hidden * llm::kActivationBytes, m.tensor_parallel});
+}
+
+// The ops of a layer around its attention, for `rows` tokens. `absorbed`: latents are attended as
+// they are cached.
+void BeforeAttention(DecoderPlan& d, int layer, const llm::Layer& kind,
+                     const llm::LayerWeights& weights, int64_t rows, bool absorbed,
+                     bool bounds = false) {
+  using Kind = llm::Layer::Attention;
+  const llm::Model& m = d.whole;
+  if (kind.attention == Kind::kNone) return;
   d.builder.At(layer, Role::kProjection);
   d.builder.Run(d.compute, plan::Norm{rows, m.hidden});
-  const int64_t qkv = int64_t{m.query_heads + 2 * m.kv_heads} * m.head_dim;
-  d.builder.Run(d.compute, plan::Gemm{rows, qkv, m.hidden});
-  d.builder.Run(d.compute, plan::RopeAppend{rows, m.query_heads, m.kv_heads, m.head_dim, bounds});
+  RunGemm(d, rows, weights.input);
+  if (kind.attention == Kind::kLinear) return;
+  if (!m.latent) {
+    d.builder.Run(d.compute, plan::RopeAppend{rows, m.query_heads, m.kv_heads, m.head_dim, bounds});
+    return;
+  }
+  const llm::Latent& l = *m.latent;
+  d.builder.Run(d.compute, plan::Norm{rows, l.query_rank + l.rank});
+  RunGemm(d, rows, weights.query_up);
+  d.builder.Run(d.compute, plan::RopeAppend{rows, m.query_heads, 1, l.rope, false});
+  if (absorbed) RunHeads(d, rows, weights.key_up);
+  if (l.top_k == 0) return;
+  d.builder.SetRole(Role::kIndex);
+  RunGemm(d, rows, weights.index_query);
+  RunGemm(d, rows, weights.index_key);
 }
 
-void OutputProjection(DecoderPlan& d, int layer, int64_t rows) {
-  const llm::Model& m = d.input.model;
+// A layer that attends otherwise than by everything; the method has no part in it.
+void OtherAttention(DecoderPlan& d, int step, int layer, const llm::Layer& kind) {
+  using Kind = llm::Layer::Attention;
+  const llm::Model& m = d.whole;
+  if (kind.attention == Kind::kWindow) {
+    const int64_t tokens = std::min(kind.window, d.Context(step));
+    d.Attend(layer, d.kv_rows() * tokens, tokens);
+  } else if (kind.attention == Kind::kLinear) {
+    d.builder.At(layer, Role::kAttention);
+    d.builder.Run(d.compute,
+                  plan::StateUpdate{d.input.batch, int64_t{d.input.batch} * m.queries,
+                                    m.linear->value_heads, m.linear->key_dim, m.linear->value_dim});
+  }
+}
+
+void AfterAttention(DecoderPlan& d, int layer, const llm::Layer& kind,
+                    const llm::LayerWeights& weights, int64_t rows, bool absorbed) {
+  const llm::Model& m = d.whole;
+  if (kind.attention == llm::Layer::Attention::kNone) return;
   d.builder.At(layer, Role::kProjection);
-  d.builder.Run(d.compute, plan::Gemm{rows, m.hidden, int64_t{m.query_heads} * m.head_dim});
+  if (m.latent && absorbed) RunHeads(d, rows, weights.value_up);
+  if (m.output_gate && kind.attention != llm::Layer::Attention::kLinear) {
+    d.builder.Run(d.compute, plan::SwiGlu{rows, int64_t{m.query_heads} * m.head_dim});
+  }
+  RunGemm(d, rows, weights.output);
+  AllReduce(d, rows);
 }
 
-void Mlp(DecoderPlan& d, int layer, int64_t rows) {
-  const llm::Model& m = d.input.model;
+// Of a mixture, each row's experts; then, or instead, the MLP that all rows take.
+void Mlp(DecoderPlan& d, int layer, const llm::Layer& kind, const llm::LayerWeights& weights,
+         int64_t rows) {
+  const llm::Model& m = d.whole;
   d.builder.At(layer, Role::kMlp);
   d.builder.Run(d.compute, plan::Norm{rows, m.hidden});
-  d.builder.Run(d.compute, plan::Gemm{rows, 2 * m.intermediate, m.hidden});
-  d.builder.Run(d.compute, plan::SwiGlu{rows, m.intermediate});
-  d.builder.Run(d.compute, plan::Gemm{rows, m.hidden, m.intermediate});
+  if (kind.experts) {
+    const llm::Experts& e = *m.experts;
+    const double taken = m.DistinctExperts(rows);
+    const int64_t pairs = rows * e.active;
+    const auto grouped = [&](const llm::Matrix& matrix) {
+      d.builder.Run(d.compute, plan::GroupedGemm{pairs, matrix.n, matrix.k, taken, matrix.width});
+    };
+    RunGemm(d, rows, weights.router);
+    d.builder.Run(d.compute, plan::Route{rows, e.count, e.active});
+    grouped(weights.expert_gate_up);
+    d.builder.Run(d.compute, plan::SwiGlu{pairs, e.intermediate});
+    grouped(weights.expert_down);
+  }
+  if (weights.gate_up.n > 0) {
+    RunGemm(d, rows, weights.gate_up);
+    d.builder.Run(d.compute, plan::SwiGlu{rows, weights.down.k});
+    RunGemm(d, rows, weights.down);
+  }
+  AllReduce(d, rows);
 }
 
 // Logits, the next token, and its way to the host.
-void NextToken(DecoderPlan& d) {
-  const llm::Model& m = d.input.model;
-  const int64_t rows = d.input.batch;
+void NextToken(DecoderPlan& d, int64_t queries) {
+  const llm::Model& m = d.whole;
+  const int64_t rows = d.input.batch * queries;
   d.builder.At(-1, Role::kProjection);
   d.builder.Run(d.compute, plan::Norm{rows, m.hidden});
   d.builder.Run(d.compute, plan::Gemm{rows, m.vocabulary, m.hidden});
@@ -189,55 +318,130 @@ void CheckRun(const PlanInput& input) {
   }
 }
 
+// A layer of the whole model with what a plan asks of it.
+struct PlannedLayer {
+  int id = 0;
+  llm::Layer kind;
+  llm::LayerWeights weights;
+  bool full() const { return kind.attention == llm::Layer::Attention::kFull; }
+};
+
+std::vector<PlannedLayer> LayersOf(const DecoderPlan& d) {
+  std::vector<PlannedLayer> layers;
+  for (int layer = 0; layer < d.whole.layers; ++layer) {
+    const llm::Layer kind = d.whole.KindOf(layer);
+    layers.push_back({d.LayerId(layer), kind, llm::WeightsOf(d.whole, kind)});
+  }
+  return layers;
+}
+
+plan::Plan Finish(DecoderPlan& d) {
+  plan::Plan plan = d.builder.Finish();
+  plan.notes = d.log.notes();
+  std::set<std::string_view> predicted_only;
+  for (const plan::Work& work : plan.ops.works()) {
+    if (plan::PredictedOnly(work)) predicted_only.insert(plan::KindName(work));
+  }
+  if (!predicted_only.empty()) {
+    plan.notes.push_back(
+        fmt::format("predicted only, from public figures, and not run on a GPU: {}",
+                    fmt::join(predicted_only, ", ")));
+  }
+  return plan;
+}
+
 }  // namespace
 
 plan::Plan WriteDecode(const Method& method, const PlanInput& input) {
   CheckRun(input);
   DecoderPlan d(input);
   const std::unique_ptr<PlanWriter> writer = method.NewPlanWriter(d);
+  const std::vector<PlannedLayer> layers = LayersOf(d);
+  const int64_t rows = int64_t{input.batch} * input.model.queries;
   for (int step = 0; step < input.steps; ++step) {
     d.builder.BeginStep(step);
     d.builder.At(-1, Role::kHost);
     if (input.graph) d.builder.BeginGraph(d.host);
     writer->BeginStep(step);
-    for (int layer = 0; layer < input.model.layers; ++layer) {
-      BeforeAttention(d, layer, input.batch, writer->KeepsBounds(layer));
-      writer->Attention(step, layer);
-      OutputProjection(d, layer, input.batch);
-      Mlp(d, layer, input.batch);
+    for (const auto& [id, kind, weights] : layers) {
+      const bool full = kind.attention == llm::Layer::Attention::kFull;
+      BeforeAttention(d, id, kind, weights, rows, /*absorbed=*/true,
+                      full && writer->KeepsBounds(id));
+      if (full) {
+        writer->Attention(step, id);
+      } else {
+        OtherAttention(d, step, id, kind);
+      }
+      AfterAttention(d, id, kind, weights, rows, /*absorbed=*/true);
+      Mlp(d, id, kind, weights, rows);
     }
-    NextToken(d);
+    NextToken(d, input.model.queries);
     if (input.graph) d.builder.EndGraph();
     // The host needs the token to decide whether to go on: a step ends when it has it.
     d.builder.EndStep(d.builder.SyncStream(d.host, d.compute));
     if (step == 0) d.builder.ReserveSteps(input.steps);
   }
-  plan::Plan plan = d.builder.Finish();
-  plan.notes = d.log.notes();
-  return plan;
+  return Finish(d);
 }
+
+namespace {
+
+// Of a prompt of `tokens` tokens; latents are expanded to keys and values for it.
+void PrefillLayer(DecoderPlan& d, PlanWriter& writer, const PlannedLayer& layer) {
+  using Kind = llm::Layer::Attention;
+  const llm::Model& m = d.whole;
+  const int64_t sequences = d.input.batch, tokens = d.input.prompt_tokens;
+  plan::PrefillAttention dense{sequences, tokens, 0, m.query_heads, m.kv_heads, m.head_dim};
+  if (m.latent) {
+    const llm::Latent& l = *m.latent;
+    const int64_t up = int64_t{m.query_heads} * (l.nope + l.value);
+    d.builder.At(layer.id, Role::kProjection);
+    RunGemm(d, sequences * tokens, {up, l.rank, m.weights});
+    // Keys of nope + rope elements and values of fewer: the mean of the two is what is multiplied.
+    dense.kv_heads = m.query_heads;
+    dense.head_dim = (l.nope + l.rope + l.value) / 2;
+  }
+  if (layer.full()) writer.BeforePrefillAttention(layer.id);
+  d.builder.At(layer.id, Role::kAttention);
+  int64_t window = layer.kind.attention == Kind::kWindow ? layer.kind.window : 0;
+  if (m.latent && m.latent->top_k > 0 && tokens > m.latent->top_k) {
+    const int64_t pairs = sequences * (tokens * (tokens + 1) / 2);
+    d.builder.Run(d.compute,
+                  plan::LatentIndex{sequences * tokens, pairs, tokens, m.latent->index_heads,
+                                    m.latent->index_dim, m.latent->index_dim + Bytes{sizeof(float)},
+                                    m.latent->top_k});
+    window = m.latent->top_k;
+  }
+  if (layer.kind.attention == Kind::kLinear) {
+    d.builder.Run(d.compute, plan::StateUpdate{sequences, sequences * tokens, m.linear->value_heads,
+                                               m.linear->key_dim, m.linear->value_dim});
+  } else if (window > 0) {
+    d.builder.Run(d.compute,
+                  plan::VerticalSlashAttention{sequences, tokens, window, 0, dense.query_heads,
+                                               dense.kv_heads, dense.head_dim});
+  } else if (layer.full()) {
+    d.builder.Run(d.compute, writer.PrefillAttention(layer.id, dense));
+  }
+  if (layer.full()) writer.AfterPrefillAttention(layer.id);
+}
+
+}  // namespace
 
 plan::Plan WritePrefill(const Method& method, const PlanInput& input) {
   CheckRun(input);
   DecoderPlan d(input);
   const std::unique_ptr<PlanWriter> writer = method.NewPlanWriter(d);
-  const llm::Model& m = input.model;
   const int64_t rows = int64_t{input.batch} * input.prompt_tokens;
-  for (int layer = 0; layer < m.layers; ++layer) {
-    BeforeAttention(d, layer, rows);
-    writer->BeforePrefillAttention(layer);
-    d.builder.At(layer, Role::kAttention);
-    d.builder.Run(d.compute,
-                  writer->PrefillAttention(layer, {input.batch, input.prompt_tokens, 0,
-                                                   m.query_heads, m.kv_heads, m.head_dim}));
-    writer->AfterPrefillAttention(layer);
-    OutputProjection(d, layer, rows);
-    Mlp(d, layer, rows);
+  for (const PlannedLayer& layer : LayersOf(d)) {
+    BeforeAttention(d, layer.id, layer.kind, layer.weights, rows, /*absorbed=*/false);
+    PrefillLayer(d, *writer, layer);
+    AfterAttention(d, layer.id, layer.kind, layer.weights, rows, /*absorbed=*/false);
+    Mlp(d, layer.id, layer.kind, layer.weights, rows);
   }
   writer->EndPrefill();
-  NextToken(d);
+  NextToken(d, 1);
   d.builder.SyncStream(d.host, d.compute);
-  return d.builder.Finish();
+  return Finish(d);
 }
 
 }  // namespace stallcast::methods

@@ -20,6 +20,8 @@ class DecoderPlan {
   explicit DecoderPlan(const PlanInput& input);
 
   plan::PlanBuilder builder;
+  const llm::Model whole;  ///< the model with all of its layers
+  /// The run as methods see it: its model has the layers that attend everything, numbered from 0.
   const PlanInput input;
   const ProjectedLog log;
   plan::LaneId host;     ///< the thread that runs the model
@@ -54,6 +56,12 @@ class DecoderPlan {
   /// each step as one CUDA graph.
   void RefuseGraph(std::string_view method, std::string_view remedy) const;
 
+  /// What a layer of the whole model is called here: those that attend everything come first.
+  int LayerId(int layer) const { return ids_[static_cast<size_t>(layer)]; }
+
+  /// Decode attention on the compute stream of the method's own shape; widths, sequences and the
+  /// queries of a step are filled in.
+  plan::OpId Attend(plan::DecodeAttention attention, std::initializer_list<plan::OpId> waits = {});
   /// Decode attention on the compute stream over `kv_tokens` tokens (all rows together).
   plan::OpId Attend(int layer, int64_t kv_tokens, int64_t kv_tokens_max,
                     std::initializer_list<plan::OpId> waits = {});
@@ -61,6 +69,8 @@ class DecoderPlan {
   plan::OpId AttendAll(int step, int layer, std::initializer_list<plan::OpId> waits = {});
 
  private:
+  plan::OpId AttendLatents(int64_t kv_tokens, int64_t kv_tokens_max,
+                           std::initializer_list<plan::OpId> waits);
   /// What the log says of a head, clamped to the run's context.
   AccessCell Cell(int step, int layer, int sequence, int head) const;
   /// In another context than the log's, units lie that many times as far apart.
@@ -69,6 +79,7 @@ class DecoderPlan {
   /// By layer, of the step that was asked for last.
   std::vector<plan::RegionsRead> regions_;
   int regions_step_ = -1;
+  std::vector<int> ids_;  // by layer of the whole model
 };
 
 /// The whole plan of `input.steps` decode steps.

@@ -50,11 +50,12 @@ struct PlanInput {
 
 /// Bytes that a run needs at its longest context, weights apart.
 struct Footprint {
-  Bytes gpu_kv = 0;       ///< keys and values on the GPU
-  Bytes gpu_index = 0;    ///< summaries, codes, maps
-  Bytes gpu_buffers = 0;  ///< staging, double buffers
-  Bytes host = 0;         ///< pinned pool and host index
-  Bytes gpu() const { return gpu_kv + gpu_index + gpu_buffers; }
+  Bytes gpu_kv = 0;           ///< keys and values on the GPU
+  Bytes gpu_index = 0;        ///< summaries, codes, maps
+  Bytes gpu_buffers = 0;      ///< staging, double buffers
+  Bytes gpu_activations = 0;  ///< of the largest pass: a prompt's chunk, and logits
+  Bytes host = 0;             ///< pinned pool and host index
+  Bytes gpu() const { return gpu_kv + gpu_index + gpu_buffers + gpu_activations; }
 };
 
 class DecoderPlan;

@@ -158,7 +158,8 @@ void PlanBuilder::BeginGraph(LaneId host) {
   const int layer = std::exchange(layer_, -1);
   graph_ = Run(host, GraphLaunch{}, {});
   graph_nodes_ = 0;
-  At(layer, role);
+  layer_ = layer;
+  role_ = role;
 }
 
 void PlanBuilder::EndGraph() {

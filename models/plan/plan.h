@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "models/plan/op_table.h"
@@ -47,8 +48,14 @@ class PlanBuilder {
   /// `issuer` is the host lane that makes the calls unless Run() names another.
   LaneId AddStream(std::string name, LaneId issuer, bool compute = false);
 
+  /// What At() calls layer i is layer names[i] of the model; without names it is layer i.
+  void NameLayers(std::vector<int> names) { layer_names_ = std::move(names); }
   /// Sets the layer and role of the ops that follow.
-  void At(int layer, Role role) { layer_ = layer, role_ = role; }
+  void At(int layer, Role role) {
+    const bool named = layer >= 0 && static_cast<size_t>(layer) < layer_names_.size();
+    layer_ = named ? layer_names_[static_cast<size_t>(layer)] : layer;
+    role_ = role;
+  }
   void SetRole(Role role) { role_ = role; }
 
   /// Adds an op to a stream or host lane.
@@ -96,6 +103,7 @@ class PlanBuilder {
   std::vector<OpId> last_;               // by lane
   std::vector<LaneId> issuer_;           // by lane
   std::vector<std::vector<OpId>> seen_;  // [lane][other]: the latest op of `other` waited for
+  std::vector<int> layer_names_;
   int layer_ = -1;
   int step_ = -1;
   Role role_ = Role::kOther;

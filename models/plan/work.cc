@@ -26,9 +26,20 @@ double Product(std::initializer_list<int64_t> factors) {
 // No default: a new op kind does not compile until it is counted.
 struct Counter {
   WorkCounts operator()(const Gemm& w) const {
-    return {.device_read = (w.m * w.k + w.k * w.n) * w.element_bytes,
-            .device_written = w.m * w.n * w.element_bytes,
+    return {.device_read = w.m * w.k * kElement + w.weights.Of(w.k * w.n),
+            .device_written = w.m * w.n * kElement,
             .flops = Product({2, w.m, w.n, w.k})};
+  }
+  WorkCounts operator()(const GroupedGemm& w) const {
+    const double weights = w.matrices * static_cast<double>(w.weights.Of(w.k * w.n));
+    return {.device_read = w.rows * w.k * kElement + static_cast<Bytes>(weights),
+            .device_written = w.rows * w.n * kElement,
+            .flops = Product({2, w.rows, w.n, w.k})};
+  }
+  WorkCounts operator()(const Route& w) const {
+    return {.device_read = w.rows * w.experts * kElement,
+            .device_written = w.rows * w.active * (kScore + kId),
+            .flops = Product({5, w.rows, w.experts})};
   }
   WorkCounts operator()(const Norm& w) const {
     return {.device_read = (2 * w.rows + 1) * w.width * kElement,
@@ -53,15 +64,41 @@ struct Counter {
             .flops = Product({w.rows, w.vocabulary})};
   }
   WorkCounts operator()(const DecodeAttention& w) const {
-    const Bytes queries = int64_t{w.sequences} * w.kv_heads * w.group * w.head_dim * kElement;
+    const Bytes queries =
+        int64_t{w.sequences} * w.queries * w.kv_heads * w.group * w.head_dim * kElement;
     const int64_t split = std::max(kTileTokens, CeilDivide(w.kv_tokens_max, kMaxSplits));
     const int64_t read = w.distinct_tokens > 0 ? w.distinct_tokens : w.kv_tokens;
     const bool shared = w.distinct_tokens > 0;
-    return {.device_read = 2 * read * w.head_dim * kElement + queries,
+    return {.device_read = 2 * read * w.KvRowBytes() + queries,
             .device_written = queries,
-            .cache_read = shared ? 2 * w.kv_tokens * w.head_dim * kElement : 0,
-            .flops = Product({4, w.kv_tokens, w.group, w.head_dim}),
+            .cache_read = shared ? 2 * w.kv_tokens * w.KvRowBytes() : 0,
+            .flops = Product({4, w.kv_tokens, w.queries, w.group, w.head_dim}),
             .serial_items = static_cast<double>(std::min(w.kv_tokens_max, split))};
+  }
+  WorkCounts operator()(const LatentAttention& w) const {
+    const int64_t queries = int64_t{w.sequences} * w.queries * w.heads;
+    const int64_t split = std::max(kTileTokens, CeilDivide(w.kv_tokens_max, kMaxSplits));
+    return {.device_read = w.kv_tokens * w.kv_row_bytes + queries * w.width * kElement,
+            .device_written = queries * w.value_width * kElement,
+            .flops = Product({2, w.kv_tokens, w.queries, w.heads, w.width + w.value_width}),
+            .serial_items = static_cast<double>(std::min(w.kv_tokens_max, split))};
+  }
+  WorkCounts operator()(const LatentIndex& w) const {
+    return {.device_read = w.keys * w.key_bytes,
+            .device_written = w.pairs * kScore,
+            .flops = Product({2, w.pairs, w.heads, w.dim}),
+            .serial_items = static_cast<double>(w.keys_max)};
+  }
+  WorkCounts operator()(const StateUpdate& w) const {
+    const Bytes states = w.sequences * w.heads * w.key_dim * w.value_dim * kScore;
+    const Bytes tokens = w.tokens * w.heads * (int64_t{2} * w.key_dim + w.value_dim) * kElement;
+    return {.device_read = states + tokens,
+            .device_written = states + w.tokens * w.heads * w.value_dim * kElement,
+            .flops = Product({8, w.tokens, w.heads, w.key_dim, w.value_dim})};
+  }
+  // What a ring sends and receives.
+  WorkCounts operator()(const AllReduce& w) const {
+    return {.device_read = 2 * w.bytes * (w.gpus - 1) / std::max(w.gpus, 1)};
   }
   WorkCounts operator()(const PrefillAttention& w) const {
     const Bytes queries = w.sequences * w.tokens * w.query_heads * w.head_dim * kElement;
@@ -233,6 +270,18 @@ struct Shaper {
     return shape;
   }
   KernelShape operator()(const Gemm& w) const { return Of(w.m, w.n, w.k); }
+  KernelShape operator()(const GroupedGemm& w) const { return Of(w.rows, w.n, w.k, w.matrices); }
+  KernelShape operator()(const Route& w) const { return Of(w.rows, w.experts, w.active); }
+  KernelShape operator()(const LatentAttention& w) const {
+    return Of(w.kv_tokens_max, w.sequences, w.heads, w.width);
+  }
+  KernelShape operator()(const LatentIndex& w) const {
+    return Of(w.keys_max, w.keys, w.heads, w.dim);
+  }
+  KernelShape operator()(const StateUpdate& w) const {
+    return Of(w.sequences, w.heads, w.key_dim, w.value_dim);
+  }
+  KernelShape operator()(const AllReduce& w) const { return Of(w.bytes, w.gpus); }
   KernelShape operator()(const Norm& w) const { return Of(w.rows, w.width); }
   KernelShape operator()(const RopeAppend& w) const {
     return Of(w.tokens, (w.query_heads + 2 * w.kv_heads) * w.head_dim, w.bounds ? 2 : 1);
@@ -311,6 +360,17 @@ constexpr std::array<std::string_view, kOpKinds> Names(std::index_sequence<kInde
 }
 constexpr auto kNames = Names(std::make_index_sequence<kOpKinds>{});
 
+template <class T>
+constexpr std::string_view CostedAsOf() {
+  if constexpr (requires { T::kCostedAs; }) return T::kCostedAs;
+  return {};
+}
+template <size_t... kIndex>
+constexpr std::array<std::string_view, kOpKinds> AllCostedAs(std::index_sequence<kIndex...>) {
+  return {CostedAsOf<std::variant_alternative_t<kIndex, Work>>()...};
+}
+constexpr auto kCostedAs = AllCostedAs(std::make_index_sequence<kOpKinds>{});
+
 }  // namespace
 
 std::string_view Name(CopyPath path) {
@@ -329,6 +389,10 @@ std::string_view Name(CopyPath path) {
 
 std::string_view KindName(int kind) {
   return kind >= 0 && kind < kOpKinds ? kNames[static_cast<size_t>(kind)] : "unknown";
+}
+
+std::string_view CostedAs(int kind) {
+  return kind >= 0 && kind < kOpKinds ? kCostedAs[static_cast<size_t>(kind)] : std::string_view{};
 }
 
 bool IsHostWork(const Work& work) {

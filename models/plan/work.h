@@ -9,18 +9,39 @@
 #include <string_view>
 #include <variant>
 
+#include "models/plan/width.h"
 #include "traces/common/units.h"
 
 namespace stallcast::plan {
 
 enum class Direction : uint8_t { kHostToDevice, kDeviceToHost };
 
-/// C[m,n] = A[m,k] B[k,n], bf16 unless element_bytes says otherwise; B is a weight matrix.
+/// C[m,n] = A[m,k] B[k,n]; A and C are bf16, B is a weight matrix of its own width.
 struct Gemm {
   static constexpr std::string_view kName = "gemm";
   int64_t m = 0, n = 0, k = 0;
-  int32_t element_bytes = 2;
+  Width weights = {};
   bool operator==(const Gemm&) const = default;
+};
+
+/// Gemms of one shape over different matrices, as one kernel: of `rows` rows each takes one of the
+/// matrices, of which `matrices` are read (an expected number; it need not be whole).
+struct GroupedGemm {
+  static constexpr std::string_view kName = "grouped_gemm";
+  static constexpr std::string_view kCostedAs = "gemm";
+  int64_t rows = 0, n = 0, k = 0;
+  double matrices = 0;
+  Width weights = {};
+  bool operator==(const GroupedGemm&) const = default;
+};
+
+/// Softmax over `experts` logits in each of `rows` rows, the `active` best, and who goes where.
+struct Route {
+  static constexpr std::string_view kName = "route";
+  static constexpr std::string_view kCostedAs = "norm";
+  int64_t rows = 0;
+  int32_t experts = 0, active = 0;
+  bool operator==(const Route&) const = default;
 };
 
 /// Residual add and RMSNorm over `rows` vectors of `width`.
@@ -64,7 +85,55 @@ struct DecodeAttention {
   /// A KV head's tokens in the cache that the attended pages are picked from; 0: the attended ones
   /// alone.
   int64_t cache_tokens = 0;
+  int32_t queries = 1;     ///< new tokens a sequence
+  Bytes kv_row_bytes = 0;  ///< a token's key, or value, of a head; 0: bf16
+  Bytes KvRowBytes() const { return kv_row_bytes > 0 ? kv_row_bytes : Bytes{2} * head_dim; }
   bool operator==(const DecodeAttention&) const = default;
+};
+
+/// Absorbed decode attention over latents (MLA): all heads of a sequence read the same latent of a
+/// token, `width` wide, of which the first `value_width` elements are the value too.
+struct LatentAttention {
+  static constexpr std::string_view kName = "latent_attention";
+  static constexpr std::string_view kCostedAs = "decode_attention";
+  int64_t kv_tokens = 0;      ///< summed over sequences
+  int64_t kv_tokens_max = 0;  ///< longest sequence
+  int32_t sequences = 0, heads = 0, width = 0, value_width = 0, queries = 1;
+  Bytes kv_row_bytes = 0;  ///< a token's latent
+  bool operator==(const LatentAttention&) const = default;
+};
+
+/// The indexer of DeepSeek sparse attention: scores of `pairs` pairs of a new token and a cached
+/// key of `key_bytes` bytes, each of `dim` elements and over `heads` heads, and the `top_k` best
+/// keys of each token; `keys` are read.
+struct LatentIndex {
+  static constexpr std::string_view kName = "latent_index";
+  static constexpr std::string_view kCostedAs = "score";
+  int64_t keys = 0, pairs = 0;
+  int64_t keys_max = 0;  ///< longest sequence
+  int32_t heads = 0, dim = 0;
+  Bytes key_bytes = 0;
+  int32_t top_k = 0;
+  bool operator==(const LatentIndex&) const = default;
+};
+
+/// A linear-attention layer's states, `heads` of key_dim x value_dim a sequence in single
+/// precision, read, updated by `tokens` tokens over all sequences, and written.
+struct StateUpdate {
+  static constexpr std::string_view kName = "state_update";
+  static constexpr std::string_view kCostedAs = "norm";
+  int64_t sequences = 0, tokens = 0;
+  int32_t heads = 0, key_dim = 0, value_dim = 0;
+  bool operator==(const StateUpdate&) const = default;
+};
+
+/// Sum of a buffer of `bytes` over `gpus` GPUs, which each of them gets.
+struct AllReduce {
+  static constexpr std::string_view kName = "all_reduce";
+  static constexpr std::string_view kCostedAs = "norm";  // where a profile has neither fit nor link
+  Bytes bytes = 0;
+  int32_t gpus = 1;
+  bool operator==(const AllReduce&) const = default;
 };
 
 /// Causal attention of `tokens` new tokens a sequence after `past` earlier ones.
@@ -353,13 +422,19 @@ using Work =
                  VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize, QuerySimilarity,
                  Score, TopK, Sort, AssignSlots, SelectUnits, KMeans, ObservationScore, KeyEncode,
                  CollisionTable, CollisionScore, BucketTopK, Rerank, FactorizeKeys, RebuildKeys,
-                 Layout, Copy, ZeroCopyGather, HostGather, HostSync, HostHandoff, GraphLaunch>;
+                 Layout, Copy, ZeroCopyGather, HostGather, HostSync, HostHandoff, GraphLaunch,
+                 GroupedGemm, Route, LatentAttention, LatentIndex, StateUpdate, AllReduce>;
 
 inline constexpr int kOpKinds = static_cast<int>(std::variant_size_v<Work>);
 /// Index of the op kind, 0 .. kOpKinds-1.
 inline int KindOf(const Work& work) { return static_cast<int>(work.index()); }
 std::string_view KindName(int kind);
 inline std::string_view KindName(const Work& work) { return KindName(KindOf(work)); }
+
+/// Of a kind that the executor does not run, the one by whose law it is costed where a profile has
+/// no fit of its own; empty: it runs.
+std::string_view CostedAs(int kind);
+inline bool PredictedOnly(const Work& work) { return !CostedAs(KindOf(work)).empty(); }
 
 /// True for work that occupies a host thread rather than a stream.
 bool IsHostWork(const Work& work);

@@ -222,10 +222,12 @@ std::string Report(const MachinePredictions& machine, const std::string& trace) 
   const auto& f = p.footprint;
   const auto fits = [](Bytes need, Bytes limit) { return need > limit ? ": DOES NOT FIT" : ""; };
   line("GPU memory",
-       fmt::format("{} GiB of {} ({} left free): weights {}, KV {}, index {}, buffers {}{}",
+       fmt::format("{} GiB of {} ({} left free): weights {}, KV {}, index {}, buffers {}, "
+                   "activations {}{}",
                    Gibibytes(p.gpu_memory), Gibibytes(p.gpu_limit), Gibibytes(sim::kGpuReserve),
                    Gibibytes(p.weights), Gibibytes(f.gpu_kv), Gibibytes(f.gpu_index),
-                   Gibibytes(f.gpu_buffers), fits(p.gpu_memory, p.gpu_limit)));
+                   Gibibytes(f.gpu_buffers), Gibibytes(f.gpu_activations),
+                   fits(p.gpu_memory, p.gpu_limit)));
   line("host memory", fmt::format("{} GiB of {}{}", Gibibytes(f.host), Gibibytes(p.host_limit),
                                   fits(f.host, p.host_limit)));
   line("largest",

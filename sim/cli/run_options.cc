@@ -53,6 +53,17 @@ void RunOptions::AddTo(CLI::App& command, const std::string& method) {
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->group(kModel);
+  for (const llm::ModelOption& option : llm::ModelOptions()) {
+    command
+        .add_option_function<std::string>(
+            "--" + std::string(option.name),
+            [this, name = std::string(option.name)](const std::string& value) {
+              request_.model_options[name] = value;
+            },
+            option.help)
+        ->type_name(std::string(option.values))
+        ->group(kModel);
+  }
   command
       .add_option("--context", context_,
                   "Tokens before the first step, as 32768 or 32K (default: the trace's)")

@@ -341,18 +341,20 @@ TEST_F(Predictions, SayWhatOthersCouldCopyMeanwhile) {
   }));
 }
 
-TEST_F(Predictions, OneGpuOfSeveralSaysWhatIsNotCounted) {
+TEST_F(Predictions, GpusThatShareAModelSumTwiceALayer) {
   Predictor predictor(path());
   PredictRequest request;
   request.method = "full";
-  const auto exchange = [&] {
-    const std::vector<std::string> notes = predictor.Predict(request).notes;
-    return std::ranges::count_if(
-        notes, [](const std::string& note) { return note.starts_with("not counted: what the 2"); });
+  const auto sums = [&] {
+    traces::Timeline timeline;
+    predictor.Predict(request, &timeline);
+    const auto name = std::ranges::find_if(
+        timeline.names, [](const std::string& n) { return n.ends_with("all_reduce"); });
+    return name != timeline.names.end();
   };
-  EXPECT_EQ(exchange(), 0);
+  EXPECT_FALSE(sums());
   request.tensor_parallel = 2;
-  EXPECT_EQ(exchange(), 1);
+  EXPECT_TRUE(sums());
 }
 
 TEST_F(Predictions, OneGpuOfTwoHoldsHalfTheKvAndStreamsHalfTheProducts) {

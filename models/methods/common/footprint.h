@@ -18,7 +18,7 @@ Footprint PagedFootprint(const llm::Model& model, int64_t context, int32_t batch
 
 /// A buffer for the pages of one sequence and KV head.
 inline Bytes HeadBufferBytes(const llm::Model& model, int64_t tokens) {
-  return tokens * 2 * model.head_dim * model.element_bytes;
+  return tokens * 2 * model.KvRowBytes();
 }
 
 }  // namespace stallcast::methods

@@ -88,7 +88,7 @@ class FreeKvMethod final : public ConfiguredMethod<FreeKvParams> {
     if (p.checks()) {
       const int64_t sparse = std::max<int64_t>(model.layers - p.dense_layers, 0);
       bytes.gpu_buffers +=
-          batch * sparse * model.query_heads * model.head_dim * model.element_bytes;
+          batch * sparse * model.query_heads * model.head_dim * llm::kActivationBytes;
     }
     return bytes;
   }

@@ -87,13 +87,11 @@ class FreeKvPlan : public PlanWriter {
 
   // A missed page is one piece in the hybrid layout and a piece a key and value row in NHD.
   Bytes PieceBytes() const {
-    const Bytes row = int64_t{model_.head_dim} * model_.element_bytes;
+    const Bytes row = model_.KvRowBytes();
     return Hybrid() ? 2 * params_.page * row : row;
   }
   int64_t Pieces(int64_t pages) const { return Hybrid() ? pages : 2 * params_.page * pages; }
-  Bytes PageBytes() const {
-    return 2 * params_.page * int64_t{model_.head_dim} * model_.element_bytes;
-  }
+  Bytes PageBytes() const { return 2 * params_.page * model_.KvRowBytes(); }
 
   // One flag for all comes back, so the host learns whether to correct.
   void CheckSimilarity(int layer) {

@@ -94,7 +94,7 @@ class LouisKvMethod final : public ConfiguredMethod<LouisKvParams> {
         batch * sparse * model.kv_heads * (context + units + 1) * int64_t{sizeof(int32_t)};
     if (p.compares()) {
       bytes.gpu_buffers +=
-          batch * sparse * model.query_heads * model.head_dim * model.element_bytes;
+          batch * sparse * model.query_heads * model.head_dim * llm::kActivationBytes;
     }
     bytes.host =
         batch * sparse * std::max<int64_t>(context - kept, 0) * model.KvBytesPerTokenLayer();

@@ -86,7 +86,7 @@ class LouisKvPlan : public PlanWriter {
 
  private:
   bool Paired() const { return params_.pool == LouisKvParams::Pool::kPaired; }
-  Bytes RowBytes() const { return int64_t{model_.head_dim} * model_.element_bytes; }
+  Bytes RowBytes() const { return model_.KvRowBytes(); }
   // A token's key and value of a head are two rows, or one twice as long.
   int64_t Rows(int64_t tokens) const { return Paired() ? tokens : 2 * tokens; }
   Bytes PieceBytes() const { return Paired() ? 2 * RowBytes() : RowBytes(); }
@@ -219,8 +219,7 @@ class LouisKvPlan : public PlanWriter {
   void Attend(int layer, const DecoderPlan::LayerAccess& access, OpId recalled) {
     const int heads = plan_.log.heads();
     builder_.At(layer, Role::kAttention);
-    builder_.Run(
-        plan_.compute,
+    plan_.Attend(
         plan::DecodeAttention{access.attended_tokens, access.attended_tokens_max, plan_.input.batch,
                               heads, model_.query_heads / heads, model_.head_dim},
         {recalled});

@@ -69,7 +69,7 @@ class ParisKvMethod final : public ConfiguredMethod<ParisKvParams> {
     const int64_t heads =
         p.query == ParisKvParams::Query::kQueryHead ? model.query_heads : model.kv_heads;
     const int64_t rows = int64_t{batch} * model.layers * model.kv_heads;
-    const int64_t token = int64_t{2} * model.head_dim * model.element_bytes;
+    const int64_t token = 2 * model.KvRowBytes();
     const int64_t near = p.sink + p.local + p.update;  // at its longest
     // Each layer has room for what it retrieves and its candidates; scores are shared by all.
     const int64_t region = std::max<int64_t>(0, context - p.sink - p.local);

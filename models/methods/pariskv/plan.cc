@@ -76,8 +76,7 @@ class ParisKvPlan : public PlanWriter {
                                  2 * Rows() * tokens * RowBytes(), step, layer, of_token));
     const int64_t near = context - tokens;
     builder_.SetRole(Role::kAttention);
-    builder_.Run(plan_.compute,
-                 plan::DecodeAttention{SelectionRows() * (near + chosen), near + chosen,
+    plan_.Attend(plan::DecodeAttention{SelectionRows() * (near + chosen), near + chosen,
                                        plan_.input.batch, heads_, group, model_.head_dim,
                                        Rows() * near + SelectionRows() * chosen});
   }
@@ -107,7 +106,7 @@ class ParisKvPlan : public PlanWriter {
   bool AsCoded() const { return params_.offload == ParisKvParams::Offload::kAsCoded; }
   int64_t Rows() const { return plan_.kv_rows(); }
   int64_t SelectionRows() const { return int64_t{plan_.input.batch} * heads_; }
-  Bytes RowBytes() const { return int64_t{model_.head_dim} * model_.element_bytes; }
+  Bytes RowBytes() const { return model_.KvRowBytes(); }
   /// Tokens between sink and window.
   int64_t Region(int step) const {
     return params_.RetrievalEnd(plan_.input.prompt_tokens, step) - params_.sink;

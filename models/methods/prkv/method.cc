@@ -71,7 +71,7 @@ class PrkvMethod final : public ConfiguredMethod<PrkvParams> {
       bytes.gpu_buffers +=
           int64_t{2} * batch * Pages(context, p.page) * p.page * model.KvBytesPerTokenLayer();
       bytes.gpu_buffers += batch * sparse * std::min(context, p.window) * model.query_heads *
-                           model.head_dim * model.element_bytes;
+                           model.head_dim * llm::kActivationBytes;
     }
     // A layer's misses at worst, in pinned memory and where they land.
     const int64_t missed = batch * p.budget_pages() * p.page * model.KvBytesPerTokenLayer();

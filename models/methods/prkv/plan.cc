@@ -105,7 +105,7 @@ class PrkvPlan : public PlanWriter {
   Bytes PageHeadBytes() const {
     return params_.page * model_.KvBytesPerTokenLayer() / model_.kv_heads;
   }
-  Bytes RowBytes() const { return int64_t{model_.head_dim} * model_.element_bytes; }
+  Bytes RowBytes() const { return model_.KvRowBytes(); }
   int64_t PromptPages() const { return params_.regions().SelectableEnd(plan_.input.prompt_tokens); }
   bool RestructuresPrompt() const {
     return params_.has_static_set() && PromptPages() > params_.budget_pages();

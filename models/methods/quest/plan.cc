@@ -33,11 +33,9 @@ class QuestPlan : public PlanWriter {
     plan_.builder.Run(plan_.compute, plan::TopK{int64_t{plan_.input.batch} * heads, pages,
                                                 std::min(pages, params_.budget_pages())});
     plan_.builder.SetRole(Role::kAttention);
-    plan_.builder.Run(
-        plan_.compute,
-        plan::DecodeAttention{access.attended_tokens, access.attended_tokens_max, plan_.input.batch,
-                              heads, m.query_heads / heads, m.head_dim,
-                              DistinctTokens(step, layer, access), plan_.Context(step)});
+    plan_.Attend(plan::DecodeAttention{access.attended_tokens, access.attended_tokens_max,
+                                       plan_.input.batch, heads, m.query_heads / heads, m.head_dim,
+                                       DistinctTokens(step, layer, access), plan_.Context(step)});
   }
 
   bool KeepsBounds(int layer) const override { return layer >= params_.dense_layers; }

@@ -56,14 +56,14 @@ class ShadowKvMethod final : public ConfiguredMethod<ShadowKvParams> {
     const ShadowKvParams& p = params();
     const int64_t dense = std::min<int64_t>(p.dense_layers, model.layers);
     const int64_t sparse = model.layers - dense;
-    const int64_t row = int64_t{model.head_dim} * model.element_bytes;
+    const int64_t row = model.KvRowBytes();
     const int64_t token = model.KvBytesPerTokenLayer();
     if (context <= p.dense_until)
       return {.gpu_kv = int64_t{batch} * model.layers * context * token};
     const int64_t kept =
         (p.outliers + p.local + 1 + p.chosen()) * p.chunk + (p.update > 0 ? p.update : p.reserve);
     const int64_t factors =
-        p.rank * model.element_bytes * (context + int64_t{model.kv_heads} * model.head_dim);
+        p.rank * llm::kActivationBytes * (context + int64_t{model.kv_heads} * model.head_dim);
     // A mean key and a number a chunk; scores and lists of chunks.
     const int64_t chunks = Pages(context, p.chunk) * model.kv_heads;
     const int64_t lists = model.kv_heads * p.chosen() * 4 * int64_t{sizeof(int32_t)};

@@ -109,7 +109,7 @@ class ShadowKvPlan : public PlanWriter {
   int64_t Indexed(int step) const { return params_.Indexed(plan_.input.prompt_tokens, step); }
   bool Sparse(int step) const { return params_.Sparse(Indexed(step)); }
   int32_t Rank() const { return static_cast<int32_t>(params_.rank); }
-  Bytes RowBytes() const { return int64_t{model_.head_dim} * model_.element_bytes; }
+  Bytes RowBytes() const { return model_.KvRowBytes(); }
   int64_t PoolTokens(int step) const { return params_.RegionChunks(Indexed(step)) * params_.chunk; }
   int32_t Blocks() const {
     const int64_t threads = Rows() * params_.fetch_threads;

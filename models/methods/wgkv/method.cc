@@ -102,19 +102,20 @@ class WgKvMethod final : public ConfiguredMethod<WgKvParams> {
     const double admitted = (1 - p.sparsity) * static_cast<double>(context - window);
     const int64_t pages =
         Pages(static_cast<int64_t>(std::ceil(admitted)), p.page) + Pages(window, p.page);
-    const int64_t token = int64_t{2} * model.head_dim * model.element_bytes;
+    const int64_t token = 2 * model.KvRowBytes();
     const int64_t hidden = p.expand * model.head_dim;
     const int64_t weights = (2 * model.head_dim + 2) * hidden + 1;
     const int64_t queries = p.evict == WgKvParams::Evict::kSnapKv
                                 ? int64_t{batch} * model.layers * p.observe * model.query_heads *
-                                      model.head_dim * model.element_bytes
+                                      model.head_dim * llm::kActivationBytes
                                 : 0;
     const int64_t summaries = p.select == WgKvParams::Select::kQuest ? rows * pages * token : 0;
-    return {.gpu_kv = rows * pages * p.page * token,
-            .gpu_index =
-                rows * (pages * int64_t{sizeof(int32_t)} + window * int64_t{sizeof(float)}) +
-                summaries + int64_t{model.layers} * model.kv_heads * weights * model.element_bytes,
-            .gpu_buffers = queries};
+    return {
+        .gpu_kv = rows * pages * p.page * token,
+        .gpu_index = rows * (pages * int64_t{sizeof(int32_t)} + window * int64_t{sizeof(float)}) +
+                     summaries +
+                     int64_t{model.layers} * model.kv_heads * weights * llm::kActivationBytes,
+        .gpu_buffers = queries};
   }
 };
 

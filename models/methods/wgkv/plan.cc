@@ -106,9 +106,7 @@ class WgKvPlan : public PlanWriter {
     // The window goes to its ring.
     const int64_t tokens = std::min(plan_.input.prompt_tokens, params_.window);
     builder_.At(layer, Role::kLayout);
-    builder_.Run(plan_.compute,
-                 plan::Layout{plan_.kv_rows(),
-                              tokens * 2 * int64_t{model_.head_dim} * model_.element_bytes});
+    builder_.Run(plan_.compute, plan::Layout{plan_.kv_rows(), tokens * 2 * model_.KvRowBytes()});
   }
 
   plan::Work PrefillAttention(int layer, const plan::PrefillAttention& dense) override {
@@ -219,8 +217,7 @@ class WgKvPlan : public PlanWriter {
                                    model_.group(), model_.head_dim});
     builder_.Run(plan_.compute, plan::TopK{rows, longest, std::min(dropped, longest)});
     builder_.SetRole(Role::kLayout);
-    builder_.Run(plan_.compute,
-                 plan::Layout{2 * after, int64_t{model_.head_dim} * model_.element_bytes});
+    builder_.Run(plan_.compute, plan::Layout{2 * after, model_.KvRowBytes()});
     if (Selects()) Summarize(pages);
   }
 

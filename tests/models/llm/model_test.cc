@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <string>
 
@@ -23,6 +24,73 @@ TEST(ModelTest, WeightsMatchPublishedParameterCounts) {
   EXPECT_NEAR(billions("qwen3-8b"), 8.19, 0.005);
   EXPECT_NEAR(billions("llama-3-70b"), 70.55, 0.005);
   EXPECT_EQ(FindModel("stallcast-25m").WeightBytes(), 50'082'816);
+}
+
+// Totals that the publishers state, in billions; MTP layers, gates' biases and QK norms apart.
+TEST(ModelTest, ParametersOfMixturesAndHybridsMatchPublishedCounts) {
+  const auto billions = [](const char* name) {
+    Model model = FindModel(name);
+    model.weights = {};
+    if (model.experts) model.experts->width = {};
+    return static_cast<double>(model.WeightBytes()) / 2e9;
+  };
+  EXPECT_NEAR(billions("mixtral-8x7b"), 46.7, 0.05);
+  EXPECT_NEAR(billions("qwen3-30b-a3b"), 30.5, 0.05);
+  EXPECT_NEAR(billions("gpt-oss-20b"), 20.9, 0.1);
+  EXPECT_NEAR(billions("gpt-oss-120b"), 116.8, 0.3);
+  EXPECT_NEAR(billions("glm-4.5-air"), 106, 1);
+  EXPECT_NEAR(billions("deepseek-v3"), 671, 1);
+  EXPECT_NEAR(billions("qwen3-next-80b-a3b"), 80, 0.5);
+  EXPECT_NEAR(billions("gemma-3-12b"), 11.8, 0.1);
+  EXPECT_NEAR(billions("mistral-7b-v0.1"), 7.24, 0.005);
+}
+
+TEST(ModelTest, OnlyLayersThatAttendEverythingGrowWithTheContext) {
+  // 12 of 24 layers, 8 heads of 64; the others keep 128 tokens.
+  const Model oss = FindModel("gpt-oss-20b");
+  EXPECT_EQ(oss.KvBytesPerToken(), 12 * 2048);
+  EXPECT_EQ(oss.OtherLayersBytes(131072, 1), 12 * 128 * 2048);
+  EXPECT_EQ(FindModel("gemma-3-12b").FullLayers(), 8);
+  EXPECT_EQ(FindModel("qwen3-next-80b-a3b").FullLayers(), 12);
+  // 512 + 64 elements of two bytes, whatever the number of heads.
+  EXPECT_EQ(FindModel("deepseek-v3").KvBytesPerTokenLayer(), 1152);
+  EXPECT_EQ(FindModel("deepseek-v3.2").KvBytesPerTokenLayer(), 1152 + 132);
+}
+
+// The expected number by counting every way in which tokens can choose one expert each.
+TEST(ModelTest, DistinctExpertsAreWhatCountingGives) {
+  Model model = FindModel("mixtral-8x7b");
+  model.experts->count = 4;
+  model.experts->active = 1;
+  for (int tokens = 1; tokens <= 5; ++tokens) {
+    const int ways = 1 << (2 * tokens);
+    double sum = 0, weighted = 0;
+    const double shares[] = {0.5, 0.25, 0.25, 0};
+    for (int way = 0; way < ways; ++way) {
+      int seen = 0;
+      double probability = 1;
+      for (int token = 0; token < tokens; ++token) {
+        const int expert = way >> (2 * token) & 3;
+        seen |= 1 << expert;
+        probability *= shares[expert];
+      }
+      sum += std::popcount(static_cast<unsigned>(seen));
+      weighted += probability * std::popcount(static_cast<unsigned>(seen));
+    }
+    model.experts->taken.clear();
+    EXPECT_NEAR(model.DistinctExperts(tokens), sum / ways, 1e-12);
+    model.experts->taken = {200, 100, 100, 0};
+    EXPECT_NEAR(model.DistinctExperts(tokens), weighted, 1e-12);
+  }
+  EXPECT_NEAR(FindModel("qwen3-30b-a3b").DistinctExperts(1), 8, 1e-9);
+}
+
+TEST(ModelTest, WindowsThatHoldTheContextAttendEverything) {
+  const Model mistral = FindModel("mistral-7b-v0.1");
+  EXPECT_EQ(mistral.FullLayers(), 0);
+  EXPECT_EQ(AtContext(mistral, 4096).FullLayers(), 32);
+  EXPECT_EQ(AtContext(mistral, 4097).FullLayers(), 0);
+  EXPECT_EQ(FullAttentionOnly(FindModel("gemma-3-12b")).layers, 8);
 }
 
 TEST(ModelTest, KvCacheOfATokenByHand) {
