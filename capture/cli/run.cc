@@ -113,8 +113,7 @@ struct Loaded {
 capture::RunRequest RequestOf(const Case& of, const sim::PreparedRun& prepared,
                               const Loaded& loaded) {
   capture::RunRequest request;
-  request.name = of.request.method;
-  request.method = prepared.method.method.get();
+  request.method = &prepared.method;
   request.input = prepared.input;
   request.trace = &loaded.trace;
   request.machine = &of.machine;

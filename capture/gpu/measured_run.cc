@@ -75,12 +75,12 @@ class BoundRun {
            kernels::HostPool& pool)
       : request_(request),
         weights_(weights),
-        plan_(methods::WriteDecode(*request.method, request.input)),
+        plan_(methods::WriteDecode(*request.method->method, request.input)),
         log_(request.input.log, request.input.model, request.input.batch),
         layers_(Layers(request)),
         trace_(*request.trace, layers_),
         run_(Describe(request, pool)),
-        cache_(kernels::MakeCacheBinder(run_, request.name, *request.method)),
+        cache_(kernels::MakeCacheBinder(run_, *request.method)),
         decoder_(run_, weights, *cache_),
         executor_(plan_, decoder_) {}
 
@@ -154,7 +154,7 @@ class BoundRun {
   struct Prefilling {
     Prefilling(const RunRequest& request, const kernels::DecodeRun& run,
                const kernels::DecoderWeights& weights, kernels::CacheBinder& cache)
-        : plan(methods::WritePrefill(*request.method, request.input)),
+        : plan(methods::WritePrefill(*request.method->method, request.input)),
           binder(run, weights, cache),
           executor(plan, binder) {}
     plan::Plan plan;

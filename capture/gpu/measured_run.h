@@ -19,8 +19,7 @@ namespace stallcast::capture {
 
 /// What to run: the plan of `method` for `input`, with the trace's tensors.
 struct RunRequest {
-  std::string name;  ///< of the method or preset
-  const methods::Method* method = nullptr;
+  const methods::NamedMethod* method = nullptr;
   methods::PlanInput input;
   const traces::Trace* trace = nullptr;
   std::string title;               ///< of the timeline

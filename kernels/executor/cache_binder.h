@@ -108,9 +108,9 @@ class CacheBinder {
   virtual void CheckStep(int /*step*/, SelectionCheck& /*check*/) {}
 };
 
-/// The binder of a method, called `name` in messages. One that cannot be executed: usage Error.
-std::unique_ptr<CacheBinder> MakeCacheBinder(const DecodeRun& run, const std::string& name,
-                                             const methods::Method& method);
+/// The binder of a method. One that cannot be executed: usage Error.
+std::unique_ptr<CacheBinder> MakeCacheBinder(const DecodeRun& run,
+                                             const methods::NamedMethod& method);
 
 /// The model's heads must have the trace's channels: usage Error.
 void CheckHeads(const DecodeRun& run);

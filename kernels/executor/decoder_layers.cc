@@ -4,6 +4,7 @@
 #include <string>
 #include <variant>
 
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/cache_binder.h"
 #include "kernels/runtime/cuda_error.h"
 #include "kernels/runtime/fill.h"
@@ -129,33 +130,38 @@ std::optional<OpWork> DecoderLayers::Bind(const plan::Op& op) {
     gemms_in_layer_ = norms_in_layer_ = 0;
     layer_ = op.layer;
   }
-  if (const auto* norm = std::get_if<plan::Norm>(&op.work)) return BindNorm(op, *norm);
-  if (const auto* gemm = std::get_if<plan::Gemm>(&op.work)) return BindGemm(op, *gemm);
-  if (const auto* swiglu = std::get_if<plan::SwiGlu>(&op.work)) {
-    return [this, swiglu = *swiglu](cudaStream_t stream) {
-      SwiGlu(gate_up_.get(), swiglu.rows, static_cast<int32_t>(swiglu.width), activated_.get(),
-             stream);
-    };
-  }
-  if (const auto* sample = std::get_if<plan::Sample>(&op.work)) {
-    return [this, sample = *sample](cudaStream_t stream) {
-      ArgMax(logits_.get(), sample.rows, static_cast<int32_t>(sample.vocabulary), token_.get(),
-             stream);
-    };
-  }
-  if (std::holds_alternative<plan::HostSync>(op.work) ||
-      std::holds_alternative<plan::HostHandoff>(op.work) ||
-      std::holds_alternative<plan::GraphLaunch>(op.work)) {
-    return OpWork();
-  }
-  if (op.layer < 0 && std::holds_alternative<plan::Copy>(op.work)) {
-    return [this](cudaStream_t stream) {
-      Check(cudaMemcpyAsync(host_token_.get(), token_.get(), static_cast<size_t>(token_.bytes()),
-                            cudaMemcpyDeviceToHost, stream),
-            "cudaMemcpyAsync");
-    };
-  }
-  return std::nullopt;
+  using Bound = std::optional<OpWork>;
+  return std::visit<Bound>(
+      Overloaded{
+          [&](const plan::Norm& norm) -> Bound { return BindNorm(op, norm); },
+          [&](const plan::Gemm& gemm) -> Bound { return BindGemm(op, gemm); },
+          [&](const plan::SwiGlu& swiglu) -> Bound {
+            return [this, swiglu](cudaStream_t stream) {
+              SwiGlu(gate_up_.get(), swiglu.rows, static_cast<int32_t>(swiglu.width),
+                     activated_.get(), stream);
+            };
+          },
+          [&](const plan::Sample& sample) -> Bound {
+            return [this, sample](cudaStream_t stream) {
+              ArgMax(logits_.get(), sample.rows, static_cast<int32_t>(sample.vocabulary),
+                     token_.get(), stream);
+            };
+          },
+          [&](const plan::HostSync&) -> Bound { return OpWork(); },
+          [&](const plan::HostHandoff&) -> Bound { return OpWork(); },
+          [&](const plan::GraphLaunch&) -> Bound { return OpWork(); },
+          [&](const plan::Copy&) -> Bound {
+            if (op.layer >= 0) return std::nullopt;
+            return [this](cudaStream_t stream) {
+              Check(cudaMemcpyAsync(host_token_.get(), token_.get(),
+                                    static_cast<size_t>(token_.bytes()), cudaMemcpyDeviceToHost,
+                                    stream),
+                    "cudaMemcpyAsync");
+            };
+          },
+          [](const auto&) -> Bound { return std::nullopt; },
+      },
+      op.work);
 }
 
 }  // namespace stallcast::kernels

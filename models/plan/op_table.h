@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "models/plan/purpose.h"
 #include "models/plan/work.h"
 #include "traces/timeline.h"
 
@@ -28,6 +29,7 @@ struct Op {
   /// The host lane whose thread makes the CUDA call; for host work it equals `lane`.
   LaneId issuer = LaneId::kNone;
   Role role = Role::kOther;
+  Purpose purpose = Purpose::kOnly;
   bool graph_node = false;  ///< launched by an earlier GraphLaunch: the issuer pays nothing
   int16_t layer = -1;
   int32_t step = -1;  ///< -1: prefill
@@ -50,6 +52,7 @@ class OpTable {
             .lane = row.lane,
             .issuer = row.issuer,
             .role = row.role,
+            .purpose = row.purpose,
             .graph_node = row.graph_node,
             .layer = row.layer,
             .step = row.step,
@@ -92,7 +95,8 @@ class OpTable {
     int16_t layer;
     LaneId lane, issuer;
     Role role;
-    bool graph_node;
+    Purpose purpose : 7;
+    bool graph_node : 1;
   };
   static_assert(sizeof(Row) == 20);
 

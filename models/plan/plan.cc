@@ -119,6 +119,7 @@ OpId PlanBuilder::Run(LaneId lane, const Work& work, std::span<const OpId> waits
                              .lane = lane,
                              .issuer = issuer,
                              .role = role_,
+                             .purpose = std::exchange(purpose_, Purpose::kOnly),
                              .graph_node = in_graph});
   last_[at] = id;
   if (in_graph) ++graph_nodes_;

@@ -57,6 +57,11 @@ class PlanBuilder {
     role_ = role;
   }
   void SetRole(Role role) { role_ = role; }
+  /// What the next op alone is for: For(purpose).Run(...).
+  PlanBuilder& For(Purpose purpose) {
+    purpose_ = purpose;
+    return *this;
+  }
 
   /// Adds an op to a stream or host lane.
   OpId Run(LaneId lane, const Work& work, std::initializer_list<OpId> waits = {}) {
@@ -107,6 +112,7 @@ class PlanBuilder {
   int layer_ = -1;
   int step_ = -1;
   Role role_ = Role::kOther;
+  Purpose purpose_ = Purpose::kOnly;
   OpId graph_ = OpId::kNone;
   int64_t graph_nodes_ = 0;
 };

@@ -407,6 +407,23 @@ TEST_P(Plans, RolesOfTheComputeStreamTellWhatMovesData) {
   }
 }
 
+// An executor need not guess which op it has: a kind that a method has for several ends says for
+// which with every op, and one that it has for a single end has one role.
+TEST_P(Plans, OpsOfOneKindSayEachWhatTheyAreFor) {
+  for (const plan::Plan& plan : {Decode(), methods::WritePrefill(*method_, input_)}) {
+    std::map<int, std::pair<plan::Role, bool>>
+        seen;  // by kind: role, and whether purposes are told
+    for (const plan::Op& op : plan.ops) {
+      const bool decoder = op.role == plan::Role::kProjection || op.role == plan::Role::kMlp;
+      if (decoder || op.layer < 0 || plan::IsHostWork(op)) continue;
+      const bool told = op.purpose != plan::Purpose::kOnly;
+      const auto [first, fresh] = seen.try_emplace(plan::KindOf(op.work), op.role, told);
+      ASSERT_EQ(first->second.second, told) << plan::KindName(op.work);
+      if (!told) ASSERT_EQ(first->second.first, op.role) << plan::KindName(op.work);
+    }
+  }
+}
+
 TEST_P(Plans, StepsEndInOrderAndNeverBeatTheCeiling) {
   const plan::Plan plan = Decode();
   const Simulation simulation(plan, hardware::CostModel(hardware::FindProfile("h200")));

@@ -1,7 +1,9 @@
 // ArkVale, as published and as FreeKV ran it: selection and recall before every attention.
 #include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/recall_cache.h"
+#include "models/methods/arkvale/params.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -33,32 +35,35 @@ class ArkValeBinder : public CacheBinder {
   Append AppendAt(int step, int layer) override { return cache_.AppendAt(step, layer); }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    if (op.step != step_ || op.layer != layer_) Enter(op.step, op.layer);
-    if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
-      return attention_.Over(cache_.Cache(op.layer), cache_.Pages(op.step), io);
+    using plan::Purpose;
+    const int step = op.step, layer = op.layer;
+    if (step != step_ || layer != layer_) Enter(step, layer);
+    switch (op.purpose) {
+      case Purpose::kSummarizeFilled:
+        return cache_.SummarizeFilled(step, layer);
+      case Purpose::kPackFilled:
+        return cache_.TransposeFilled(step, layer);
+      case Purpose::kOffloadFilled:
+        return cache_.OffloadFilled(step, layer);
+      case Purpose::kReadCount:
+        return ReadScalar();
+      case Purpose::kReadMissed:
+        return cache_.FetchMissed(layer);
+      case Purpose::kBringRecalled:
+        return published_ ? RecallPage(layer) : RecallPieces(layer);
+      case Purpose::kPlaceRecalled:
+        return Scatter(layer);
+      default:
+        break;
     }
-    if (std::holds_alternative<plan::Score>(op.work)) {
-      scored_ = true;
-      return cache_.Score(op.step, op.layer, io);
-    }
-    if (std::holds_alternative<plan::TopK>(op.work)) return cache_.TopK(op.step, op.layer);
-    if (std::holds_alternative<plan::AssignSlots>(op.work)) {
-      return cache_.AssignSlots(op.step, op.layer);
-    }
-    if (std::holds_alternative<plan::Summarize>(op.work)) {
-      return cache_.SummarizeFilled(op.step, op.layer);
-    }
-    if (const auto* copy = std::get_if<plan::Copy>(&op.work)) {
-      if (op.role == plan::Role::kOffload) return cache_.OffloadFilled(op.step, op.layer);
-      if (copy->direction == plan::Direction::kDeviceToHost) {
-        return published_ ? ReadScalar() : cache_.FetchMissed(op.layer);
-      }
-      return published_ ? RecallPage(op.layer) : RecallPieces(op.layer);
-    }
-    if (std::holds_alternative<plan::Layout>(op.work)) {
-      return scored_ ? Scatter(op.layer) : cache_.TransposeFilled(op.step, op.layer);
-    }
-    CannotBind("arkvale", op);
+    return BindByKind(
+        "arkvale", op,
+        [&](const plan::DecodeAttention&) {
+          return attention_.Over(cache_.Cache(layer), cache_.Pages(step), io);
+        },
+        [&](const plan::Score&) { return cache_.Score(step, layer, io); },
+        [&](const plan::TopK&) { return cache_.TopK(step, layer); },
+        [&](const plan::AssignSlots&) { return cache_.AssignSlots(step, layer); });
   }
 
   void Reset(std::span<const LayerIo> last) override { cache_.Reset(last); }
@@ -80,7 +85,6 @@ class ArkValeBinder : public CacheBinder {
   // begins and ends), then of each page its unit and its slot.
   void Enter(int step, int layer) {
     step_ = step, layer_ = layer;
-    scored_ = false;
     reads_.clear(), pages_.clear();
     next_read_ = next_page_ = 0;
     if (!published_) return;
@@ -168,7 +172,6 @@ class ArkValeBinder : public CacheBinder {
 
   // Where binding is.
   int step_ = -1, layer_ = -1;
-  bool scored_ = false;
   std::vector<Read> reads_;
   std::vector<Page> pages_;
   size_t next_read_ = 0, next_page_ = 0;
@@ -176,8 +179,6 @@ class ArkValeBinder : public CacheBinder {
 
 }  // namespace
 
-std::unique_ptr<CacheBinder> BindArkVale(const DecodeRun& run, const Params& params) {
-  return std::make_unique<ArkValeBinder>(run, params);
-}
+const MethodBinder kArkVale{"arkvale", MakeBehindDense<ArkValeBinder, Params>};
 
 }  // namespace stallcast::kernels

@@ -2,47 +2,17 @@
 
 #include <fmt/format.h>
 
-#include "models/methods/common/configured_method.h"
-#include "models/methods/full/params.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
-namespace {
 
-template <class P>
-const P* ParamsOf(const methods::Method& method) {
-  const auto* configured = dynamic_cast<const methods::ConfiguredMethod<P>*>(&method);
-  return configured == nullptr ? nullptr : &configured->params();
-}
-
-}  // namespace
-
-std::unique_ptr<CacheBinder> MakeCacheBinder(const DecodeRun& run, const std::string& name,
-                                             const methods::Method& method) {
-  if (ParamsOf<methods::FullParams>(method)) {
-    return BindFull(run, run.input.model.layers);
+std::unique_ptr<CacheBinder> MakeCacheBinder(const DecodeRun& run,
+                                             const methods::NamedMethod& method) {
+  for (const MethodBinder* binder : {&kFull, &kStreaming, &kOffload, &kQuest, &kArkVale, &kFreeKv,
+                                     &kLouisKv, &kPrkv, &kShadowKv, &kParisKv, &kWgKv}) {
+    if (binder->method == method.info->name) return binder->make(run, *method.method);
   }
-  if (const auto* p = ParamsOf<methods::StreamingParams>(method)) return BindStreaming(run, *p);
-  if (const auto* p = ParamsOf<methods::OffloadParams>(method)) return BindOffload(run, *p);
-  if (const auto* p = ParamsOf<methods::QuestParams>(method)) return BindQuest(run, *p);
-  if (const auto* p = ParamsOf<methods::ArkValeParams>(method)) {
-    return BindDenseFirst(run, p->dense_layers, BindArkVale(run, *p));
-  }
-  if (const auto* p = ParamsOf<methods::FreeKvParams>(method)) {
-    return BindDenseFirst(run, p->dense_layers, BindFreeKv(run, *p));
-  }
-  if (const auto* p = ParamsOf<methods::ParisKvParams>(method)) return BindParisKv(run, *p);
-  if (const auto* p = ParamsOf<methods::WgKvParams>(method)) return BindWgKv(run, *p);
-  if (const auto* p = ParamsOf<methods::LouisKvParams>(method)) {
-    return BindDenseFirst(run, p->dense_layers, BindLouisKv(run, *p));
-  }
-  if (const auto* p = ParamsOf<methods::PrkvParams>(method)) {
-    return BindDenseFirst(run, p->dense_layers, BindPrkv(run, *p));
-  }
-  if (const auto* p = ParamsOf<methods::ShadowKvParams>(method)) {
-    return BindDenseFirst(run, p->dense_layers, BindShadowKv(run, *p));
-  }
-  throw UsageError("this method is predicted only: no kernels run it yet", name,
+  throw UsageError("this method is predicted only: no kernels run it yet", method.name,
                    "choose another method");
 }
 

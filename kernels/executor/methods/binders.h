@@ -1,43 +1,40 @@
-// One binder a method; binders.cc chooses. Those of ArkVale, FreeKV, LouisKV, PRKV and ShadowKV
-// serve the layers behind the dense ones.
+// One binder a method, each at the end of its method's file; binders.cc lists them.
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "kernels/executor/cache_binder.h"
-#include "models/methods/arkvale/params.h"
-#include "models/methods/freekv/params.h"
-#include "models/methods/louiskv/params.h"
-#include "models/methods/offload/params.h"
-#include "models/methods/pariskv/params.h"
-#include "models/methods/prkv/params.h"
-#include "models/methods/quest/params.h"
-#include "models/methods/shadowkv/params.h"
-#include "models/methods/streaming/params.h"
-#include "models/methods/wgkv/params.h"
+#include "models/methods/common/configured_method.h"
 
 namespace stallcast::kernels {
 
-/// Of the first `layers`.
+struct MethodBinder {
+  std::string_view method;  ///< MethodInfo::name
+  /// `of` is that method.
+  std::unique_ptr<CacheBinder> (*make)(const DecodeRun& run, const methods::Method& of);
+};
+
+extern const MethodBinder kFull, kStreaming, kOffload, kQuest, kArkVale, kFreeKv, kLouisKv, kPrkv,
+    kShadowKv, kParisKv, kWgKv;
+
+/// All of the first `layers`, on the GPU.
 std::unique_ptr<CacheBinder> BindFull(const DecodeRun& run, int layers);
 /// The first `layers` by BindFull(), all others by `others`.
 std::unique_ptr<CacheBinder> BindDenseFirst(const DecodeRun& run, int64_t layers,
                                             std::unique_ptr<CacheBinder> others);
-std::unique_ptr<CacheBinder> BindStreaming(const DecodeRun& run,
-                                           const methods::StreamingParams& params);
-std::unique_ptr<CacheBinder> BindOffload(const DecodeRun& run,
-                                         const methods::OffloadParams& params);
-std::unique_ptr<CacheBinder> BindQuest(const DecodeRun& run, const methods::QuestParams& params);
-std::unique_ptr<CacheBinder> BindArkVale(const DecodeRun& run,
-                                         const methods::ArkValeParams& params);
-std::unique_ptr<CacheBinder> BindLouisKv(const DecodeRun& run,
-                                         const methods::LouisKvParams& params);
-std::unique_ptr<CacheBinder> BindPrkv(const DecodeRun& run, const methods::PrkvParams& params);
-std::unique_ptr<CacheBinder> BindFreeKv(const DecodeRun& run, const methods::FreeKvParams& params);
-std::unique_ptr<CacheBinder> BindParisKv(const DecodeRun& run,
-                                         const methods::ParisKvParams& params);
-std::unique_ptr<CacheBinder> BindShadowKv(const DecodeRun& run,
-                                          const methods::ShadowKvParams& params);
-std::unique_ptr<CacheBinder> BindWgKv(const DecodeRun& run, const methods::WgKvParams& params);
+
+/// MethodBinder::make of a binder that is made from a run and the method's parameters.
+template <class Binder, class Params>
+std::unique_ptr<CacheBinder> Make(const DecodeRun& run, const methods::Method& of) {
+  const auto& configured = dynamic_cast<const methods::ConfiguredMethod<Params>&>(of);
+  return std::make_unique<Binder>(run, configured.params());
+}
+
+/// The same of one that serves the layers behind the dense ones.
+template <class Binder, class Params>
+std::unique_ptr<CacheBinder> MakeBehindDense(const DecodeRun& run, const methods::Method& of) {
+  return BindDenseFirst(run, of.DenseLayers(), Make<Binder, Params>(run, of));
+}
 
 }  // namespace stallcast::kernels

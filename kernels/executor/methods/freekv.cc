@@ -2,9 +2,11 @@
 #include <algorithm>
 
 #include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/recall_cache.h"
 #include "kernels/movement/batched_copy.h"
+#include "models/methods/freekv/params.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -47,41 +49,49 @@ class FreeKvBinder : public CacheBinder {
   Append AppendAt(int step, int layer) override { return cache_.AppendAt(step, layer); }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    if (op.step != step_ || op.layer != layer_) Enter(op.step, op.layer);
-    if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
-      attended_ = true;
-      rows_.clear();
-      return attention_.Over(cache_.Cache(op.layer), cache_.Pages(op.step), io);
+    using plan::Purpose;
+    const int step = op.step, layer = op.layer;
+    if (step != step_ || layer != layer_) Enter(step, layer);
+    switch (op.purpose) {
+      case Purpose::kSummarizeFilled:
+        return cache_.SummarizeFilled(step, layer);
+      case Purpose::kPackFilled:
+        return cache_.TransposeFilled(step, layer);
+      case Purpose::kOffloadFilled:
+        return cache_.OffloadFilled(step, layer);
+      case Purpose::kReadFlags:
+        return FetchFlags(layer);
+      case Purpose::kReadMissed:
+        return cache_.FetchMissed(layer);
+      case Purpose::kBringRecalled:
+        return BringRecalled(layer, std::get<plan::Copy>(op.work).path);
+      case Purpose::kPlaceRecalled:
+        return Scatter(layer);
+      default:
+        break;
     }
-    if (std::holds_alternative<plan::QuerySimilarity>(op.work)) return Similarity(op.layer, io);
-    if (std::holds_alternative<plan::Score>(op.work)) {
-      selected_ = !attended_;
-      return cache_.Score(op.step, op.layer, io);
-    }
-    if (std::holds_alternative<plan::TopK>(op.work)) return cache_.TopK(op.step, op.layer);
-    if (std::holds_alternative<plan::AssignSlots>(op.work)) {
-      return cache_.AssignSlots(op.step, op.layer);
-    }
-    if (std::holds_alternative<plan::Summarize>(op.work)) {
-      return cache_.SummarizeFilled(op.step, op.layer);
-    }
-    if (const auto* copy = std::get_if<plan::Copy>(&op.work)) return BindCopy(op, *copy);
-    if (std::holds_alternative<plan::HostGather>(op.work)) return Gather(op.layer);
-    if (std::holds_alternative<plan::Layout>(op.work)) {
-      if (op.role == plan::Role::kLayout && !recalling_) {
-        return cache_.TransposeFilled(op.step, op.layer);
-      }
-      recalling_ = false;
-      return Scatter(op.layer);
-    }
-    if (const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work)) {
-      return [this, missed = Listed(op.layer), pool = cache_.Pool(op.layer),
-              cache = cache_.Cache(op.layer), blocks = gather->blocks](cudaStream_t stream) {
-        ZeroCopyMissed(pool, missed, cache_.Places(), cache, !cache_.shape().hnd_pool, blocks,
-                       stream);
-      };
-    }
-    CannotBind("freekv", op);
+    return BindByKind(
+        "freekv", op,
+        [&](const plan::DecodeAttention&) {
+          attended_ = true;
+          rows_.clear();
+          return attention_.Over(cache_.Cache(layer), cache_.Pages(step), io);
+        },
+        [&](const plan::QuerySimilarity&) { return Similarity(layer, io); },
+        [&](const plan::Score&) {
+          selected_ = !attended_;
+          return cache_.Score(step, layer, io);
+        },
+        [&](const plan::TopK&) { return cache_.TopK(step, layer); },
+        [&](const plan::AssignSlots&) { return cache_.AssignSlots(step, layer); },
+        [&](const plan::HostGather&) { return Gather(layer); },
+        [&](const plan::ZeroCopyGather& gather) -> OpWork {
+          return [this, missed = Listed(layer), pool = cache_.Pool(layer),
+                  cache = cache_.Cache(layer), blocks = gather.blocks](cudaStream_t stream) {
+            ZeroCopyMissed(pool, missed, cache_.Places(), cache, !cache_.shape().hnd_pool, blocks,
+                           stream);
+          };
+        });
   }
 
   void Reset(std::span<const LayerIo> last) override { cache_.Reset(last); }
@@ -116,7 +126,7 @@ class FreeKvBinder : public CacheBinder {
  private:
   void Enter(int step, int layer) {
     step_ = step, layer_ = layer;
-    attended_ = selected_ = recalling_ = false;
+    attended_ = selected_ = false;
     rows_.clear();
   }
 
@@ -161,25 +171,21 @@ class FreeKvBinder : public CacheBinder {
     return {rows_.at(next_row_++)};
   }
 
-  OpWork BindCopy(const plan::Op& op, const plan::Copy& copy) {
-    if (op.role == plan::Role::kOffload) return cache_.OffloadFilled(op.step, op.layer);
-    if (copy.direction == plan::Direction::kDeviceToHost) {
-      if (copy.piece_bytes > static_cast<Bytes>(sizeof(int32_t))) {
-        return cache_.FetchMissed(op.layer);
-      }
-      return [to = host_any_.get() + op.layer, from = any_.get() + op.layer](cudaStream_t stream) {
-        Check(cudaMemcpyAsync(to, from, sizeof(int32_t), cudaMemcpyDeviceToHost, stream),
-              "cudaMemcpyAsync");
-      };
-    }
-    recalling_ = true;
+  OpWork FetchFlags(int layer) {
+    return [to = host_any_.get() + layer, from = any_.get() + layer](cudaStream_t stream) {
+      Check(cudaMemcpyAsync(to, from, sizeof(int32_t), cudaMemcpyDeviceToHost, stream),
+            "cudaMemcpyAsync");
+    };
+  }
+
+  OpWork BringRecalled(int layer, plan::CopyPath path) {
     transfer_ = RowsOfTransfer();
     stream_ = params_.recall == Params::Recall::kPerPage && params_.double_buffer
                   ? static_cast<size_t>(transfer_.front() % 2)
                   : 0;
     std::byte* staging = staging_[stream_].get();
-    if (copy.path == plan::CopyPath::kBulk) {
-      return [this, missing = transfer_, layer = op.layer, staging](cudaStream_t stream) {
+    if (path == plan::CopyPath::kBulk) {
+      return [this, missing = transfer_, layer, staging](cudaStream_t stream) {
         const int64_t count = cache_.CountMissed(layer, missing);
         if (count == 0) return;
         Check(cudaMemcpyAsync(staging, Gathered(layer),
@@ -189,11 +195,10 @@ class FreeKvBinder : public CacheBinder {
       };
     }
     const bool rows = !cache_.shape().hnd_pool;
-    if (rows) recalling_ = false;  // straight into the cache: no layout follows
-    const bool batched = copy.path == plan::CopyPath::kBatched;
+    const bool batched = path == plan::CopyPath::kBatched;
     // A batch keeps its memory from run to run, since the host may be what the step waits for. Each
     // op has its own: several workers may recall at once.
-    return [this, missing = transfer_, staging, rows, batched, layer = op.layer,
+    return [this, missing = transfer_, staging, rows, batched, layer,
             batch = BatchedCopy()](cudaStream_t stream) mutable {
       if (batched) {
         batch.Clear();
@@ -278,17 +283,14 @@ class FreeKvBinder : public CacheBinder {
 
   // Where binding is.
   int step_ = -1, layer_ = -1;
-  bool attended_ = false;   // this layer's attention is behind
-  bool selected_ = false;   // selection ran before it
-  bool recalling_ = false;  // a transfer waits for its layout
+  bool attended_ = false;  // this layer's attention is behind
+  bool selected_ = false;  // selection ran before it
   std::vector<int> rows_, transfer_;
   size_t next_row_ = 0, stream_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<CacheBinder> BindFreeKv(const DecodeRun& run, const Params& params) {
-  return std::make_unique<FreeKvBinder>(run, params);
-}
+const MethodBinder kFreeKv{"freekv", MakeBehindDense<FreeKvBinder, Params>};
 
 }  // namespace stallcast::kernels

@@ -2,9 +2,11 @@
 #include <optional>
 
 #include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/contiguous_cache.h"
 #include "kernels/movement/keep_tokens.h"
+#include "models/methods/streaming/params.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -15,8 +17,9 @@ class FullBinder : public CacheBinder {
 
   Append AppendAt(int step, int layer) override { return cache_.AppendAt(step, layer); }
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    if (!std::holds_alternative<plan::DecodeAttention>(op.work)) CannotBind("full", op);
-    return attention_.Over(cache_.Layer(op.layer), cache_.Pages(op.step), io);
+    return BindByKind("full", op, [&](const plan::DecodeAttention&) {
+      return attention_.Over(cache_.Layer(op.layer), cache_.Pages(op.step), io);
+    });
   }
   void Reset(std::span<const LayerIo> /*last*/) override { cache_.Reset(); }
   PromptKv PromptAt(int layer) override { return cache_.Prompt(layer); }
@@ -54,11 +57,12 @@ class StreamingBinder : public CacheBinder {
     return {Layer(layer), slot_.At(step), place_.At(step), {}};
   }
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    if (!std::holds_alternative<plan::DecodeAttention>(op.work)) CannotBind("streaming", op);
-    const int64_t longest = run_.Context(op.step, run_.batch() - 1);
-    const PageTable pages{table_.get(), tokens_.At(op.step), pages_,
-                          static_cast<int32_t>(std::min(longest, params_.budget))};
-    return attention_.Over(Layer(op.layer), pages, io);
+    return BindByKind("streaming", op, [&](const plan::DecodeAttention&) {
+      const int64_t longest = run_.Context(op.step, run_.batch() - 1);
+      const PageTable pages{table_.get(), tokens_.At(op.step), pages_,
+                            static_cast<int32_t>(std::min(longest, params_.budget))};
+      return attention_.Over(Layer(op.layer), pages, io);
+    });
   }
   void Reset(std::span<const LayerIo> /*last*/) override {
     // The prompt's tokens one stretch of the ring after the other.
@@ -80,12 +84,13 @@ class StreamingBinder : public CacheBinder {
     return prompt_->Prompt(layer);
   }
   OpWork BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) override {
-    if (!std::holds_alternative<plan::Layout>(op.work)) CannotBind("streaming", op);
-    return [prompt = PromptAt(op.layer), cache = Layer(op.layer), run = &run_, pages = pages_,
-            ring = KeptRing{params_.sink, params_.window(), run_.input.prompt_tokens}](
-               cudaStream_t stream) {
-      KeepRing(prompt.cache, prompt.max_pages, ring, cache, pages, run->batch(), stream);
-    };
+    return BindByKind("streaming", op, [&](const plan::Layout&) -> OpWork {
+      return [prompt = PromptAt(op.layer), cache = Layer(op.layer), run = &run_, pages = pages_,
+              ring = KeptRing{params_.sink, params_.window(), run_.input.prompt_tokens}](
+                 cudaStream_t stream) {
+        KeepRing(prompt.cache, prompt.max_pages, ring, cache, pages, run->batch(), stream);
+      };
+    });
   }
   void Clear() override {
     for (const auto& layer : data_) Zero(layer);
@@ -124,9 +129,9 @@ std::unique_ptr<CacheBinder> BindFull(const DecodeRun& run, int layers) {
   return std::make_unique<FullBinder>(run, layers);
 }
 
-std::unique_ptr<CacheBinder> BindStreaming(const DecodeRun& run,
-                                           const methods::StreamingParams& params) {
-  return std::make_unique<StreamingBinder>(run, params);
-}
+const MethodBinder kFull{"full", [](const DecodeRun& run, const methods::Method&) {
+                           return BindFull(run, run.input.model.layers);
+                         }};
+const MethodBinder kStreaming{"streaming", Make<StreamingBinder, methods::StreamingParams>};
 
 }  // namespace stallcast::kernels

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/louiskv_units.h"
 #include "kernels/movement/movement.h"
@@ -15,6 +16,7 @@
 #include "kernels/selection/clusters.h"
 #include "kernels/selection/selection.h"
 #include "kernels/selection/selection_passes.h"
+#include "models/methods/louiskv/params.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -84,42 +86,46 @@ class LouisKvBinder : public CacheBinder {
   }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    if (op.step != step_ || op.layer != layer_) Enter(op.step, op.layer);
-    if (std::holds_alternative<plan::DecodeAttention>(op.work)) return Attend(op, io);
-    if (std::holds_alternative<plan::QuerySimilarity>(op.work)) return Compare(op.layer, io);
-    if (std::holds_alternative<plan::Score>(op.work)) {
-      scored_ = true;
-      return Score(op.layer, io.query, units_.Choosable(op.step, op.layer),
-                   units_.MostChoosable(op.step, op.layer));
+    using plan::Purpose;
+    const int step = op.step, layer = op.layer;
+    if (step != step_ || layer != layer_) Enter(step, layer);
+    switch (op.purpose) {
+      case Purpose::kReadFlags:
+        return FetchFlags(layer);
+      case Purpose::kReadCount:
+        return FetchCount();
+      case Purpose::kReadMissed:
+        return FetchSource(op);
+      case Purpose::kBringRecalled:
+        return CopyGathered();
+      case Purpose::kPlaceRecalled:
+        return [staging = staging_.get(), chosen = Chosen(layer), cache = Cache(layer)](
+                   cudaStream_t stream) { ScatterTokens(staging, chosen, cache, stream); };
+      case Purpose::kPackFilled:
+        return PairLeaving(op);
+      case Purpose::kOffloadFilled:
+        return OffloadLeaving(op);
+      default:
+        if (const std::optional<Pass> pass = PassOf(op.purpose)) return Run(*pass, op);
     }
-    if (std::holds_alternative<plan::SelectUnits>(op.work)) {
-      return Select(op.layer, units_.Choosable(op.step, op.layer),
-                    units_.MostChoosable(op.step, op.layer));
-    }
-    if (const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work)) {
-      return [pool = Pool(op.layer), chosen = Chosen(op.layer), cache = Cache(op.layer),
-              blocks = gather->blocks](cudaStream_t stream) {
-        ZeroCopyTokens(pool, chosen, cache, blocks, stream);
-      };
-    }
-    if (std::holds_alternative<plan::Summarize>(op.work)) return SummarizeLeaving(op);
-    if (const auto* copy = std::get_if<plan::Copy>(&op.work)) {
-      if (op.role == plan::Role::kOffload) return OffloadLeaving(op);
-      if (copy->direction == plan::Direction::kHostToDevice) return CopyGathered();
-      if (!scored_) return FetchFlags(op.layer);
-      return params_.kernel == Params::Kernel::kPasses && !counted_ ? FetchCount()
-                                                                    : FetchSource(op);
-    }
-    if (const auto* gather = std::get_if<plan::HostGather>(&op.work)) {
-      return Gather(op, gather->threads);
-    }
-    if (std::holds_alternative<plan::Layout>(op.work) && op.role == plan::Role::kLayout) {
-      if (!std::exchange(gathered_now_, false)) return PairLeaving(op);
-      return [staging = staging_.get(), chosen = Chosen(op.layer), cache = Cache(op.layer)](
-                 cudaStream_t stream) { ScatterTokens(staging, chosen, cache, stream); };
-    }
-    if (passes_ && op.role == plan::Role::kSelection) return NextPass(op);
-    CannotBind("louiskv", op);
+    return BindByKind(
+        "louiskv", op, [&](const plan::DecodeAttention&) { return Attend(op, io); },
+        [&](const plan::QuerySimilarity&) { return Compare(layer, io); },
+        [&](const plan::Score&) {
+          return Score(layer, io.query, units_.Choosable(step, layer),
+                       units_.MostChoosable(step, layer));
+        },
+        [&](const plan::SelectUnits&) {
+          return Select(layer, units_.Choosable(step, layer), units_.MostChoosable(step, layer));
+        },
+        [&](const plan::ZeroCopyGather& gather) -> OpWork {
+          return [pool = Pool(layer), chosen = Chosen(layer), cache = Cache(layer),
+                  blocks = gather.blocks](cudaStream_t stream) {
+            ZeroCopyTokens(pool, chosen, cache, blocks, stream);
+          };
+        },
+        [&](const plan::HostGather& gather) { return Gather(op, gather.threads); },
+        [&](const plan::Summarize&) { return SummarizeLeaving(op); });
   }
 
   void Reset(std::span<const LayerIo> /*last*/) override {
@@ -151,17 +157,20 @@ class LouisKvBinder : public CacheBinder {
   }
 
   OpWork BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) override {
-    if (std::holds_alternative<plan::KMeans>(op.work)) {
-      return units_.Cluster(op.layer, {Prompt(op.layer), 1});
+    const PageRuns prompt{Prompt(op.layer), 1};
+    switch (op.purpose) {
+      case plan::Purpose::kPackFilled:
+        return PairPrompt(op.layer);
+      case plan::Purpose::kOffloadFilled:
+        return OffloadPrompt(op.layer);
+      case plan::Purpose::kKeepPrompt:
+        return KeepPrompt(op.layer);
+      default:
+        break;
     }
-    if (std::holds_alternative<plan::Summarize>(op.work)) {
-      return units_.SummarizePages(op.layer, {Prompt(op.layer), 1});
-    }
-    if (std::holds_alternative<plan::Copy>(op.work)) return OffloadPrompt(op.layer);
-    if (std::holds_alternative<plan::Layout>(op.work)) {
-      return op.role == plan::Role::kLayout ? PairPrompt(op.layer) : KeepPrompt(op.layer);
-    }
-    CannotBind("louiskv", op);
+    return BindByKind(
+        "louiskv", op, [&](const plan::KMeans&) { return units_.Cluster(op.layer, prompt); },
+        [&](const plan::Summarize&) { return units_.SummarizePages(op.layer, prompt); });
   }
 
   void CheckStep(int step, SelectionCheck& check) override {
@@ -316,8 +325,7 @@ class LouisKvBinder : public CacheBinder {
 
   void Enter(int step, int layer) {
     step_ = step, layer_ = layer;
-    scored_ = counted_ = gathered_now_ = false;
-    leaving_ = -1, pass_ = 0;
+    leaving_ = -1;
   }
 
   OpWork Attend(const plan::Op& op, const LayerIo& io) {
@@ -375,22 +383,36 @@ class LouisKvBinder : public CacheBinder {
                cudaStream_t stream) { SelectUnits(args, workspace, stream); };
   }
 
-  // The passes in the plan's order.
-  OpWork NextPass(const plan::Op& op) {
-    using Pass = void (SelectionPasses::*)(const SelectUnitsArgs&, cudaStream_t);
-    constexpr Pass kPasses[] = {&SelectionPasses::Softmax,    &SelectionPasses::Mean,
-                                &SelectionPasses::Sort,       &SelectionPasses::Sizes,
-                                &SelectionPasses::RunningSum, &SelectionPasses::Fit,
-                                &SelectionPasses::List};
-    if (pass_ == std::size(kPasses)) CannotBind("louiskv", op);
-    return [this, pass = kPasses[pass_++],
+  using Pass = void (SelectionPasses::*)(const SelectUnitsArgs&, cudaStream_t);
+  static std::optional<Pass> PassOf(plan::Purpose purpose) {
+    using plan::Purpose;
+    switch (purpose) {
+      case Purpose::kPassSoftmax:
+        return &SelectionPasses::Softmax;
+      case Purpose::kPassMean:
+        return &SelectionPasses::Mean;
+      case Purpose::kPassSort:
+        return &SelectionPasses::Sort;
+      case Purpose::kPassSizes:
+        return &SelectionPasses::Sizes;
+      case Purpose::kPassRunningSum:
+        return &SelectionPasses::RunningSum;
+      case Purpose::kPassFit:
+        return &SelectionPasses::Fit;
+      case Purpose::kPassList:
+        return &SelectionPasses::List;
+      default:
+        return std::nullopt;
+    }
+  }
+  OpWork Run(Pass pass, const plan::Op& op) {
+    return [this, pass,
             args = Selection(op.layer, units_.Choosable(op.step, op.layer),
                              units_.MostChoosable(op.step, op.layer))](cudaStream_t stream) {
       (*passes_.*pass)(args, stream);
     };
   }
   OpWork FetchCount() {
-    counted_ = true;
     return [to = host_count_.get(), from = passes_->count()](cudaStream_t stream) {
       Check(cudaMemcpyAsync(to, from, sizeof(int64_t), cudaMemcpyDeviceToHost, stream),
             "cudaMemcpyAsync");
@@ -452,7 +474,6 @@ class LouisKvBinder : public CacheBinder {
   }
 
   OpWork CopyGathered() {
-    gathered_now_ = true;
     const auto bytes = static_cast<size_t>(gathering_ * 2 * run_.head_dim()) * sizeof(Bf16);
     return [to = staging_.get(), from = gathered_.get(), bytes](cudaStream_t stream) {
       Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
@@ -655,17 +676,11 @@ class LouisKvBinder : public CacheBinder {
 
   // Where binding is.
   int step_ = -1, layer_ = -1, leaving_ = -1;
-  bool scored_ = false;        // this layer's selection is under way
-  size_t pass_ = 0;            // the next of its passes
-  bool counted_ = false;       // the host knows how many units they have taken
-  bool gathered_now_ = false;  // a transfer waits for its layout
-  int64_t gathering_ = 0;      // tokens, of this layer's
+  int64_t gathering_ = 0;  // tokens, of this layer's
 };
 
 }  // namespace
 
-std::unique_ptr<CacheBinder> BindLouisKv(const DecodeRun& run, const Params& params) {
-  return std::make_unique<LouisKvBinder>(run, params);
-}
+const MethodBinder kLouisKv{"louiskv", MakeBehindDense<LouisKvBinder, Params>};
 
 }  // namespace stallcast::kernels

@@ -1,7 +1,9 @@
 // Full offload: the cache in pinned memory, a layer's buffer on the GPU filled ahead of its use.
 #include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/device_table.h"
 #include "kernels/executor/methods/binders.h"
+#include "models/methods/offload/params.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -53,19 +55,21 @@ class OffloadBinder : public CacheBinder {
   }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
-      const PageTable pages{table_.get(), tokens_.At(op.step), pages_,
-                            static_cast<int32_t>(run_.Context(op.step, 0))};
-      return attention_.Over(BufferOf(Visit(op.step, op.layer)), pages, io);
-    }
-    const auto* copy = std::get_if<plan::Copy>(&op.work);
-    if (copy == nullptr) CannotBind("offload", op);
-    if (copy->direction == plan::Direction::kHostToDevice) {
-      const int64_t visit = fetches_++;
-      return Transfer(visit, 0, copy->piece_bytes, cudaMemcpyHostToDevice);
-    }
-    return Transfer(Visit(op.step, op.layer), (run_.Context(op.step, 0) - 1) * TokenBytes(),
-                    copy->piece_bytes, cudaMemcpyDeviceToHost);
+    return BindByKind(
+        "offload", op,
+        [&](const plan::DecodeAttention&) {
+          const PageTable pages{table_.get(), tokens_.At(op.step), pages_,
+                                static_cast<int32_t>(run_.Context(op.step, 0))};
+          return attention_.Over(BufferOf(Visit(op.step, op.layer)), pages, io);
+        },
+        [&](const plan::Copy& copy) {
+          if (copy.direction == plan::Direction::kHostToDevice) {
+            const int64_t visit = fetches_++;
+            return Transfer(visit, 0, copy.piece_bytes, cudaMemcpyHostToDevice);
+          }
+          return Transfer(Visit(op.step, op.layer), (run_.Context(op.step, 0) - 1) * TokenBytes(),
+                          copy.piece_bytes, cudaMemcpyDeviceToHost);
+        });
   }
 
   PromptKv PromptAt(int layer) override {
@@ -76,12 +80,12 @@ class OffloadBinder : public CacheBinder {
   }
 
   OpWork BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) override {
-    const auto* copy = std::get_if<plan::Copy>(&op.work);
-    if (copy == nullptr) CannotBind("offload", op);
-    return [to = pool_ + op.layer * layer_bytes_, from = PromptAt(op.layer).cache.data,
-            bytes = static_cast<size_t>(copy->piece_bytes)](cudaStream_t stream) {
-      Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
-    };
+    return BindByKind("offload", op, [&](const plan::Copy& copy) -> OpWork {
+      return [to = pool_ + op.layer * layer_bytes_, from = PromptAt(op.layer).cache.data,
+              bytes = static_cast<size_t>(copy.piece_bytes)](cudaStream_t stream) {
+        Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
+      };
+    });
   }
 
   void Clear() override { ZeroBytes(pool_, layer_bytes_ * run_.input.model.layers); }
@@ -142,9 +146,6 @@ class OffloadBinder : public CacheBinder {
 
 }  // namespace
 
-std::unique_ptr<CacheBinder> BindOffload(const DecodeRun& run,
-                                         const methods::OffloadParams& params) {
-  return std::make_unique<OffloadBinder>(run, params);
-}
+const MethodBinder kOffload{"offload", Make<OffloadBinder, methods::OffloadParams>};
 
 }  // namespace stallcast::kernels

@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/device_table.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/selection/selection.h"
+#include "models/methods/pariskv/params.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -77,52 +79,52 @@ class ParisKvBinder : public CacheBinder {
   }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    const int32_t tokens = Region(op.step), candidates = Candidates(op.step);
+    const int32_t tokens = Region(op.step), before = Region(op.step - 1);
+    const int32_t candidates = Candidates(op.step);
     const int32_t rows = choosers(), share = alone_ ? run_.group() : 1;
     Layer& of = layers_[static_cast<size_t>(op.layer)];
-    if (std::holds_alternative<plan::DecodeAttention>(op.work)) return Attention(op, io);
-    if (std::holds_alternative<plan::CollisionTable>(op.work)) {
-      const auto limits =
-          methods::TierLimits(methods::SharesOf(params_, tokens).rho, int64_t{tokens});
-      return [this, io, rows, share, index = Index(op.layer), limits](cudaStream_t stream) {
-        CollisionTable(tables_, io.query, rows, run_.group() / share, share, index, limits,
-                       rotated_.get(), bonuses_.get(), stream);
-      };
-    }
-    if (std::holds_alternative<plan::CollisionScore>(op.work)) {
-      return [this, rows, share, tokens, index = Index(op.layer)](cudaStream_t stream) {
-        CollisionScores(tables_, bonuses_.get(), index, rows, share, tokens, scores_.get(),
-                        histograms_.get(), stream);
-      };
-    }
-    if (std::holds_alternative<plan::BucketTopK>(op.work)) {
-      return [this, rows, tokens, candidates, to = of.candidates.get()](cudaStream_t stream) {
-        BucketTopK(scores_.get(), histograms_.get(), rows, tokens, candidates, to, stream);
-      };
-    }
-    if (std::holds_alternative<plan::Rerank>(op.work)) {
-      return [this, rows, share, candidates, index = Index(op.layer),
-              from = of.candidates.get()](cudaStream_t stream) {
-        Rerank(tables_, rotated_.get(), index, from, rows, share, candidates, estimates_.get(),
-               stream);
-      };
-    }
-    if (std::holds_alternative<plan::TopK>(op.work)) {
-      return [this, rows, candidates, to = of.places.get()](cudaStream_t stream) {
-        TopK(estimates_.get(), rows, candidates, chosen_, to, top_k_workspace_.get(), stream);
-      };
-    }
-    if (std::holds_alternative<plan::ZeroCopyGather>(op.work)) return Fetch(op);
-    const int32_t before = Region(op.step - 1);
-    if (std::holds_alternative<plan::Copy>(op.work)) {
-      return Offload(op.layer, Oldest(op.layer), before, tokens - before);
-    }
-    if (std::holds_alternative<plan::KeyEncode>(op.work)) {
-      moved_ = 0;
-      return Encode(op.layer, Oldest(op.layer), before, tokens - before);
-    }
-    if (const auto* layout = std::get_if<plan::Layout>(&op.work)) return Slide(op, *layout);
-    CannotBind("pariskv", op);
+    return BindByKind(
+        "pariskv", op, [&](const plan::DecodeAttention&) { return Attention(op, io); },
+        [&](const plan::CollisionTable&) -> OpWork {
+          const auto limits =
+              methods::TierLimits(methods::SharesOf(params_, tokens).rho, int64_t{tokens});
+          return [this, io, rows, share, index = Index(op.layer), limits](cudaStream_t stream) {
+            CollisionTable(tables_, io.query, rows, run_.group() / share, share, index, limits,
+                           rotated_.get(), bonuses_.get(), stream);
+          };
+        },
+        [&](const plan::CollisionScore&) -> OpWork {
+          return [this, rows, share, tokens, index = Index(op.layer)](cudaStream_t stream) {
+            CollisionScores(tables_, bonuses_.get(), index, rows, share, tokens, scores_.get(),
+                            histograms_.get(), stream);
+          };
+        },
+        [&](const plan::BucketTopK&) -> OpWork {
+          return [this, rows, tokens, candidates, to = of.candidates.get()](cudaStream_t stream) {
+            BucketTopK(scores_.get(), histograms_.get(), rows, tokens, candidates, to, stream);
+          };
+        },
+        [&](const plan::Rerank&) -> OpWork {
+          return [this, rows, share, candidates, index = Index(op.layer),
+                  from = of.candidates.get()](cudaStream_t stream) {
+            Rerank(tables_, rotated_.get(), index, from, rows, share, candidates, estimates_.get(),
+                   stream);
+          };
+        },
+        [&](const plan::TopK&) -> OpWork {
+          return [this, rows, candidates, to = of.places.get()](cudaStream_t stream) {
+            TopK(estimates_.get(), rows, candidates, chosen_, to, top_k_workspace_.get(), stream);
+          };
+        },
+        [&](const plan::ZeroCopyGather&) { return Fetch(op); },
+        [&](const plan::Copy&) {
+          return Offload(op.layer, Oldest(op.layer), before, tokens - before);
+        },
+        [&](const plan::KeyEncode&) {
+          moved_ = 0;
+          return Encode(op.layer, Oldest(op.layer), before, tokens - before);
+        },
+        [&](const plan::Layout& layout) { return Slide(op, layout); });
   }
 
   void Reset(std::span<const LayerIo> /*last*/) override {
@@ -165,19 +167,17 @@ class ParisKvBinder : public CacheBinder {
     const TokenView prompt{pages.data, pages.head_stride, pages.token_stride, pages.kv_stride};
     TokenView region = prompt;
     region.data += first_ * prompt.token_stride;
-    if (std::holds_alternative<plan::Copy>(op.work)) {
-      return Offload(op.layer, region, 0, Region(0));
-    }
-    if (std::holds_alternative<plan::KeyEncode>(op.work)) {
-      moved_ = 0;
-      return Encode(op.layer, region, 0, Region(0));
-    }
-    if (const auto* layout = std::get_if<plan::Layout>(&op.work)) {
-      const auto some = static_cast<int32_t>(layout->pieces / 2 / run_.rows());
-      const int32_t from = moved_ == 0 && first_ > 0 ? 0 : first_ + Region(0);
-      return Move(op.layer, prompt, from, lead_ + std::exchange(moved_, moved_ + some), some);
-    }
-    CannotBind("pariskv", op);
+    return BindByKind(
+        "pariskv", op, [&](const plan::Copy&) { return Offload(op.layer, region, 0, Region(0)); },
+        [&](const plan::KeyEncode&) {
+          moved_ = 0;
+          return Encode(op.layer, region, 0, Region(0));
+        },
+        [&](const plan::Layout& layout) {
+          const auto some = static_cast<int32_t>(layout.pieces / 2 / run_.rows());
+          const int32_t from = moved_ == 0 && first_ > 0 ? 0 : first_ + Region(0);
+          return Move(op.layer, prompt, from, lead_ + std::exchange(moved_, moved_ + some), some);
+        });
   }
 
   void Clear() override {
@@ -459,8 +459,6 @@ class ParisKvBinder : public CacheBinder {
 
 }  // namespace
 
-std::unique_ptr<CacheBinder> BindParisKv(const DecodeRun& run, const Params& params) {
-  return std::make_unique<ParisKvBinder>(run, params);
-}
+const MethodBinder kParisKv{"pariskv", Make<ParisKvBinder, Params>};
 
 }  // namespace stallcast::kernels

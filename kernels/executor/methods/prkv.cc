@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/prkv_order.h"
 #include "kernels/executor/methods/recall_cache.h"
 #include "kernels/methods/restructure.h"
 #include "kernels/movement/keep_tokens.h"
+#include "models/methods/prkv/params.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -41,48 +43,52 @@ class PrkvBinder : public CacheBinder {
   Append AppendAt(int step, int layer) override { return Of(layer).AppendAt(step, layer); }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    const RecallCache& cache = Of(op.layer);
-    if (op.step != step_ || op.layer != layer_) Enter(op);
-    if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
-      return attention_.Over(cache.Cache(op.layer), cache.Pages(op.step), io);
+    using plan::Purpose;
+    const int step = op.step, layer = op.layer;
+    const RecallCache& cache = Of(layer);
+    if (step != step_ || layer != layer_) Enter(op);
+    switch (op.purpose) {
+      case Purpose::kSummarizeFilled:
+        return cache.SummarizeFilled(step, layer);
+      case Purpose::kOffloadFilled:
+        return cache.OffloadFilled(step, layer);
+      case Purpose::kFetchSequence:
+        return Fetch(op);
+      case Purpose::kChooseStatic:
+        return ChooseStatic(layer);
+      case Purpose::kReorder:
+        return Move(layer);
+      case Purpose::kSummarizeReordered:
+        return SummarizeRestructured(layer);
+      case Purpose::kWriteReordered:
+        return WriteBack(layer);
+      case Purpose::kKeepReordered:
+        return Refill(layer);
+      case Purpose::kChooseUnits:
+        return cache.TopK(step, layer);
+      case Purpose::kReadMissed:
+        return cache.FetchMissed(layer);
+      case Purpose::kBringRecalled:
+        return std::get<plan::Copy>(op.work).path == plan::CopyPath::kBulk ? CopyGathered(layer)
+                                                                           : CopyPieces(layer);
+      case Purpose::kPlaceRecalled:
+        return Scatter(layer);
+      default:
+        break;
     }
-    if (std::holds_alternative<plan::Score>(op.work)) return cache.Score(op.step, op.layer, io);
-    if (std::holds_alternative<plan::ObservationScore>(op.work)) return Observe(op);
-    if (std::holds_alternative<plan::TopK>(op.work)) {
-      return std::exchange(observing_, false) ? ChooseStatic(op.layer)
-                                              : cache.TopK(op.step, op.layer);
-    }
-    if (std::holds_alternative<plan::AssignSlots>(op.work)) {
-      return cache.AssignSlots(op.step, op.layer, Recalling());
-    }
-    if (std::holds_alternative<plan::Summarize>(op.work)) {
-      return restructuring_ ? SummarizeRestructured(op.layer)
-                            : cache.SummarizeFilled(op.step, op.layer);
-    }
-    if (const auto* copy = std::get_if<plan::Copy>(&op.work)) {
-      switch (op.role) {
-        case plan::Role::kIndex:
-          return Fetch(op);
-        case plan::Role::kOffload:
-          return std::exchange(restructuring_, false) ? WriteBack(op.layer)
-                                                      : cache.OffloadFilled(op.step, op.layer);
-        case plan::Role::kSync:
-          return cache.FetchMissed(op.layer);
-        default:
-          return copy->path == plan::CopyPath::kBulk ? CopyGathered(op.layer)
-                                                     : CopyPieces(op.layer);
-      }
-    }
-    if (const auto* gather = std::get_if<plan::HostGather>(&op.work)) {
-      return [this, &cache, layer = op.layer, threads = gather->threads](cudaStream_t) {
-        cache.Gather(layer, rows_, gathered_.get(), threads);
-      };
-    }
-    if (std::holds_alternative<plan::Layout>(op.work)) {
-      if (restructuring_) return Move(op.layer);
-      return std::exchange(recalling_, false) ? Scatter(op.layer) : Refill(op.layer);
-    }
-    CannotBind("prkv", op);
+    return BindByKind(
+        "prkv", op,
+        [&](const plan::DecodeAttention&) {
+          return attention_.Over(cache.Cache(layer), cache.Pages(step), io);
+        },
+        [&](const plan::Score&) { return cache.Score(step, layer, io); },
+        [&](const plan::ObservationScore&) { return Observe(op); },
+        [&](const plan::AssignSlots&) { return cache.AssignSlots(step, layer, Recalling()); },
+        [&](const plan::HostGather& gather) -> OpWork {
+          return [this, &cache, layer, threads = gather.threads](cudaStream_t) {
+            cache.Gather(layer, rows_, gathered_.get(), threads);
+          };
+        });
   }
 
   void Reset(std::span<const LayerIo> last) override {
@@ -97,16 +103,23 @@ class PrkvBinder : public CacheBinder {
   PromptKv PromptAt(int layer) override { return Of(layer).PromptAt(layer); }
 
   OpWork BindPrefill(const plan::Op& op, const PrefillIo& io) override {
-    if (!params_.has_static_set()) return Of(op.layer).BindPrefill(op, io);
+    using plan::Purpose;
+    switch (op.purpose) {
+      case Purpose::kChooseStatic:
+        return ChooseStatic(op.layer);
+      case Purpose::kReorder:
+        return Move(op.layer);
+      case Purpose::kSummarizeReordered:
+        return SummarizeRestructured(op.layer);
+      case Purpose::kWriteReordered:
+        return WriteBack(op.layer);
+      case Purpose::kKeepPrompt:
+        if (params_.has_static_set()) return KeepPrompt(op.layer);
+        break;
+      default:
+        break;
+    }
     if (std::holds_alternative<plan::ObservationScore>(op.work)) return ObservePrompt(op.layer, io);
-    if (std::holds_alternative<plan::TopK>(op.work) && std::exchange(observing_, false)) {
-      return ChooseStatic(op.layer);
-    }
-    if (std::holds_alternative<plan::Layout>(op.work)) {
-      return op.role == plan::Role::kLayout ? Move(op.layer) : KeepPrompt(op.layer);
-    }
-    if (std::holds_alternative<plan::Summarize>(op.work)) return SummarizeRestructured(op.layer);
-    if (std::holds_alternative<plan::Copy>(op.work)) return WriteBack(op.layer);
     return Of(op.layer).BindPrefill(op, io);
   }
 
@@ -180,7 +193,7 @@ class PrkvBinder : public CacheBinder {
 
   void Enter(const plan::Op& op) {
     step_ = op.step, layer_ = op.layer;
-    restructuring_ = recalling_ = observing_ = whole_ = false;
+    whole_ = false;
     moved_.clear();
     for (int sequence = 0; sequence < run_.batch() && run_.log != nullptr; ++sequence) {
       if (run_.log->At(op.step, op.layer, sequence, 0).flags & traces::kTriggered) {
@@ -201,7 +214,6 @@ class PrkvBinder : public CacheBinder {
   }
 
   OpWork CopyGathered(int layer) {
-    recalling_ = true;
     return [this, &cache = Of(layer), layer](cudaStream_t stream) {
       const int64_t count = cache.CountMissed(layer, rows_);
       if (count == 0) return;
@@ -214,7 +226,6 @@ class PrkvBinder : public CacheBinder {
 
   // A copy a page: from the pool to its slot, or from what was gathered to where it is scattered.
   OpWork CopyPieces(int layer) {
-    recalling_ = !hnd_;
     return [this, &cache = Of(layer), layer](cudaStream_t stream) {
       const auto bytes = static_cast<size_t>(cache.PieceBytes());
       const auto static_pages = static_cast<int32_t>(cache.shape().regions.sink_pages);
@@ -302,7 +313,6 @@ class PrkvBinder : public CacheBinder {
   int64_t Pages(const Moved& moved) const { return params_.regions().SelectableEnd(moved.context); }
 
   OpWork Fetch(const plan::Op& op) {
-    restructuring_ = true;
     MakeRestructured();
     if (fetched_.size() == 0) fetched_ = Buffer<Bf16>(restructured_.front().size());
     return [this, &cache = Of(op.layer), layer = op.layer, all = moved_](cudaStream_t stream) {
@@ -319,7 +329,6 @@ class PrkvBinder : public CacheBinder {
   }
 
   OpWork Observe(const plan::Op& op) {
-    observing_ = true;
     from_ = SequencesOf(fetched_.get());
     const TraceTensors& trace = *run_.trace;
     std::vector<ObservationScoreArgs> all;
@@ -453,7 +462,7 @@ class PrkvBinder : public CacheBinder {
   // --- prefill ---
 
   OpWork ObservePrompt(int layer, const PrefillIo& io) {
-    observing_ = whole_ = true;
+    whole_ = true;
     MakeRestructured();
     moved_.clear();
     for (int sequence = 0; sequence < run_.batch(); ++sequence) {
@@ -517,16 +526,11 @@ class PrkvBinder : public CacheBinder {
   int step_ = -1, layer_ = -1;
   std::vector<Moved> moved_;  // sequences that restructure
   std::vector<PageRuns> from_;
-  bool whole_ = false;          // prefill: the window's full pages too
-  bool restructuring_ = false;  // until its pages are on their way back
-  bool observing_ = false;      // until the static set is chosen
-  bool recalling_ = false;      // a transfer waits for its layout
+  bool whole_ = false;  // prefill: the window's full pages too
 };
 
 }  // namespace
 
-std::unique_ptr<CacheBinder> BindPrkv(const DecodeRun& run, const Params& params) {
-  return std::make_unique<PrkvBinder>(run, params);
-}
+const MethodBinder kPrkv{"prkv", MakeBehindDense<PrkvBinder, Params>};
 
 }  // namespace stallcast::kernels

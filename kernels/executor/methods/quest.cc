@@ -2,9 +2,11 @@
 #include <algorithm>
 
 #include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/contiguous_cache.h"
 #include "kernels/selection/selection.h"
+#include "models/methods/quest/params.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -60,33 +62,26 @@ class QuestBinder : public CacheBinder {
   }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
-      if (op.layer < FirstSparse()) {
-        return attention_.Over(cache_.Layer(op.layer), cache_.Pages(op.step), io);
-      }
-      const PageTable chosen{Sparse(op.layer).ids.get(), tokens_.At(op.step), kept_ + 1,
-                             static_cast<int32_t>(params_.budget), cache_.pages()};
-      return attention_.Over(cache_.Layer(op.layer), chosen, io, alone_ ? run_.group() : 1);
-    }
     const int32_t pages = Selectable(op.step, run_.batch() - 1);
-    if (std::holds_alternative<plan::Score>(op.work)) {
-      const Pooling pooling = alone_ ? Pooling::kNone
-                              : params_.group == methods::QuestParams::Group::kMax
-                                  ? Pooling::kMax
-                                  : Pooling::kRawMean;
-      return [this, io, pages, pooling, summaries = Sparse(op.layer).summaries.get(),
-              pages_of = run_.batch() > 1 ? selectable_.At(op.step) : nullptr](cudaStream_t s) {
-        Score(io.query, summaries, run_.rows(), run_.group(), run_.head_dim(), 2, 0, pages,
-              cache_.pages(), pooling, 1, scores_.get(), score_workspace_.get(), s, pages_of);
-      };
-    }
-    if (std::holds_alternative<plan::TopK>(op.work)) {
-      return [this, pages, ids = Sparse(op.layer).ids.get(),
-              last = last_.At(op.step)](cudaStream_t stream) {
-        TopK(scores_.get(), choosers(), pages, kept_, ids, workspace_.get(), stream, last);
-      };
-    }
-    CannotBind("quest", op);
+    return BindByKind(
+        "quest", op, [&](const plan::DecodeAttention&) { return Attend(op, io); },
+        [&](const plan::Score&) -> OpWork {
+          const Pooling pooling = alone_ ? Pooling::kNone
+                                  : params_.group == methods::QuestParams::Group::kMax
+                                      ? Pooling::kMax
+                                      : Pooling::kRawMean;
+          return [this, io, pages, pooling, summaries = Sparse(op.layer).summaries.get(),
+                  pages_of = run_.batch() > 1 ? selectable_.At(op.step) : nullptr](cudaStream_t s) {
+            Score(io.query, summaries, run_.rows(), run_.group(), run_.head_dim(), 2, 0, pages,
+                  cache_.pages(), pooling, 1, scores_.get(), score_workspace_.get(), s, pages_of);
+          };
+        },
+        [&](const plan::TopK&) -> OpWork {
+          return [this, pages, ids = Sparse(op.layer).ids.get(),
+                  last = last_.At(op.step)](cudaStream_t stream) {
+            TopK(scores_.get(), choosers(), pages, kept_, ids, workspace_.get(), stream, last);
+          };
+        });
   }
 
   void Reset(std::span<const LayerIo> /*last*/) override {
@@ -146,6 +141,15 @@ class QuestBinder : public CacheBinder {
   }
 
  private:
+  OpWork Attend(const plan::Op& op, const LayerIo& io) {
+    if (op.layer < FirstSparse()) {
+      return attention_.Over(cache_.Layer(op.layer), cache_.Pages(op.step), io);
+    }
+    const PageTable chosen{Sparse(op.layer).ids.get(), tokens_.At(op.step), kept_ + 1,
+                           static_cast<int32_t>(params_.budget), cache_.pages()};
+    return attention_.Over(cache_.Layer(op.layer), chosen, io, alone_ ? run_.group() : 1);
+  }
+
   struct Layer {
     Buffer<__nv_bfloat16> summaries;  // [row][page][2][head_dim]
     Buffer<int32_t> ids;              // [chooser][kept + 1]
@@ -203,8 +207,6 @@ class QuestBinder : public CacheBinder {
 
 }  // namespace
 
-std::unique_ptr<CacheBinder> BindQuest(const DecodeRun& run, const methods::QuestParams& params) {
-  return std::make_unique<QuestBinder>(run, params);
-}
+const MethodBinder kQuest{"quest", Make<QuestBinder, methods::QuestParams>};
 
 }  // namespace stallcast::kernels

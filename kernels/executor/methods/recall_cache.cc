@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/movement/keep_tokens.h"
 #include "traces/common/error.h"
 
@@ -453,28 +454,32 @@ OpWork RecallCache::KeepPrompt(int layer) {
 OpWork RecallCache::BindPrefill(const plan::Op& op, const PrefillIo& io) {
   const Layer& of = Of(op.layer);
   const auto pages = static_cast<int32_t>(shape_.regions.Selectable(run_.input.prompt_tokens));
-  if (std::holds_alternative<plan::Summarize>(op.work)) {
-    offloaded_ = 0;
-    return SummarizePrompt(op.layer);
+  switch (op.purpose) {
+    case plan::Purpose::kPackFilled:
+      return TransposePrompt(op.layer);
+    case plan::Purpose::kKeepPrompt:
+      return KeepPrompt(op.layer);
+    default:
+      break;
   }
-  if (std::holds_alternative<plan::Score>(op.work)) {
-    return ScorePages(of, io.last_query, pages, nullptr);
-  }
-  if (std::holds_alternative<plan::TopK>(op.work)) {
-    // What the last prompt token selects fills the slots.
-    return [this, &of, pages](cudaStream_t stream) {
-      kernels::TopK(shape_.sets == 1 ? of.pooled.get() : of.scores.get(), sets(), pages,
-                    shape_.slots, of.slot_unit.get(), of.top_k_workspace.get(), stream);
-    };
-  }
-  if (std::holds_alternative<plan::Layout>(op.work)) {
-    return op.role == plan::Role::kSelection ? KeepPrompt(op.layer) : TransposePrompt(op.layer);
-  }
-  if (const auto* copy = std::get_if<plan::Copy>(&op.work)) {
-    return OffloadPrompt(op.layer, std::exchange(offloaded_, offloaded_ + copy->pieces),
-                         copy->pieces);
-  }
-  CannotBind("prefill", op);
+  return BindByKind(
+      "prefill", op,
+      [&](const plan::Summarize&) {
+        offloaded_ = 0;
+        return SummarizePrompt(op.layer);
+      },
+      [&](const plan::Score&) { return ScorePages(of, io.last_query, pages, nullptr); },
+      [&](const plan::TopK&) -> OpWork {
+        // What the last prompt token selects fills the slots.
+        return [this, &of, pages](cudaStream_t stream) {
+          kernels::TopK(shape_.sets == 1 ? of.pooled.get() : of.scores.get(), sets(), pages,
+                        shape_.slots, of.slot_unit.get(), of.top_k_workspace.get(), stream);
+        };
+      },
+      [&](const plan::Copy& copy) {
+        return OffloadPrompt(op.layer, std::exchange(offloaded_, offloaded_ + copy.pieces),
+                             copy.pieces);
+      });
 }
 
 void RecallCache::Clear() {

@@ -8,10 +8,12 @@
 #include <utility>
 
 #include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/device_table.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/selection/selection.h"
 #include "models/methods/common/rope.h"
+#include "models/methods/shadowkv/params.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -75,30 +77,32 @@ class ShadowKvBinder : public CacheBinder {
   }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    if (std::holds_alternative<plan::Score>(op.work)) {
-      return [this, io, layer = op.layer](cudaStream_t stream) { Rank(layer, io.query, stream); };
-    }
-    if (std::holds_alternative<plan::TopK>(op.work)) {
+    const int layer = op.layer;
+    if (op.purpose == plan::Purpose::kChooseUnits) {
       return [this](cudaStream_t stream) { Choose(stream); };
     }
-    if (std::holds_alternative<plan::AssignSlots>(op.work)) {
-      return [this, layer = op.layer](cudaStream_t stream) { Assign(layer, stream); };
-    }
-    if (const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work)) {
-      return [this, layer = op.layer, blocks = gather->blocks](cudaStream_t stream) {
-        Fetch(layer, blocks, stream);
-      };
-    }
-    if (std::holds_alternative<plan::RebuildKeys>(op.work)) {
-      return [this, layer = op.layer](cudaStream_t stream) { Rebuild(layer, stream); };
-    }
-    if (std::holds_alternative<plan::DecodeAttention>(op.work)) {
-      const int64_t most = lead_ + Tail(op.step, run_.batch() - 1);
-      const PageTable pages{table_.get(), tokens_.At(op.step), capacity_ / kPage,
-                            static_cast<int32_t>(most)};
-      return attention_.Over(Pages(op.layer), pages, io);
-    }
-    CannotBind("shadowkv", op);
+    return BindByKind(
+        "shadowkv", op,
+        [&](const plan::Score&) -> OpWork {
+          return [this, io, layer](cudaStream_t stream) { Rank(layer, io.query, stream); };
+        },
+        [&](const plan::AssignSlots&) -> OpWork {
+          return [this, layer](cudaStream_t stream) { Assign(layer, stream); };
+        },
+        [&](const plan::ZeroCopyGather& gather) -> OpWork {
+          return [this, layer, blocks = gather.blocks](cudaStream_t stream) {
+            Fetch(layer, blocks, stream);
+          };
+        },
+        [&](const plan::RebuildKeys&) -> OpWork {
+          return [this, layer](cudaStream_t stream) { Rebuild(layer, stream); };
+        },
+        [&](const plan::DecodeAttention&) {
+          const int64_t most = lead_ + Tail(op.step, run_.batch() - 1);
+          const PageTable pages{table_.get(), tokens_.At(op.step), capacity_ / kPage,
+                                static_cast<int32_t>(most)};
+          return attention_.Over(Pages(layer), pages, io);
+        });
   }
 
   void Reset(std::span<const LayerIo> last) override {
@@ -140,38 +144,27 @@ class ShadowKvBinder : public CacheBinder {
   OpWork BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) override {
     const int layer = op.layer;
     const TokenView prompt = Prompt(PromptAt(layer).cache.data);
-    if (std::holds_alternative<plan::FactorizeKeys>(op.work)) {
-      if (!factorizer_) {
-        factorizer_ =
-            std::make_unique<KeyFactorizer>(prompt_, run_.kv_heads(), run_.head_dim(), rank_);
-      }
-      return [this, layer](cudaStream_t stream) {
-        Layer& of = Of(layer);
-        for (int sequence = 0; sequence < run_.batch(); ++sequence) {
-          factorizer_->Run(KeysBeforeRope(SourceOf(layer)), of.u.get() + sequence * prompt_ * rank_,
-                           of.basis.get() + sequence * BasisSize(), stream);
-        }
-      };
-    }
-    if (std::holds_alternative<plan::Summarize>(op.work)) {
-      return [this, prompt](cudaStream_t stream) { Summarize(prompt, stream); };
-    }
-    if (std::holds_alternative<plan::TopK>(op.work)) {
-      return [this](cudaStream_t stream) { ChooseOutliers(stream); };
-    }
-    if (std::holds_alternative<plan::Copy>(op.work)) {
-      return [this, layer, prompt](cudaStream_t stream) { Offload(layer, prompt, stream); };
-    }
-    if (std::holds_alternative<plan::Layout>(op.work)) {
-      if (op.role == plan::Role::kIndex) {
+    switch (op.purpose) {
+      case plan::Purpose::kChooseOutliers:
+        return [this](cudaStream_t stream) { ChooseOutliers(stream); };
+      case plan::Purpose::kKeepLandmarks:
         return [this, layer](cudaStream_t stream) { KeepLandmarks(layer, stream); };
-      }
-      return [this, layer, prompt](cudaStream_t stream) {
-        KeepOutliers(layer, prompt, stream);
-        KeepTail(layer, prompt, stream);
-      };
+      case plan::Purpose::kKeepPrompt:
+        return [this, layer, prompt](cudaStream_t stream) {
+          KeepOutliers(layer, prompt, stream);
+          KeepTail(layer, prompt, stream);
+        };
+      default:
+        break;
     }
-    CannotBind("shadowkv", op);
+    return BindByKind(
+        "shadowkv", op, [&](const plan::FactorizeKeys&) { return Factorize(layer); },
+        [&](const plan::Summarize&) -> OpWork {
+          return [this, prompt](cudaStream_t stream) { Summarize(prompt, stream); };
+        },
+        [&](const plan::Copy&) -> OpWork {
+          return [this, layer, prompt](cudaStream_t stream) { Offload(layer, prompt, stream); };
+        });
   }
 
   void Clear() override {
@@ -211,6 +204,20 @@ class ShadowKvBinder : public CacheBinder {
   struct Factors {
     Buffer<Bf16> u, basis;  // of one sequence
   };
+
+  OpWork Factorize(int layer) {
+    if (!factorizer_) {
+      factorizer_ =
+          std::make_unique<KeyFactorizer>(prompt_, run_.kv_heads(), run_.head_dim(), rank_);
+    }
+    return [this, layer](cudaStream_t stream) {
+      Layer& of = Of(layer);
+      for (int sequence = 0; sequence < run_.batch(); ++sequence) {
+        factorizer_->Run(KeysBeforeRope(SourceOf(layer)), of.u.get() + sequence * prompt_ * rank_,
+                         of.basis.get() + sequence * BasisSize(), stream);
+      }
+    };
+  }
 
   void CheckRun() const {
     if (params_.update > 0 && run_.input.steps > params_.update) {
@@ -512,8 +519,6 @@ class ShadowKvBinder : public CacheBinder {
 
 }  // namespace
 
-std::unique_ptr<CacheBinder> BindShadowKv(const DecodeRun& run, const Params& params) {
-  return std::make_unique<ShadowKvBinder>(run, params);
-}
+const MethodBinder kShadowKv{"shadowkv", MakeBehindDense<ShadowKvBinder, Params>};
 
 }  // namespace stallcast::kernels

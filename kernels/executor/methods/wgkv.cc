@@ -9,12 +9,14 @@
 #include <utility>
 
 #include "kernels/executor/attention_launcher.h"
+#include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/device_table.h"
 #include "kernels/executor/methods/binders.h"
 #include "kernels/executor/methods/wgkv_eviction.h"
 #include "kernels/executor/methods/wgkv_gate.h"
 #include "kernels/movement/keep_tokens.h"
 #include "kernels/selection/selection.h"
+#include "models/methods/wgkv/params.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -66,36 +68,46 @@ class WgKvBinder : public CacheBinder {
   }
 
   OpWork Bind(const plan::Op& op, const LayerIo& io) override {
-    if (std::holds_alternative<plan::Admit>(op.work)) return Promote(op.step);
-    if (eviction_ && op.layer >= 0) {
-      if (OpWork work = Evict(op)) return work;
+    using plan::Purpose;
+    const int step = op.step, layer = op.layer;
+    switch (op.purpose) {
+      case Purpose::kSummarizeFilled:
+        return [this](cudaStream_t stream) {
+          kernels::Summarize(SummaryKind::kMinMax, Pages(), table_.get() + lead_, max_pages_, 0, 1,
+                             all_, summaries_.get(), max_pages_ - lead_, stream, last_whole_.get(),
+                             last_whole_.get());
+        };
+      case Purpose::kChooseUnits:
+        return [this, pages = MostBegun(step, layer), k = Chosen(step, layer),
+                ids = Ids(layer)](cudaStream_t stream) {
+          TopK(scores_.get(), rows_, pages, k, ids, top_k_workspace_.get(), stream);
+        };
+      case Purpose::kListAttended:
+        return [this, first = int64_t{layer} * rows_, k = Chosen(step, layer),
+                ids = Ids(layer)](cudaStream_t stream) {
+          AttendSelected(ids, rows_, k, table_.get() + first * max_pages_, max_pages_, lead_, page_,
+                         lengths_.get() + first, begun_.get() + first, attended_.get(),
+                         tokens_.get(), stream);
+        };
+      case Purpose::kChooseEvicted:
+        return eviction_->Choose(step, layer, evicts_);
+      case Purpose::kDropEvicted:
+        return eviction_->Drop(step, layer, evicts_, RowsOf(layer, evicts_),
+                               Marks(Row(layer, evicts_, 0)));
+      case Purpose::kSummarizeKept:
+        return [this, layer, sequence = evicts_](cudaStream_t stream) {
+          SummarizeAnew(layer, sequence, stream);
+        };
+      default:
+        break;
     }
-    if (std::holds_alternative<plan::Copy>(op.work)) return ReadSize();
-    if (std::holds_alternative<plan::Summarize>(op.work)) {
-      return [this](cudaStream_t stream) {
-        kernels::Summarize(SummaryKind::kMinMax, Pages(), table_.get() + lead_, max_pages_, 0, 1,
-                           all_, summaries_.get(), max_pages_ - lead_, stream, last_whole_.get(),
-                           last_whole_.get());
-      };
-    }
-    if (std::holds_alternative<plan::GateMlp>(op.work)) return gate_.Decode(op, NewTokens(op));
-    if (std::holds_alternative<plan::Score>(op.work)) return Score(op, io);
-    if (std::holds_alternative<plan::TopK>(op.work)) {
-      return [this, pages = MostBegun(op.step, op.layer), k = Chosen(op.step, op.layer),
-              ids = Ids(op.layer)](cudaStream_t stream) {
-        TopK(scores_.get(), rows_, pages, k, ids, top_k_workspace_.get(), stream);
-      };
-    }
-    if (std::holds_alternative<plan::Layout>(op.work)) {
-      return [this, first = int64_t{op.layer} * rows_, k = Chosen(op.step, op.layer),
-              ids = Ids(op.layer)](cudaStream_t stream) {
-        AttendSelected(ids, rows_, k, table_.get() + first * max_pages_, max_pages_, lead_, page_,
-                       lengths_.get() + first, begun_.get() + first, attended_.get(), tokens_.get(),
-                       stream);
-      };
-    }
-    if (std::holds_alternative<plan::DecodeAttention>(op.work)) return Attention(op, io);
-    CannotBind("wgkv", op);
+    return BindByKind(
+        "wgkv", op, [&](const plan::Admit&) { return Promote(step); },
+        [&](const plan::WindowScore&) { return ScoreForEviction(op); },
+        [&](const plan::Copy&) { return ReadSize(); },
+        [&](const plan::GateMlp&) { return gate_.Decode(op, NewTokens(op)); },
+        [&](const plan::Score&) { return Score(op, io); },
+        [&](const plan::DecodeAttention&) { return Attention(op, io); });
   }
 
   void Reset(std::span<const LayerIo> /*last*/) override {
@@ -146,20 +158,20 @@ class WgKvBinder : public CacheBinder {
 
   OpWork BindPrefill(const plan::Op& op, const PrefillIo& io) override {
     const PromptKv prompt = PromptAt(op.layer);
-    if (std::holds_alternative<plan::GateMlp>(op.work)) return gate_.Prefill(op, PromptTokens(0));
-    if (std::holds_alternative<plan::Admit>(op.work)) return AdmitPrompt(op.layer);
-    if (std::holds_alternative<plan::Summarize>(op.work)) {
-      return [this, layer = op.layer](cudaStream_t stream) { SummarizeAll(layer, stream); };
-    }
-    if (std::holds_alternative<plan::VerticalSlashAttention>(op.work)) return Sparse(io);
-    if (std::holds_alternative<plan::Layout>(op.work)) {
-      return [this, prompt, rings = Rings(op.layer)](cudaStream_t stream) {
-        KeepRing(prompt.cache, 1, {0, window_, run_.input.prompt_tokens}, rings,
-                 run_.kv_heads() * lead_, run_.batch(), stream);
-      };
-    }
-    if (std::holds_alternative<plan::Copy>(op.work)) return ReadSize();
-    CannotBind("wgkv", op);
+    return BindByKind(
+        "wgkv", op, [&](const plan::GateMlp&) { return gate_.Prefill(op, PromptTokens(0)); },
+        [&](const plan::Admit&) { return AdmitPrompt(op.layer); },
+        [&](const plan::Summarize&) -> OpWork {
+          return [this, layer = op.layer](cudaStream_t stream) { SummarizeAll(layer, stream); };
+        },
+        [&](const plan::VerticalSlashAttention&) { return Sparse(io); },
+        [&](const plan::Layout&) -> OpWork {
+          return [this, prompt, rings = Rings(op.layer)](cudaStream_t stream) {
+            KeepRing(prompt.cache, 1, {0, window_, run_.input.prompt_tokens}, rings,
+                     run_.kv_heads() * lead_, run_.batch(), stream);
+          };
+        },
+        [&](const plan::Copy&) { return ReadSize(); });
   }
 
   void Clear() override {
@@ -356,34 +368,19 @@ class WgKvBinder : public CacheBinder {
                        static_cast<int32_t>(pages), stream, nullptr, last_whole_.get() + first);
   }
 
-  // The next op of the eviction of a sequence after another; empty if `op` is none.
-  OpWork Evict(const plan::Op& op) {
-    if (std::holds_alternative<plan::WindowScore>(op.work)) {
-      if (evicting_.empty() || op.step != evicting_step_ || op.layer != evicting_layer_) {
-        evicting_ = eviction_->Sequences(op.step, op.layer);
-        std::ranges::reverse(evicting_);
-        evicting_step_ = op.step, evicting_layer_ = op.layer;
-      }
-      if (evicting_.empty()) CannotBind("wgkv", op);
-      evicts_ = evicting_.back();
-      evicting_.pop_back();
-      choosing_ = true;
-      return eviction_->Score(op.step, op.layer, evicts_, RowsOf(op.layer, evicts_),
-                              (RingPlace(op.step) + 1) % window_);
+  // Begins the eviction of the next sequence that evicts in this step.
+  OpWork ScoreForEviction(const plan::Op& op) {
+    if (!eviction_) CannotBind("wgkv", op);
+    if (evicting_.empty() || op.step != evicting_step_ || op.layer != evicting_layer_) {
+      evicting_ = eviction_->Sequences(op.step, op.layer);
+      std::ranges::reverse(evicting_);
+      evicting_step_ = op.step, evicting_layer_ = op.layer;
     }
-    if (std::holds_alternative<plan::TopK>(op.work) && std::exchange(choosing_, false)) {
-      return eviction_->Choose(op.step, op.layer, evicts_);
-    }
-    if (std::holds_alternative<plan::Layout>(op.work) && op.role == plan::Role::kLayout) {
-      return eviction_->Drop(op.step, op.layer, evicts_, RowsOf(op.layer, evicts_),
-                             Marks(Row(op.layer, evicts_, 0)));
-    }
-    if (std::holds_alternative<plan::Summarize>(op.work)) {
-      return [this, layer = op.layer, sequence = evicts_](cudaStream_t stream) {
-        SummarizeAnew(layer, sequence, stream);
-      };
-    }
-    return {};
+    if (evicting_.empty()) CannotBind("wgkv", op);
+    evicts_ = evicting_.back();
+    evicting_.pop_back();
+    return eviction_->Score(op.step, op.layer, evicts_, RowsOf(op.layer, evicts_),
+                            (RingPlace(op.step) + 1) % window_);
   }
 
   GrowingRows RowsOf(int layer, int sequence) const {
@@ -533,7 +530,6 @@ class WgKvBinder : public CacheBinder {
   // does.
   std::vector<int> evicting_;
   int evicting_step_ = -1, evicting_layer_ = -1, evicts_ = 0;
-  bool choosing_ = false;
   // Selection.
   Buffer<int32_t> begun_, last_whole_, ids_, attended_, tokens_;
   Buffer<__nv_bfloat16> summaries_, unbounded_;
@@ -547,8 +543,6 @@ class WgKvBinder : public CacheBinder {
 
 }  // namespace
 
-std::unique_ptr<CacheBinder> BindWgKv(const DecodeRun& run, const Params& params) {
-  return std::make_unique<WgKvBinder>(run, params);
-}
+const MethodBinder kWgKv{"wgkv", Make<WgKvBinder, Params>};
 
 }  // namespace stallcast::kernels

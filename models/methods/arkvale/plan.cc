@@ -11,6 +11,7 @@ using plan::Copy;
 using plan::CopyPath;
 using plan::Direction;
 using plan::OpId;
+using plan::Purpose;
 using plan::Role;
 
 // Selection and recall before every attention, all on the compute stream.
@@ -84,7 +85,8 @@ class ArkValePlan : public PlanWriter {
   // A CUDA scalar read by the host: 4 bytes to the host, and a wait for all of the stream.
   void ReadScalar() {
     builder_.SetRole(Role::kSync);
-    builder_.Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, 4});
+    builder_.For(Purpose::kReadCount)
+        .Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, 4});
     builder_.SyncStream(plan_.host, plan_.compute);
   }
 
@@ -100,7 +102,7 @@ class ArkValePlan : public PlanWriter {
         Copy page = pages;
         page.pieces = 1;
         page.regions = i < pages.regions ? 1 : 0;
-        builder_.Run(plan_.compute, page, {offload_.Written(layer)});
+        builder_.For(Purpose::kBringRecalled).Run(plan_.compute, page, {offload_.Written(layer)});
       }
     }
   }
@@ -111,15 +113,16 @@ class ArkValePlan : public PlanWriter {
     const Copy missed = DecoderPlan::OneAfterTheOther(
         plan_.CopiesOfUnits(DecoderPlan::When::kNow, step, layer, PageHeadBytes()));
     builder_.SetRole(Role::kSync);
-    builder_.Run(plan_.compute,
-                 Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
-                      Sets() * (2 * params_.slots() + 1) * int64_t{sizeof(int32_t)}});
+    builder_.For(Purpose::kReadMissed)
+        .Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
+                                 Sets() * (2 * params_.slots() + 1) * int64_t{sizeof(int32_t)}});
     builder_.SyncStream(plan_.host, plan_.compute);
     if (missed.pieces > 0) {
       builder_.SetRole(Role::kRecall);
-      builder_.Run(plan_.compute, missed, {offload_.Written(layer)});
+      builder_.For(Purpose::kBringRecalled).Run(plan_.compute, missed, {offload_.Written(layer)});
       builder_.SetRole(Role::kLayout);
-      builder_.Run(plan_.compute, plan::Layout{missed.pieces, PageHeadBytes()});
+      builder_.For(Purpose::kPlaceRecalled)
+          .Run(plan_.compute, plan::Layout{missed.pieces, PageHeadBytes()});
     }
     builder_.SetRole(Role::kSync);
     builder_.SyncDevice(plan_.host);

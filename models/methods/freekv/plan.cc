@@ -15,6 +15,7 @@ using plan::CopyPath;
 using plan::Direction;
 using plan::LaneId;
 using plan::OpId;
+using plan::Purpose;
 using plan::Role;
 
 // FreeKV 3.2, 3.3, 4.2. Of a layer's heads, those that correction flags are recalled before the
@@ -100,7 +101,8 @@ class FreeKvPlan : public PlanWriter {
         plan_.compute,
         plan::QuerySimilarity{int64_t{plan_.input.batch} * model_.query_heads, model_.head_dim});
     builder_.SetRole(Role::kSync);
-    builder_.Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, 4});
+    builder_.For(Purpose::kReadFlags)
+        .Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, 4});
     builder_.SyncStream(plan_.host, plan_.compute);
   }
 
@@ -123,10 +125,11 @@ class FreeKvPlan : public PlanWriter {
         stream, plan::AssignSlots{plan_.kv_rows(), params_.slots(), params_.slots()}, {}, issuer);
     if (!NeedsMissList()) return;
     builder_.SetRole(Role::kSync);
-    builder_.Run(stream,
-                 Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
-                      plan_.kv_rows() * (2 * params_.slots() + 1) * int64_t{sizeof(int32_t)}},
-                 {}, issuer);
+    builder_.For(Purpose::kReadMissed)
+        .Run(stream,
+             Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
+                  plan_.kv_rows() * (2 * params_.slots() + 1) * int64_t{sizeof(int32_t)}},
+             {}, issuer);
     builder_.SyncStream(issuer, stream);
   }
 
@@ -226,11 +229,12 @@ class FreeKvPlan : public PlanWriter {
     const bool buffered = Hybrid() || copy.path == CopyPath::kBulk;
     builder_.SetRole(Role::kRecall);
     const std::array waits{ready.listed, ready.pooled, buffered ? OpId::kNone : free};
-    builder_.Run(stream, copy, waits, issuer);
+    builder_.For(Purpose::kBringRecalled).Run(stream, copy, waits, issuer);
     if (!buffered) return;
     builder_.SetRole(Role::kLayout);
     const std::array<OpId, 1> overwrite{free};
-    builder_.Run(stream, plan::Layout{Pieces(pages), PieceBytes()}, overwrite, issuer);
+    builder_.For(Purpose::kPlaceRecalled)
+        .Run(stream, plan::Layout{Pieces(pages), PieceBytes()}, overwrite, issuer);
   }
 
   DecoderPlan& plan_;

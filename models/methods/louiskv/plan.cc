@@ -13,6 +13,7 @@ using plan::CopyPath;
 using plan::Direction;
 using plan::LaneId;
 using plan::OpId;
+using plan::Purpose;
 using plan::Role;
 
 // LouisKV 4.1 to 4.3, appendix C. Clustering and offload have streams of their own, so that prefill
@@ -75,8 +76,9 @@ class LouisKvPlan : public PlanWriter {
     if (layer < params_.dense_layers || parts_.clustered == 0) return;
     // Sink and local buffer go to their places.
     builder_.At(layer, Role::kSelection);
-    builder_.Run(plan_.compute,
-                 plan::Layout{2 * plan_.kv_rows() * (parts_.sink + parts_.local), RowBytes()});
+    builder_.For(Purpose::kKeepPrompt)
+        .Run(plan_.compute,
+             plan::Layout{2 * plan_.kv_rows() * (parts_.sink + parts_.local), RowBytes()});
   }
 
   void EndPrefill() override {
@@ -109,8 +111,9 @@ class LouisKvPlan : public PlanWriter {
         plan_.compute,
         plan::QuerySimilarity{int64_t{plan_.input.batch} * model_.query_heads, model_.head_dim});
     builder_.SetRole(Role::kSync);
-    builder_.Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
-                                     plan_.input.batch * int64_t{sizeof(int32_t)}});
+    builder_.For(Purpose::kReadFlags)
+        .Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
+                                 plan_.input.batch * int64_t{sizeof(int32_t)}});
     if (params_.trigger == LouisKvParams::Trigger::kBoundary) {
       builder_.SyncStream(plan_.host, plan_.compute);
     }
@@ -140,16 +143,18 @@ class LouisKvPlan : public PlanWriter {
           {builder_.Last(plan_.compute)});
     }
     builder_.SetRole(Role::kSync);
-    builder_.Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
-                                     tokens * int64_t{sizeof(int64_t)}});
+    builder_.For(Purpose::kReadMissed)
+        .Run(plan_.compute,
+             Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, tokens * int64_t{sizeof(int64_t)}});
     builder_.SyncStream(plan_.host, plan_.compute);
     builder_.SetRole(Role::kRecall);
     builder_.Run(plan_.host, plan::HostGather{Rows(tokens), PieceBytes(),
                                               static_cast<int32_t>(params_.workers)});
-    builder_.Run(recall_,
-                 Copy{Direction::kHostToDevice, CopyPath::kBulk, 1, tokens * 2 * RowBytes()});
+    builder_.For(Purpose::kBringRecalled)
+        .Run(recall_, Copy{Direction::kHostToDevice, CopyPath::kBulk, 1, tokens * 2 * RowBytes()});
     builder_.SetRole(Role::kLayout);
-    return builder_.Run(recall_, plan::Layout{Rows(tokens), PieceBytes()});
+    return builder_.For(Purpose::kPlaceRecalled)
+        .Run(recall_, plan::Layout{Rows(tokens), PieceBytes()});
   }
 
   void Select(int layer, int64_t sequences, int64_t units) {
@@ -167,19 +172,22 @@ class LouisKvPlan : public PlanWriter {
     // As a framework does it: softmax and mean, sort, sizes in that order, their running sum, the
     // comparison with the budget, the rows that pass (whose number the host must know), their
     // tokens.
+    const auto pass = [&](Purpose purpose, const plan::Work& work) {
+      builder_.For(purpose).Run(plan_.compute, work);
+    };
     const Bytes line = units * int64_t{sizeof(float)};
-    builder_.Run(plan_.compute, plan::Layout{rows * group, line});
-    builder_.Run(plan_.compute, plan::Layout{rows * group, line});
-    builder_.Run(plan_.compute, plan::Sort{rows, units});
-    for (int pass = 0; pass < 3; ++pass) {
-      builder_.Run(plan_.compute, plan::Layout{rows, line});
-    }
+    pass(Purpose::kPassSoftmax, plan::Layout{rows * group, line});
+    pass(Purpose::kPassMean, plan::Layout{rows * group, line});
+    pass(Purpose::kPassSort, plan::Sort{rows, units});
+    pass(Purpose::kPassSizes, plan::Layout{rows, line});
+    pass(Purpose::kPassRunningSum, plan::Layout{rows, line});
+    pass(Purpose::kPassFit, plan::Layout{rows, line});
     builder_.SetRole(Role::kSync);
-    builder_.Run(plan_.compute,
-                 Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, int64_t{sizeof(int64_t)}});
+    pass(Purpose::kReadCount,
+         Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, int64_t{sizeof(int64_t)}});
     builder_.SyncStream(plan_.host, plan_.compute);
     builder_.SetRole(Role::kSelection);
-    builder_.Run(plan_.compute, plan::Layout{rows, params_.capacity() * int64_t{sizeof(int64_t)}});
+    pass(Purpose::kPassList, plan::Layout{rows, params_.capacity() * int64_t{sizeof(int64_t)}});
   }
 
   // The oldest segment of each sequence whose local buffer is full gets a centroid and goes to the
@@ -205,15 +213,17 @@ class LouisKvPlan : public PlanWriter {
     const Bytes bytes = tokens * model_.KvBytesPerTokenLayer();
     builder_.At(layer, Role::kLayout);
     if (Paired()) {
-      builder_.Run(offload_, plan::Layout{2 * sequences * tokens * model_.kv_heads, RowBytes()},
-                   {ready});
+      builder_.For(Purpose::kPackFilled)
+          .Run(offload_, plan::Layout{2 * sequences * tokens * model_.kv_heads, RowBytes()},
+               {ready});
     }
     builder_.SetRole(Role::kOffload);
     const int64_t tensors = Paired() ? 1 : 2;
-    builder_.Run(
-        offload_,
-        Copy{Direction::kDeviceToHost, CopyPath::kPerPiece, sequences * tensors, bytes / tensors},
-        {ready});
+    builder_.For(Purpose::kOffloadFilled)
+        .Run(offload_,
+             Copy{Direction::kDeviceToHost, CopyPath::kPerPiece, sequences * tensors,
+                  bytes / tensors},
+             {ready});
   }
 
   void Attend(int layer, const DecoderPlan::LayerAccess& access, OpId recalled) {

@@ -13,6 +13,7 @@ using plan::CopyPath;
 using plan::Direction;
 using plan::LaneId;
 using plan::OpId;
+using plan::Purpose;
 using plan::Role;
 
 // PRKV 4.1, 4.2, appendix H. Host and GPU pages have one layout, so pages that fill up are
@@ -63,9 +64,10 @@ class PrkvPlan : public PlanWriter {
     if (restructuring > 0) {
       // The restructured pages are still at hand.
       builder_.At(layer, Role::kLayout);
-      builder_.Run(plan_.compute,
-                   plan::Layout{restructuring * model_.kv_heads * (static_pages + dynamic),
-                                PageHeadBytes()});
+      builder_.For(Purpose::kKeepReordered)
+          .Run(plan_.compute,
+               plan::Layout{restructuring * model_.kv_heads * (static_pages + dynamic),
+                            PageHeadBytes()});
     }
     const OpId written = params_.async_write_back ? OpId::kNone : written_[layer];
     plan_.Attend(layer, access.attended_tokens, access.attended_tokens_max, {ready, written});
@@ -123,31 +125,36 @@ class PrkvPlan : public PlanWriter {
         plan::ObservationScore{rows, model_.group(), static_cast<int32_t>(context - tokens),
                                model_.head_dim, tokens},
         {ready});
-    builder_.Run(plan_.compute, plan::TopK{rows, tokens, static_pages * params_.page});
+    builder_.For(Purpose::kChooseStatic)
+        .Run(plan_.compute, plan::TopK{rows, tokens, static_pages * params_.page});
     builder_.SetRole(Role::kLayout);
-    builder_.Run(plan_.compute, plan::Layout{2 * rows * pages * params_.page, RowBytes()});
+    builder_.For(Purpose::kReorder)
+        .Run(plan_.compute, plan::Layout{2 * rows * pages * params_.page, RowBytes()});
     builder_.SetRole(Role::kIndex);
-    builder_.Run(plan_.compute, plan::Summarize{rows * pages, static_cast<int32_t>(params_.page), 2,
-                                                model_.head_dim});
+    builder_.For(Purpose::kSummarizeReordered)
+        .Run(plan_.compute,
+             plan::Summarize{rows * pages, static_cast<int32_t>(params_.page), 2, model_.head_dim});
   }
 
   void WriteBack(int layer, int64_t sequences, int64_t pages) {
     builder_.At(layer, Role::kOffload);
     written_[layer] =
-        builder_.Run(write_back_,
-                     Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
-                          sequences * pages * params_.page * model_.KvBytesPerTokenLayer()},
-                     {builder_.Last(plan_.compute)});
+        builder_.For(Purpose::kWriteReordered)
+            .Run(write_back_,
+                 Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
+                      sequences * pages * params_.page * model_.KvBytesPerTokenLayer()},
+                 {builder_.Last(plan_.compute)});
   }
 
   void RestructureFromHost(int layer, int64_t sequences, int64_t context, int64_t static_pages) {
     const int64_t pages = params_.regions().SelectableEnd(context);
     builder_.At(layer, Role::kIndex);
     const OpId fetched =
-        builder_.Run(recall_,
-                     Copy{Direction::kHostToDevice, CopyPath::kBulk, 1,
-                          sequences * pages * params_.page * model_.KvBytesPerTokenLayer()},
-                     {builder_.Last(plan_.compute), written_[layer], filled_.Written(layer)});
+        builder_.For(Purpose::kFetchSequence)
+            .Run(recall_,
+                 Copy{Direction::kHostToDevice, CopyPath::kBulk, 1,
+                      sequences * pages * params_.page * model_.KvBytesPerTokenLayer()},
+                 {builder_.Last(plan_.compute), written_[layer], filled_.Written(layer)});
     Restructure(layer, sequences, context, pages, static_pages, fetched);
     WriteBack(layer, sequences, pages);
   }
@@ -156,7 +163,8 @@ class PrkvPlan : public PlanWriter {
     const int64_t rows = sequences * model_.kv_heads;
     builder_.At(layer, Role::kSelection);
     builder_.Run(plan_.compute, plan::Score{candidates, rows, model_.group(), 2, model_.head_dim});
-    builder_.Run(plan_.compute, plan::TopK{rows, candidates, std::min(candidates, dynamic)});
+    builder_.For(Purpose::kChooseUnits)
+        .Run(plan_.compute, plan::TopK{rows, candidates, std::min(candidates, dynamic)});
   }
 
   // What is missed comes from the host. Returns the op that the attention waits for.
@@ -164,8 +172,9 @@ class PrkvPlan : public PlanWriter {
     const int64_t rows = sequences * model_.kv_heads;
     builder_.Run(plan_.compute, plan::AssignSlots{rows, dynamic, dynamic});
     builder_.SetRole(Role::kSync);
-    builder_.Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
-                                     rows * dynamic * int64_t{sizeof(int32_t)}});
+    builder_.For(Purpose::kReadMissed)
+        .Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
+                                 rows * dynamic * int64_t{sizeof(int32_t)}});
     builder_.SyncStream(plan_.host, plan_.compute);
     if (missed == 0) return OpId::kNone;
     const bool hnd = params_.layout == PrkvParams::Layout::kHnd;
@@ -186,12 +195,14 @@ class PrkvPlan : public PlanWriter {
       copy = DecoderPlan::OneAfterTheOther(
           plan_.CopiesOfUnits(DecoderPlan::When::kNow, step, layer, PageHeadBytes()));
     }
-    const OpId copied = builder_.Run(recall_, copy, {written_[layer], filled_.Written(layer)});
+    const OpId copied = builder_.For(Purpose::kBringRecalled)
+                            .Run(recall_, copy, {written_[layer], filled_.Written(layer)});
     // A page copied by itself to an HND cache is where it belongs.
     if (!batched && hnd) return copied;
     builder_.SetRole(Role::kLayout);
-    return builder_.Run(recall_, plan::Layout{hnd ? missed : missed * 2 * params_.page,
-                                              hnd ? PageHeadBytes() : RowBytes()});
+    return builder_.For(Purpose::kPlaceRecalled)
+        .Run(recall_, plan::Layout{hnd ? missed : missed * 2 * params_.page,
+                                   hnd ? PageHeadBytes() : RowBytes()});
   }
 
   DecoderPlan& plan_;

@@ -14,6 +14,7 @@ using plan::CopyPath;
 using plan::Direction;
 using plan::LaneId;
 using plan::OpId;
+using plan::Purpose;
 using plan::Role;
 
 constexpr int64_t kBlockThreads = 1024;  // of a zero-copy gather
@@ -68,7 +69,7 @@ class ShadowKvPlan : public PlanWriter {
     builder_.At(layer, Role::kSelection);
     builder_.Run(plan_.compute, plan::Score{candidates, Rows(), model_.group(), /*vectors=*/1,
                                             model_.head_dim, plan::Score::Pool::kSoftmax});
-    builder_.Run(plan_.compute, plan::TopK{Rows(), candidates, chosen});
+    builder_.For(Purpose::kChooseUnits).Run(plan_.compute, plan::TopK{Rows(), candidates, chosen});
     const OpId assigned = builder_.Run(plan_.compute, plan::AssignSlots{Rows(), chosen, chosen});
     OpId fetched = OpId::kNone;
     if (missed > 0) {
@@ -129,9 +130,11 @@ class ShadowKvPlan : public PlanWriter {
                  plan::Summarize{Rows() * chunks, static_cast<int32_t>(params_.chunk),
                                  /*vectors=*/1, model_.head_dim});
     if (params_.outliers > 0) {
-      builder_.Run(plan_.compute, plan::TopK{Rows(), chunks, params_.outliers});
+      builder_.For(Purpose::kChooseOutliers)
+          .Run(plan_.compute, plan::TopK{Rows(), chunks, params_.outliers});
     }
-    builder_.Run(plan_.compute, plan::Layout{Rows() * params_.Candidates(tokens), RowBytes()});
+    builder_.For(Purpose::kKeepLandmarks)
+        .Run(plan_.compute, plan::Layout{Rows() * params_.Candidates(tokens), RowBytes()});
   }
 
   // Values alone.
@@ -148,7 +151,8 @@ class ShadowKvPlan : public PlanWriter {
     const int64_t region = params_.RegionChunks(tokens) * params_.chunk;
     const int64_t kept = params_.outliers * params_.chunk + tokens - region;
     builder_.At(layer, Role::kLayout);
-    builder_.Run(plan_.compute, plan::Layout{2 * Rows() * kept, RowBytes()});
+    builder_.For(Purpose::kKeepPrompt)
+        .Run(plan_.compute, plan::Layout{2 * Rows() * kept, RowBytes()});
   }
 
   DecoderPlan& plan_;

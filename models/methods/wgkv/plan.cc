@@ -10,6 +10,7 @@ namespace {
 using plan::Copy;
 using plan::CopyPath;
 using plan::Direction;
+using plan::Purpose;
 using plan::Role;
 
 // Waits of the public code for scalars that it reads: a step's promotion and whether to evict, and
@@ -63,7 +64,7 @@ class WgKvPlan : public PlanWriter {
     Sync(kPromotionSyncs + (MayEvict() ? kTriggerSyncs : 0));
     const int64_t rows = plan_.kv_rows() * model_.layers;
     builder_.Run(plan_.compute, plan::Admit{rows, rows, promoted, model_.head_dim});
-    if (Selects()) Summarize(rows);  // each row's last whole page
+    if (Selects()) Summarize(Purpose::kSummarizeFilled, rows);  // each row's last whole page
   }
 
   void Attention(int step, int layer) override {
@@ -83,11 +84,12 @@ class WgKvPlan : public PlanWriter {
       builder_.SetRole(Role::kSelection);
       builder_.Run(plan_.compute,
                    plan::Score{pages, plan_.kv_rows(), model_.group(), 2, model_.head_dim});
-      builder_.Run(plan_.compute,
-                   plan::TopK{plan_.kv_rows(), pages, std::min(pages, SelectedPages())});
+      builder_.For(Purpose::kChooseUnits)
+          .Run(plan_.compute, plan::TopK{plan_.kv_rows(), pages, std::min(pages, SelectedPages())});
       // The table of what is attended.
       const int64_t entries = params_.window / params_.page + std::min(pages, SelectedPages());
-      builder_.Run(plan_.compute, plan::Layout{plan_.kv_rows(), entries * Bytes{sizeof(int32_t)}});
+      builder_.For(Purpose::kListAttended)
+          .Run(plan_.compute, plan::Layout{plan_.kv_rows(), entries * Bytes{sizeof(int32_t)}});
     }
     plan_.Attend(layer, attended, longest);
   }
@@ -99,14 +101,15 @@ class WgKvPlan : public PlanWriter {
     Sync(model_.kv_heads + kIndexSyncs);
     builder_.Run(plan_.compute, plan::Admit{plan_.kv_rows(), tokens * model_.kv_heads,
                                             Vertical(layer), model_.head_dim});
-    if (Selects()) Summarize(Vertical(layer) / params_.page);
+    if (Selects()) Summarize(Purpose::kSummarizeFilled, Vertical(layer) / params_.page);
   }
 
   void AfterPrefillAttention(int layer) override {
     // The window goes to its ring.
     const int64_t tokens = std::min(plan_.input.prompt_tokens, params_.window);
     builder_.At(layer, Role::kLayout);
-    builder_.Run(plan_.compute, plan::Layout{plan_.kv_rows(), tokens * 2 * model_.KvRowBytes()});
+    builder_.For(Purpose::kKeepPrompt)
+        .Run(plan_.compute, plan::Layout{plan_.kv_rows(), tokens * 2 * model_.KvRowBytes()});
   }
 
   plan::Work PrefillAttention(int layer, const plan::PrefillAttention& dense) override {
@@ -184,10 +187,11 @@ class WgKvPlan : public PlanWriter {
     return tokens;
   }
 
-  void Summarize(int64_t pages) {
+  void Summarize(Purpose purpose, int64_t pages) {
     builder_.SetRole(Role::kIndex);
-    builder_.Run(plan_.compute, plan::Summarize{pages, static_cast<int32_t>(params_.page),
-                                                /*vectors=*/2, model_.head_dim});
+    builder_.For(purpose).Run(plan_.compute,
+                              plan::Summarize{pages, static_cast<int32_t>(params_.page),
+                                              /*vectors=*/2, model_.head_dim});
   }
 
   void RunGate(int layer, int64_t tokens) {
@@ -215,10 +219,12 @@ class WgKvPlan : public PlanWriter {
     builder_.Run(plan_.compute,
                  plan::WindowScore{rows, before + rows * params_.window, params_.observe,
                                    model_.group(), model_.head_dim});
-    builder_.Run(plan_.compute, plan::TopK{rows, longest, std::min(dropped, longest)});
+    builder_.For(Purpose::kChooseEvicted)
+        .Run(plan_.compute, plan::TopK{rows, longest, std::min(dropped, longest)});
     builder_.SetRole(Role::kLayout);
-    builder_.Run(plan_.compute, plan::Layout{2 * after, model_.KvRowBytes()});
-    if (Selects()) Summarize(pages);
+    builder_.For(Purpose::kDropEvicted)
+        .Run(plan_.compute, plan::Layout{2 * after, model_.KvRowBytes()});
+    if (Selects()) Summarize(Purpose::kSummarizeKept, pages);
   }
 
   void Sync(int times) {

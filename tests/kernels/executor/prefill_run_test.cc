@@ -118,7 +118,7 @@ class PrefillRun : public OnDevice {
       run.stagger = projected->stagger();
       run.pool = &pool;
       weights.emplace(input.model);
-      cache = MakeCacheBinder(run, method.name, *method.method);
+      cache = MakeCacheBinder(run, method);
       recording.emplace(*cache, run);
     }
     /// `look` is called when it has run.
