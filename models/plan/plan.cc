@@ -112,15 +112,15 @@ OpId PlanBuilder::Run(LaneId lane, const Work& work, std::span<const OpId> waits
   Require(plan_.waits.size() - waits_before < std::numeric_limits<uint16_t>::max() &&
               plan_.waits.size() <= std::numeric_limits<uint32_t>::max(),
           "too many waits");
-  plan_.ops.rows_.push_back({.work = WorkId(work),
-                             .waits_end = static_cast<uint32_t>(plan_.waits.size()),
-                             .step = step_,
-                             .layer = static_cast<int16_t>(layer_),
-                             .lane = lane,
-                             .issuer = issuer,
-                             .role = role_,
-                             .purpose = std::exchange(purpose_, Purpose::kOnly),
-                             .graph_node = in_graph});
+  plan_.ops.rows_.push_back(OpTable::Row{.work = WorkId(work),
+                                         .waits_end = static_cast<uint32_t>(plan_.waits.size()),
+                                         .step = step_,
+                                         .layer = static_cast<int16_t>(layer_),
+                                         .lane = lane,
+                                         .issuer = issuer,
+                                         .role = role_,
+                                         .purpose = std::exchange(purpose_, Purpose::kOnly),
+                                         .graph_node = in_graph});
   last_[at] = id;
   if (in_graph) ++graph_nodes_;
   return id;
