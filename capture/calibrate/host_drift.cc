@@ -99,7 +99,7 @@ double GatherSeconds(const hardware::Profile& profile) {
   return Seconds(hardware::CostModel(profile).Cost(kGatherNow).Alone());
 }
 
-std::string OtherHostNote(const HostNow& now, const hardware::Profile& profile) {
+std::string HostDriftWarning(const HostNow& now, const hardware::Profile& profile) {
   const auto differs = [&](const char* what, double here, double there) {
     return fmt::format("a {} takes {:.1f} us here, {:.1f} us in the profile {}", what, here * 1e6,
                        there * 1e6, profile.name);
@@ -118,8 +118,8 @@ std::string OtherHostNote(const HostNow& now, const hardware::Profile& profile) 
   return fmt::format("{}: calibrate --host, or give --host-now", fmt::join(differences, ", "));
 }
 
-std::vector<std::pair<std::string, std::string>> AsHostIsNow(const HostNow& now,
-                                                             hardware::Profile profile) {
+std::vector<std::pair<std::string, std::string>> OverridesForCurrentHost(
+    const HostNow& now, hardware::Profile profile) {
   std::vector<std::pair<std::string, std::string>> values;
   const auto set = [&](const char* path, std::string value) {
     hardware::Set(profile, path, value);

@@ -70,11 +70,11 @@ inline constexpr plan::HostGather kGatherNow{128, 16384, 4};
 double GatherSeconds(const hardware::Profile& profile);
 
 /// The same of a host beside a measured run that is predicted with `profile`.
-std::string OtherHostNote(const HostNow& now, const hardware::Profile& profile);
+std::string HostDriftWarning(const HostNow& now, const hardware::Profile& profile);
 /// Values of `profile` with which such a host is predicted: host.slower by the launch, as copies
 /// slow more than launches (as its 1.7th power from one machine to another) host.copy_call and
 /// copy_back_call, and host.gather_thread where a gather was timed.
-std::vector<std::pair<std::string, std::string>> AsHostIsNow(const HostNow& now,
-                                                             hardware::Profile profile);
+std::vector<std::pair<std::string, std::string>> OverridesForCurrentHost(const HostNow& now,
+                                                                         hardware::Profile profile);
 
 }  // namespace stallcast::capture

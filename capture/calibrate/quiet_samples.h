@@ -16,12 +16,12 @@ class QuietSamples {
   void Add(T time, double core_load) { all_.push_back({time, core_load}); }
   int size() const { return static_cast<int>(all_.size()); }
   /// How many were undisturbed, as `seen` judges.
-  int Quiet(const kernels::SeenLoads& seen) const {
+  int Quiet(const kernels::CoreLoadSampler& seen) const {
     return static_cast<int>(std::ranges::count_if(
         all_, [&](const Sample& of) { return !seen.IsShared(of.core_load); }));
   }
   /// The undisturbed, or all where there are none.
-  std::vector<T> Times(const kernels::SeenLoads& seen) const {
+  std::vector<T> Times(const kernels::CoreLoadSampler& seen) const {
     const bool none = Quiet(seen) == 0;
     std::vector<T> times;
     for (const Sample& sample : all_) {
@@ -29,7 +29,7 @@ class QuietSamples {
     }
     return times;
   }
-  T Median(const kernels::SeenLoads& seen) const { return stallcast::Median(Times(seen)); }
+  T Median(const kernels::CoreLoadSampler& seen) const { return stallcast::Median(Times(seen)); }
 
  private:
   struct Sample {

@@ -200,7 +200,7 @@ class Stopwatch {
   kernels::Buffer<char> memory_;  // what Settle() reads
   kernels::Buffer<int> sink_;
   double fastest_read_ = INFINITY;
-  static inline kernels::SeenLoads loads_;
+  static inline kernels::CoreLoadSampler loads_;
 };
 
 }  // namespace stallcast::capture

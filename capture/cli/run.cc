@@ -143,7 +143,7 @@ traces::Timeline RecordedPrefill(const Case& of, const sim::PreparedRun& prepare
 void PredictAsHostWas(Case& of, sim::Predictor& predictor, bool now) {
   sim::PredictRequest request = of.request;
   std::string note = "predicted with";
-  for (const auto& [path, value] : capture::AsHostIsNow(of.times.host, of.machine)) {
+  for (const auto& [path, value] : capture::OverridesForCurrentHost(of.times.host, of.machine)) {
     request.machine_overrides.emplace_back(path, value);
     note += fmt::format(" {}={}", path, value);
   }
@@ -155,7 +155,7 @@ void PredictAsHostWas(Case& of, sim::Predictor& predictor, bool now) {
     of.request = std::move(request);
     of.prediction = std::move(prediction);
     of.times.notes.push_back(std::move(note));
-  } else if (std::string other = capture::OtherHostNote(of.times.host, of.machine);
+  } else if (std::string other = capture::HostDriftWarning(of.times.host, of.machine);
              !other.empty()) {
     of.times.notes.push_back(std::move(other));
   }

@@ -18,7 +18,7 @@ class BestRun {
  public:
   /// Wants so many runs, and more, as Repetitions has it, while the best is disturbed. Adds to
   /// `seen`, which must outlive it.
-  BestRun(kernels::SeenLoads& seen, int runs) : seen_(seen), repetitions_(runs) {}
+  BestRun(kernels::CoreLoadSampler& seen, int runs) : seen_(seen), repetitions_(runs) {}
   /// Whether this one is the best so far.
   bool Add(const std::vector<kernels::RanStep>& run);
   bool WantsMore() const { return repetitions_.WantMore(runs_, disturbed() > 0); }
@@ -26,7 +26,7 @@ class BestRun {
   int disturbed() const { return best_.first; }
 
  private:
-  kernels::SeenLoads& seen_;
+  kernels::CoreLoadSampler& seen_;
   const Repetitions repetitions_;
   int runs_ = 0;
   std::pair<int, Picoseconds> best_{std::numeric_limits<int>::max(), 0};  // disturbed, took

@@ -255,7 +255,7 @@ Picoseconds StepTimes::P50() const {
 struct GpuMachine {
   kernels::HostPool pool;
   LinkProbe link;
-  kernels::SeenLoads loads;
+  kernels::CoreLoadSampler loads;
   std::unique_ptr<kernels::DecoderWeights> weights;
 
   const kernels::DecoderWeights& WeightsOf(const llm::Model& model) {
@@ -351,7 +351,7 @@ GpuRun::~GpuRun() = default;
 
 StepTimes GpuRun::Time(int repetitions, const hardware::Profile* calibrated) {
   const auto as_calibrated = [&](const StepTimes& times) {
-    return calibrated == nullptr || OtherHostNote(times.host, *calibrated).empty();
+    return calibrated == nullptr || HostDriftWarning(times.host, *calibrated).empty();
   };
   const double before = impl_->machine.link.Rate();  // a run may have traffic of its own beside it
   StepTimes times;

@@ -66,7 +66,7 @@ class GpuRun {
 
   /// Times the plan, `repetitions` times after one that warms up, and more often, as
   /// Repetitions has it, while another program has a core of its threads' (kernels::CoreLoad()).
-  /// Where calls or gathers were not as `calibrated` has them (OtherHostNote()), all of it once
+  /// Where calls or gathers were not as `calibrated` has them (HostDriftWarning()), all of it once
   /// more, which counts if they are so then; null: any host counts.
   StepTimes Time(int repetitions, const hardware::Profile* calibrated);
   /// Runs it step by step and compares what the device selects with the access log.

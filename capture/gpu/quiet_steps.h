@@ -34,7 +34,7 @@ class QuietSteps {
  public:
   /// Adds to `seen`, which must outlive it: one that has seen other plans' runs too knows a run
   /// that was disturbed all along.
-  explicit QuietSteps(kernels::SeenLoads& seen) : seen_(seen) {}
+  explicit QuietSteps(kernels::CoreLoadSampler& seen) : seen_(seen) {}
   /// A run's steps, as many as any run's.
   void Add(const std::vector<kernels::RanStep>& run);
   int runs() const { return steps_.empty() ? 0 : steps_.front().size(); }
@@ -47,7 +47,7 @@ class QuietSteps {
 
  private:
   std::vector<QuietSamples<Picoseconds>> steps_;
-  kernels::SeenLoads& seen_;
+  kernels::CoreLoadSampler& seen_;
 };
 
 }  // namespace stallcast::capture

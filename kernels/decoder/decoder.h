@@ -1,4 +1,4 @@
-// The small kernels of a decoder layer, and its matrix products.
+// The small kernels of a decoder layer, and its GEMMs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -42,8 +42,8 @@ void ArgMax(const __nv_bfloat16* logits, int64_t rows, int32_t vocabulary, int32
             cudaStream_t stream);
 
 /// C[m, n] = A[m, k] B[n, k]^T, row-major bf16, float accumulation: B is a weight as frameworks
-/// store it. Of cuBLASLt's algorithms and SkinnyProduct() one is chosen once a shape, by time, and
-/// kept. All products share a workspace: one stream at a time.
+/// store it. Of cuBLASLt's algorithms and SkinnyGemm() one is chosen once a shape, by time, and
+/// kept. All GEMMs share a workspace: one stream at a time.
 class Gemm {
  public:
   Gemm();

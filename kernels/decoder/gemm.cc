@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/decoder/decoder.h"
-#include "kernels/decoder/skinny_product.h"
+#include "kernels/decoder/skinny_gemm.h"
 #include "kernels/runtime/buffer.h"
 #include "kernels/runtime/cuda_error.h"
 #include "kernels/runtime/cuda_handles.h"
@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
 constexpr int kCandidates = 24;
 constexpr int kTrials = 11;
-// Products that take this long need fewer trials, and one that is clearly slower than the best no
+// GEMMs that take this long need fewer trials, and one that is clearly slower than the best no
 // second one.
 constexpr float kLongMilliseconds = 1;
 constexpr int kLongTrials = 3;
@@ -31,7 +31,7 @@ constexpr float kClearlySlower = 1.2F;
 // A later candidate must be this much faster than the best before it, or noise would make one
 // process choose what another does not.
 constexpr float kClearlyFaster = 0.98F;
-// One of cuBLASLt's must be faster than SkinnyProduct() by more than what it costs others: its call
+// One of cuBLASLt's must be faster than SkinnyGemm() by more than what it costs others: its call
 // takes the host up to 12 us, a launch 3, and behind a large one the small kernels of a layer begin
 // later and run longer (norms by a tenth, SwiGLU by a quarter).
 constexpr float kFasterThanSkinny = 0.9F;
@@ -64,11 +64,11 @@ using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
 /// One shape: cuBLASLt is column-major, so it computes C^T[n, m] = B[n, k] A^T[k, m].
-struct Product {
+struct Matmul {
   Operation operation;
   Layout a, b, c;
   cublasLtMatmulAlgo_t algorithm = {};
-  bool skinny = false;  // SkinnyProduct() is faster
+  bool skinny = false;  // SkinnyGemm() is faster
 };
 
 }  // namespace
@@ -80,22 +80,22 @@ struct Gemm::Impl {
   };
   Library library;
   Buffer<char> workspace{kWorkspaceBytes};
-  std::map<Shape, Product> products;
+  std::map<Shape, Matmul> matmuls;
 
-  void Launch(const Product& product, const cublasLtMatmulAlgo_t& algorithm, const void* a,
+  void Launch(const Matmul& matmul, const cublasLtMatmulAlgo_t& algorithm, const void* a,
               const void* b, void* c, cudaStream_t stream) {
     const float one = 1, zero = 0;
-    CheckCublas(cublasLtMatmul(library, product.operation, &one, b, product.b, a, product.a, &zero,
-                               c, product.c, c, product.c, &algorithm, workspace.get(),
+    CheckCublas(cublasLtMatmul(library, matmul.operation, &one, b, matmul.b, a, matmul.a, &zero, c,
+                               matmul.c, c, matmul.c, &algorithm, workspace.get(),
                                static_cast<size_t>(kWorkspaceBytes), stream),
                 "cublasLtMatmul");
   }
 
-  void Describe(Product& product, const Shape& shape) {
-    CheckCublas(cublasLtMatmulDescCreate(product.operation.Out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
+  void Describe(Matmul& matmul, const Shape& shape) {
+    CheckCublas(cublasLtMatmulDescCreate(matmul.operation.Out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
                 "cublasLtMatmulDescCreate");
     const cublasOperation_t transpose = CUBLAS_OP_T;
-    CheckCublas(cublasLtMatmulDescSetAttribute(product.operation, CUBLASLT_MATMUL_DESC_TRANSA,
+    CheckCublas(cublasLtMatmulDescSetAttribute(matmul.operation, CUBLASLT_MATMUL_DESC_TRANSA,
                                                &transpose, sizeof(transpose)),
                 "cublasLtMatmulDescSetAttribute");
     const auto layout = [](Layout& of, int64_t rows, int64_t columns) {
@@ -103,12 +103,12 @@ struct Gemm::Impl {
                                              static_cast<uint64_t>(columns), rows),
                   "cublasLtMatrixLayoutCreate");
     };
-    layout(product.b, shape.k, shape.n);
-    layout(product.a, shape.k, shape.m);
-    layout(product.c, shape.n, shape.m);
+    layout(matmul.b, shape.k, shape.n);
+    layout(matmul.a, shape.k, shape.m);
+    layout(matmul.c, shape.n, shape.m);
   }
 
-  std::vector<cublasLtMatmulAlgo_t> Candidates(const Product& product) {
+  std::vector<cublasLtMatmulAlgo_t> Candidates(const Matmul& matmul) {
     Preference preference;
     CheckCublas(cublasLtMatmulPreferenceCreate(preference.Out()), "cublasLtMatmulPreferenceCreate");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
@@ -127,8 +127,8 @@ struct Gemm::Impl {
     std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found;
     int count = 0;
     CheckCublas(
-        cublasLtMatmulAlgoGetHeuristic(library, product.operation, product.b, product.a, product.c,
-                                       product.c, preference, kCandidates, found.data(), &count),
+        cublasLtMatmulAlgoGetHeuristic(library, matmul.operation, matmul.b, matmul.a, matmul.c,
+                                       matmul.c, preference, kCandidates, found.data(), &count),
         "cublasLtMatmulAlgoGetHeuristic");
     std::vector<cublasLtMatmulAlgo_t> algorithms;
     for (int i = 0; i < count; ++i) {
@@ -138,9 +138,9 @@ struct Gemm::Impl {
   }
 
   /// The fastest way as it stands in a layer, between other kernels.
-  void Choose(Product& product, const Shape& shape, const __nv_bfloat16* a, const __nv_bfloat16* b,
+  void Choose(Matmul& matmul, const Shape& shape, const __nv_bfloat16* a, const __nv_bfloat16* b,
               __nv_bfloat16* c, cudaStream_t stream) {
-    const std::vector<cublasLtMatmulAlgo_t> candidates = Candidates(product);
+    const std::vector<cublasLtMatmulAlgo_t> candidates = Candidates(matmul);
     if (candidates.empty()) {
       throw Error("cuBLASLt has no algorithm for this shape", "Gemm",
                   "use multiples of 8 for n and k");
@@ -167,16 +167,16 @@ struct Gemm::Impl {
       return Median(std::move(trials));
     };
     for (const cublasLtMatmulAlgo_t& candidate : candidates) {
-      const float taken = time([&] { Launch(product, candidate, a, b, c, stream); });
+      const float taken = time([&] { Launch(matmul, candidate, a, b, c, stream); });
       if (taken >= best * kClearlyFaster) continue;
       best = taken;
-      product.algorithm = candidate;
+      matmul.algorithm = candidate;
     }
     // The last to be timed: for some milliseconds behind an allocation the GPU may still clear what
     // was freed, which takes up to a seventh of the memory's rate.
-    if (HasSkinnyProduct(shape.m, shape.n, shape.k)) {
-      const auto skinny = [&] { SkinnyProduct(a, b, c, shape.m, shape.n, shape.k, stream); };
-      product.skinny = time(skinny) * kFasterThanSkinny <= best;
+    if (HasSkinnyGemm(shape.m, shape.n, shape.k)) {
+      const auto skinny = [&] { SkinnyGemm(a, b, c, shape.m, shape.n, shape.k, stream); };
+      matmul.skinny = time(skinny) * kFasterThanSkinny <= best;
     }
   }
 };
@@ -190,31 +190,31 @@ Gemm::~Gemm() = default;
 void Gemm::Run(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c, int64_t m,
                int64_t n, int64_t k, cudaStream_t stream) {
   if (m < 0 || n < 1 || k < 1) {
-    throw Error(fmt::format("a product of m {}, n {}, k {}", m, n, k), "Gemm",
+    throw Error(fmt::format("a GEMM of m {}, n {}, k {}", m, n, k), "Gemm",
                 "use sizes of at least 1");
   }
   if (m == 0) return;
   const Impl::Shape shape{m, n, k};
-  auto found = impl_->products.find(shape);
-  if (found == impl_->products.end()) {
+  auto found = impl_->matmuls.find(shape);
+  if (found == impl_->matmuls.end()) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     Check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
     if (capture != cudaStreamCaptureStatusNone) {
       throw Error(
-          fmt::format("a product of m {}, n {}, k {} is new while a graph is captured", m, n, k),
+          fmt::format("a GEMM of m {}, n {}, k {} is new while a graph is captured", m, n, k),
           "Gemm", "run each shape once before the capture");
     }
-    found = impl_->products.try_emplace(shape).first;
+    found = impl_->matmuls.try_emplace(shape).first;
     try {
       impl_->Describe(found->second, shape);
       impl_->Choose(found->second, shape, a, b, c, stream);
     } catch (...) {
-      impl_->products.erase(found);
+      impl_->matmuls.erase(found);
       throw;
     }
   }
   if (found->second.skinny) {
-    SkinnyProduct(a, b, c, m, n, k, stream);
+    SkinnyGemm(a, b, c, m, n, k, stream);
   } else {
     impl_->Launch(found->second, found->second.algorithm, a, b, c, stream);
   }

@@ -58,7 +58,7 @@ DecoderLayers::DecoderLayers(const DecoderWeights& weights, int32_t sequences, i
   activated_ = Buffer<__nv_bfloat16>(rows * m.intermediate);
   last_normed_ = Buffer<__nv_bfloat16>(sequences * m.hidden);
   logits_ = Buffer<__nv_bfloat16>(sequences * m.vocabulary);
-  // Products choose their algorithms on these before there are activations: what they toggle, and
+  // GEMMs choose their algorithms on these before there are activations: what they toggle, and
   // so the power they take, should be alike.
   for (auto* buffer : {&residual_, &normed_, &attention_, &activated_, &last_normed_}) {
     FillRandom(buffer->get(), buffer->size(), 1, 1, nullptr);
@@ -117,10 +117,10 @@ OpWork DecoderLayers::BindGemm(const plan::Op& op, const plan::Gemm& gemm) {
   }
   // The first run of a shape chooses its algorithm, which must be done before it is captured.
   if (seen_.insert({gemm.m, gemm.n, gemm.k}).second) {
-    weights_.products().Run(a, b, c, gemm.m, gemm.n, gemm.k, nullptr);
+    weights_.gemms().Run(a, b, c, gemm.m, gemm.n, gemm.k, nullptr);
   }
   return [this, a, b, c, gemm](cudaStream_t stream) {
-    weights_.products().Run(a, b, c, gemm.m, gemm.n, gemm.k, stream);
+    weights_.gemms().Run(a, b, c, gemm.m, gemm.n, gemm.k, stream);
   };
 }
 

@@ -18,7 +18,7 @@
 namespace stallcast::kernels {
 
 /// Random weights of a model, on the device; good for any number of runs, one at a time, which all
-/// have the same kernels for their products.
+/// have the same kernels for their GEMMs.
 class DecoderWeights {
  public:
   explicit DecoderWeights(const llm::Model& model);
@@ -30,13 +30,13 @@ class DecoderWeights {
   const Layer& layer(int i) const { return layers_[static_cast<size_t>(i)]; }
   const Buffer<__nv_bfloat16>& head() const { return head_; }
   const Buffer<__nv_bfloat16>& norm() const { return norm_; }
-  Gemm& products() const { return *products_; }
+  Gemm& gemms() const { return *gemms_; }
 
  private:
   llm::Model model_;
   std::vector<Layer> layers_;
   Buffer<__nv_bfloat16> head_, norm_;
-  std::unique_ptr<Gemm> products_ = std::make_unique<Gemm>();
+  std::unique_ptr<Gemm> gemms_ = std::make_unique<Gemm>();
 };
 
 /// Activations of `sequences` * `tokens` rows, sequence after sequence, and what the ops of a plan
@@ -64,7 +64,7 @@ class DecoderLayers {
   Buffer<__nv_bfloat16> residual_, normed_, qkv_, attention_, projected_, gate_up_, activated_,
       last_normed_, logits_;
   Buffer<int32_t> token_, host_token_;
-  std::set<std::tuple<int64_t, int64_t, int64_t>> seen_;  // m, n, k of products already run
+  std::set<std::tuple<int64_t, int64_t, int64_t>> seen_;  // m, n, k of GEMMs already run
   int gemms_in_layer_ = 0, norms_in_layer_ = 0, layer_ = -1;
 };
 

@@ -136,7 +136,7 @@ void Launch(const PagedKv& from, const PagedKv& to, const Router& route, int64_t
 int64_t DeviceBlocks() { return int64_t{8} * DeviceAttribute(cudaDevAttrMultiProcessorCount); }
 
 /// Reads the host's memory with `blocks` blocks of 1,024 threads, each as two halves that have few
-/// enough registers to run beside a block of SkinnyProduct(): whole ones would wait for its end.
+/// enough registers to run beside a block of SkinnyGemm(): whole ones would wait for its end.
 template <class Router>
 void ReadHost(const PagedKv& from, const PagedKv& to, const Router& route, int64_t pieces,
               int32_t blocks, const char* name, cudaStream_t stream, size_t scratch_bytes = 0) {

@@ -29,7 +29,7 @@ double LeastGap(StreamTimer& timer, cudaStream_t stream) {
 
 // Those that were made one behind the other are of one kind, but where a dozen or sixteen of one
 // end: as many as are wanted, where the slowest of those looked at is quickest.
-std::vector<Stream> OfTheQuickKind(StreamTimer& timer) {
+std::vector<Stream> FastCandidates(StreamTimer& timer) {
   constexpr size_t kMade = 48;
   constexpr size_t kEach = 4;  // is looked at: which connection a stream has changes by use
   std::vector<Stream> made(kMade);
@@ -54,7 +54,7 @@ std::vector<Stream> OfTheQuickKind(StreamTimer& timer) {
 std::vector<Stream> Chosen() {
   StreamTimer timer;
   std::vector<std::pair<double, Stream>> tried;
-  for (Stream& stream : OfTheQuickKind(timer)) tried.emplace_back(INFINITY, std::move(stream));
+  for (Stream& stream : FastCandidates(timer)) tried.emplace_back(INFINITY, std::move(stream));
   for (auto& [gap, stream] : tried) timer.Gap(stream);
   for (auto& [gap, stream] : tried) gap = LeastGap(timer, stream);
   std::ranges::sort(tried, {}, [](const auto& of) { return of.first; });

@@ -150,13 +150,13 @@ double WokenCoreLoad() {
   return CoreLoad();
 }
 
-void SeenLoads::Add(double core_load) {
+void CoreLoadSampler::Add(double core_load) {
   constexpr size_t kEnough = 4096;  // a core's own load does not change
   if (loads_.size() == kEnough) return;
   loads_.insert(std::ranges::upper_bound(loads_, core_load), core_load);
 }
 
-void SeenLoads::LookAround() {
+void CoreLoadSampler::LookAround() {
   const cpu_set_t allowed = Allowed();
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &allowed)) continue;
@@ -165,7 +165,7 @@ void SeenLoads::LookAround() {
   }
 }
 
-bool SeenLoads::IsShared(double core_load) const {
+bool CoreLoadSampler::IsShared(double core_load) const {
   constexpr size_t kPart = 20;
   return !loads_.empty() && core_load >= 1.2 * loads_[(loads_.size() - 1) / kPart];
 }

@@ -26,7 +26,7 @@ double WokenCoreLoad();
 
 /// Core loads that were seen, by which others are judged. The least of all says nothing: a look
 /// behind a sleep can come out a quarter low.
-class SeenLoads {
+class CoreLoadSampler {
  public:
   void Add(double core_load);
   /// Adds those of all cores that the calling thread may use, now: some have no neighbour.

@@ -22,7 +22,7 @@ void ReadOnce(const void* data, int64_t bytes, int* sink, cudaStream_t stream);
 /// Leaves the next kernel what it finds in a layer of a decoder: none of its data in the device's
 /// cache, nothing to be written back (which would go to memory amid its reads and slow some kernels
 /// by a tenth), and none of its instructions in the multiprocessors. Fetching those again takes
-/// some of cuBLASLt's products 5 us, and a kernel of few instructions nothing that shows.
+/// some of cuBLASLt's GEMMs 5 us, and a kernel of few instructions nothing that shows.
 class CacheFlush {
  public:
   CacheFlush();

@@ -194,7 +194,7 @@ struct Kernel {
   void (*function)(Round);
   int threads;
 };
-// Blocks of up to 4,096 candidates find room beside those of SkinnyProduct(), which leave 24,576
+// Blocks of up to 4,096 candidates find room beside those of SkinnyGemm(), which leave 24,576
 // registers of a multiprocessor: what chooses for a recall need not wait for what a decoder
 // computes meanwhile.
 Kernel KernelFor(int candidates) {

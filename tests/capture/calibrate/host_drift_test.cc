@@ -84,15 +84,15 @@ TEST(HostDrift, IsSaidOfAnotherHostThanTheProfiles) {
   profile.name = "quiet";
   profile.host_launch = 3e-6;
   for (const double close : {2.7e-6, 3e-6, 3.3e-6}) {
-    EXPECT_EQ(OtherHostNote({.launch = close}, profile), "");
+    EXPECT_EQ(HostDriftWarning({.launch = close}, profile), "");
   }
   // Slower or faster: either way the prediction is for another host.
-  EXPECT_NE(OtherHostNote({.launch = 2.5e-6}, profile), "");
-  EXPECT_THAT(OtherHostNote({.launch = 4.4e-6}, profile),
+  EXPECT_NE(HostDriftWarning({.launch = 2.5e-6}, profile), "");
+  EXPECT_THAT(HostDriftWarning({.launch = 4.4e-6}, profile),
               HasSubstr("a launch takes 4.4 us here, 3.0 us in the profile quiet: calibrate"));
   const double gather = GatherSeconds(profile);
   const auto note = [&](double times) {
-    return OtherHostNote({.launch = 3e-6, .gather = times * gather}, profile);
+    return HostDriftWarning({.launch = 3e-6, .gather = times * gather}, profile);
   };
   EXPECT_EQ(note(1.1), "");
   EXPECT_THAT(note(1.4), HasSubstr("a host gather of 2 MiB takes"));
@@ -102,7 +102,8 @@ TEST(HostDrift, AHostAsItIsTakesForALaunchAndAGatherWhatTheyTook) {
   const hardware::Profile profile = hardware::FindProfile("h200");
   const auto as_now = [&](const HostNow& now) {
     hardware::Profile host = profile;
-    for (const auto& [path, value] : AsHostIsNow(now, profile)) hardware::Set(host, path, value);
+    for (const auto& [path, value] : OverridesForCurrentHost(now, profile))
+      hardware::Set(host, path, value);
     return host;
   };
   for (const double times : {0.7, 1.0, 1.6}) {

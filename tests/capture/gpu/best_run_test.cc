@@ -15,7 +15,7 @@ const Run kDisturbed = {{90us, kQuiet}, {90us, kBusy}};
 
 class BestRunTest : public testing::Test {
  protected:
-  kernels::SeenLoads seen;
+  kernels::CoreLoadSampler seen;
 };
 
 TEST_F(BestRunTest, TheQuickestOfThoseThatNobodyDisturbed) {

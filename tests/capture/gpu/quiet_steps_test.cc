@@ -16,7 +16,7 @@ constexpr double kQuiet = 1.43, kBusy = 2.3;
 
 class QuietStepsTest : public testing::Test {
  protected:
-  kernels::SeenLoads seen;
+  kernels::CoreLoadSampler seen;
   QuietSteps steps{seen};
 };
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/decoder/skinny_product.h"
+#include "kernels/decoder/skinny_gemm.h"
 #include "tests/kernels/on_device.h"
 #include "traces/common/error.h"
 
@@ -261,34 +261,34 @@ void ExpectProduct(const ProductShape& s, const std::vector<__nv_bfloat16>& a,
 }
 
 // Fewer chunks of columns than warps and more, fewer tiles of rows than multiprocessors and more.
-TEST_F(Decoder, SkinnyProductMatchesDoubleAndWritesNothingElse) {
+TEST_F(Decoder, SkinnyGemmMatchesDoubleAndWritesNothingElse) {
   for (const ProductShape& s :
        {ProductShape{1, 8, 128}, ProductShape{2, 24, 384}, ProductShape{3, 2200, 128},
         ProductShape{4, 1064, 2176}, ProductShape{5, 16, 3584}, ProductShape{8, 2128, 256},
         ProductShape{7, 1072, 2048}, ProductShape{1, 72, 14336}, ProductShape{6, 8, 4096},
         ProductShape{4, 2120, 18944}, ProductShape{3, 1072, 18944}}) {
-    if (!HasSkinnyProduct(s.m, s.n, s.k)) continue;  // a smaller device
+    if (!HasSkinnyGemm(s.m, s.n, s.k)) continue;  // a smaller device
     const auto a = RandomBf16(random_, s.m * s.k);
     const auto b = RandomBf16(random_, s.n * s.k);
     const auto d_a = Uploaded(a), d_b = Uploaded(b);
     constexpr int64_t kBeyond = 64;
     const auto d_c = Poisoned<__nv_bfloat16>(s.m * s.n + kBeyond);
-    SkinnyProduct(d_a.get(), d_b.get(), d_c.get(), s.m, s.n, s.k, nullptr);
+    SkinnyGemm(d_a.get(), d_b.get(), d_c.get(), s.m, s.n, s.k, nullptr);
     const auto c = ToHost(d_c);
     ExpectProduct(s, a, b, c);
     for (int64_t i = 0; i < kBeyond; ++i) ASSERT_EQ(Bits(c[s.m * s.n + i]), 0xFFFF);
   }
 }
 
-TEST_F(Decoder, SkinnyProductSaysWhatItHas) {
+TEST_F(Decoder, SkinnyGemmSaysWhatItHas) {
   const auto data = Poisoned<__nv_bfloat16>(64);
   for (const ProductShape& s :
        {ProductShape{0, 64, 128}, ProductShape{9, 64, 128}, ProductShape{1, 12, 128},
         ProductShape{1, 64, 192}, ProductShape{8, 64, 128 * 1024}}) {
-    EXPECT_FALSE(HasSkinnyProduct(s.m, s.n, s.k)) << s.m << ' ' << s.n << ' ' << s.k;
-    EXPECT_THROW(SkinnyProduct(data.get(), data.get(), data.get(), s.m, s.n, s.k, nullptr), Error);
+    EXPECT_FALSE(HasSkinnyGemm(s.m, s.n, s.k)) << s.m << ' ' << s.n << ' ' << s.k;
+    EXPECT_THROW(SkinnyGemm(data.get(), data.get(), data.get(), s.m, s.n, s.k, nullptr), Error);
   }
-  EXPECT_TRUE(HasSkinnyProduct(1, 4096, 4096));
+  EXPECT_TRUE(HasSkinnyGemm(1, 4096, 4096));
 }
 
 TEST_F(Decoder, GemmMatchesDoubleAndKeepsItsChoice) {

@@ -36,7 +36,7 @@ std::function<double()> FastOn(std::vector<int> cores) {
 // A load beyond what any core has tells of a neighbour; the thread may use what it might before.
 TEST(HostCores, LooksAroundAndJudgesByWhatItSaw) {
   const std::set<int> before = Usable();
-  SeenLoads seen;
+  CoreLoadSampler seen;
   seen.LookAround();
   EXPECT_EQ(Usable(), before);
   seen.Add(1000);

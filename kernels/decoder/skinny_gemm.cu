@@ -1,4 +1,4 @@
-// Products with few rows, as in decoding: every weight is read once, so nothing but reading counts.
+// GEMMs with few rows, as in decoding: every weight is read once, so nothing but reading counts.
 // A block takes tiles of 8 weight rows, its warps every 16th chunk of 128 columns, which they
 // stream through rings of their own in shared memory, on from tile to tile. The tensor cores' 16
 // rows hold the few of A, their 8 columns a tile's weight rows. Which of an instruction's inner
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/decoder/skinny_product.h"
+#include "kernels/decoder/skinny_gemm.h"
 #include "kernels/device/tensor_core.cuh"
 #include "kernels/runtime/cuda_error.h"
 #include "traces/common/error.h"
@@ -44,8 +44,8 @@ using Sums = float[kRowsMax][kTileRows];
 __device__ int Place(int row, int piece) { return (row * kPieces + (piece ^ (row % 2 * 4))) * 16; }
 
 __global__ void __launch_bounds__(kThreads + kThreadsBeside, 1)
-    SkinnyProductKernel(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c,
-                        Shape shape) {
+    SkinnyGemmKernel(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c,
+                     Shape shape) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Sums sums[2][kWarps];
   const int thread = static_cast<int>(threadIdx.x);
@@ -180,30 +180,30 @@ int64_t SharedBytes(int64_t m, int64_t k) { return kStages * kWarps * kStageByte
 
 }  // namespace
 
-bool HasSkinnyProduct(int64_t m, int64_t n, int64_t k) {
+bool HasSkinnyGemm(int64_t m, int64_t n, int64_t k) {
   return m >= 1 && m <= kRowsMax && n % kTileRows == 0 && k % kChunk == 0 && n <= INT32_MAX &&
          k <= INT32_MAX && SharedBytes(m, k) <= Room();
 }
 
-void SkinnyProduct(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c, int64_t m,
-                   int64_t n, int64_t k, cudaStream_t stream) {
-  if (!HasSkinnyProduct(m, n, k)) {
-    throw Error("a product of m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " +
+void SkinnyGemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c, int64_t m,
+                int64_t n, int64_t k, cudaStream_t stream) {
+  if (!HasSkinnyGemm(m, n, k)) {
+    throw Error("a GEMM of m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " +
                     std::to_string(k),
-                "SkinnyProduct", "use Gemm");
+                "SkinnyGemm", "use Gemm");
   }
   static std::array<std::atomic<bool>, 64> ready{};
   if (std::atomic<bool>& here = ready.at(Current()); !here) {
-    Check(cudaFuncSetAttribute(SkinnyProductKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    Check(cudaFuncSetAttribute(SkinnyGemmKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(Room())),
-          "cudaFuncSetAttribute(SkinnyProduct)");
+          "cudaFuncSetAttribute(SkinnyGemm)");
     here = true;
   }
   const Shape shape{static_cast<int>(m), static_cast<int>(n), static_cast<int>(k)};
   const int blocks = std::min(shape.n / kTileRows, CurrentDevice().multiprocessors);
-  SkinnyProductKernel<<<static_cast<unsigned>(blocks), kThreads,
-                        static_cast<size_t>(SharedBytes(m, k)), stream>>>(a, b, c, shape);
-  CheckLaunch("SkinnyProduct");
+  SkinnyGemmKernel<<<static_cast<unsigned>(blocks), kThreads,
+                     static_cast<size_t>(SharedBytes(m, k)), stream>>>(a, b, c, shape);
+  CheckLaunch("SkinnyGemm");
 }
 
 }  // namespace stallcast::kernels
