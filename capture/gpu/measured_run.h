@@ -24,24 +24,24 @@ struct RunRequest {
   const traces::Trace* trace = nullptr;
   std::string title;               ///< of the timeline
   std::vector<std::string> notes;  ///< what qualifies the run
-  /// Whose background traffic is made beside what is timed or recorded; null: none.
+  /// The machine whose background traffic runs during the measurement; null: none.
   const hardware::Profile* machine = nullptr;
 };
 
 /// Step times from CUDA events, tracing off.
 struct StepTimes {
-  /// The median over the repetitions, by step: over those in which its threads had their cores to
-  /// themselves, where there are any.
+  /// By step, the median over the quiet repetitions: those in which no other program used the cores
+  /// of the run's threads. If a step has none, over all.
   std::vector<Picoseconds> steps;
-  int disturbed = 0;    ///< steps of which there are none
-  HostNow host;         ///< mean around and between the runs; a gather where the plan has one
-  double link_h2d = 0;  ///< of large copies to the GPU before and behind them, bytes/s
+  int disturbed = 0;    ///< steps without a quiet repetition
+  HostNow host;         ///< mean around and between the runs; with a gather if the plan has one
+  double link_h2d = 0;  ///< bytes/s of large copies to the GPU, before and after the runs
   std::vector<std::string> notes;
   Picoseconds Mean() const;
   Picoseconds P50() const;
 };
 
-/// A prompt's time, and what the steps behind it select.
+/// The time of a prompt, and the selection of the steps after it.
 struct PrefillRun {
   Picoseconds time{0};
   kernels::SelectionCheck check;
@@ -50,39 +50,39 @@ struct PrefillRun {
 /// The run whose timeline was kept.
 struct RecordedRun {
   GpuRecorderStats stats;
-  int disturbed = 0;  ///< steps in which another program had a core of its threads'
+  int disturbed = 0;  ///< steps in which another program used a core of its threads
 };
 
-/// What runs on a machine share: weights, pinned memory, and what was seen of its host.
+/// Shared by all runs on a machine: weights, pinned memory, core loads.
 struct GpuMachine;
 
-/// A plan bound to the machine's memory and kernels. Steps begin from what prefill has left in
-/// caches, pool and index; a prefill leaves them empty or its own, so it and steps want a run each.
+/// A plan bound to memory and kernels. Steps begin with the caches, pool and index as prefill
+/// leaves them. Prefill and steps need a run each, since a prefill overwrites them.
 class GpuRun {
  public:
   /// Both must outlive it.
   GpuRun(const RunRequest& request, GpuMachine& machine);
   ~GpuRun();
 
-  /// Times the plan, `repetitions` times after one that warms up, and more often, as
-  /// Repetitions has it, while another program has a core of its threads' (kernels::CoreLoad()).
-  /// Where calls or gathers were not as `calibrated` has them (HostDriftWarning()), all of it once
-  /// more, which counts if they are so then; null: any host counts.
+  /// Times the plan `repetitions` times after a warm-up, and more often while another program uses
+  /// a core of its threads (class Repetitions, kernels::CoreLoad()). If the host is slower or
+  /// faster than `calibrated` says (HostDriftWarning()), everything is timed once more; the second
+  /// result counts if the host then agrees. Null: any host counts.
   StepTimes Time(int repetitions, const hardware::Profile* calibrated);
   /// Runs it step by step and compares what the device selects with the access log.
   kernels::SelectionCheck CheckSelection();
-  /// Runs it so often once more, untraced: what its host threads do in the best run (BestRun), as
-  /// CallTimer tells it.
+  /// Runs it `repetitions` times, untraced. Returns the calls of its host threads in the best run
+  /// (BestRun), timed by CallTimer.
   traces::Timeline TimeCalls(int repetitions);
-  /// Times its prefill as Time() does: the median, or, of one that takes seconds, a single run.
-  /// With `check` its steps are compared too, and go on from what the prefill has left where all
-  /// sequences begin behind the prompt.
+  /// Times its prefill as Time() does: the median, or a single run if it takes seconds. `check`
+  /// compares the selection of the steps too. They continue from the prefill if all sequences begin
+  /// right after the prompt.
   PrefillRun TimePrefill(int repetitions, bool check);
-  /// Runs it so often with tracing on, and writes the measured timeline of the best run. CUDA calls
-  /// are slower from now on, so whatever is to be timed must have been.
+  /// Runs it `repetitions` times with tracing on, and writes the timeline of the best run. Tracing
+  /// slows CUDA calls until the process ends, so time first.
   RecordedRun Record(const std::filesystem::path& path, const traces::proto::TraceInfo& info,
                      int repetitions);
-  /// The same of its prefill.
+  /// Records its prefill.
   GpuRecorderStats RecordPrefill(const std::filesystem::path& path,
                                  const traces::proto::TraceInfo& info);
 

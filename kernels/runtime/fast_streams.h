@@ -1,7 +1,7 @@
-// Streams that are alike from run to run. On an H200 it takes 1.43 us from one empty kernel to the
-// next on some streams of a process and 1.64 us on others, and 2.5 us while one of half of its
-// other streams has a kernel that waits for an event (bench_streams): with what the driver happens
-// to give it, a run would be some per cent faster or slower than the next.
+// Streams that are equally fast in every run. On an H200 an empty kernel follows another after 1.43
+// us on some streams of a process, and after 1.64 us on others. It takes 2.5 us while certain other
+// streams have a kernel that waits for an event (bench_streams). Streams as the driver hands them
+// out would make one run some per cent faster than the next.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@
 
 namespace stallcast::kernels {
 
-/// Times trains of empty kernels, on streams that are idle. Infinity where this process stood still
+/// Times series of empty kernels on idle streams. The result is infinite if the process was stopped
 /// for two seconds.
 class StreamTimer {
  public:
@@ -41,23 +41,26 @@ class StreamTimer {
   Event passed_{cudaEventDisableTiming};
 };
 
-/// Streams that a process has for each device, the same for all who ask: only one of them may have
-/// work on them at a time. A GPU serves a process's streams in two groups. Within one a kernel that
-/// waits for an event slows the other streams down, and from a stream to one that waits for it it
-/// takes twice as long as across (capture/results/h200-findings.md, two groups of streams). They
-/// are few, as streams beyond CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, take turns at connections,
-/// and what one is to another then changes as they are used: whoever needs a stream has one of
-/// these. Nor are more connections asked for: with 32, steps that copy pages took 5 % longer on
-/// average.
+/// The streams of a process, the same for every user; only one user may have work on them at a
+/// time.
+///
+/// A GPU serves the streams of a process in two groups. Within a group, a kernel that waits for an
+/// event slows the other streams down, and a hand-off takes twice as long as between groups
+/// (capture/results, two groups of streams).
+///
+/// There are few streams: beyond CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, streams share
+/// connections, and their groups change with use. With 32 connections, steps that copy pages took
+/// 5 % longer on average.
 class FastStreams {
  public:
-  /// That are made; with the default one no more than connections. Where more are asked for, more.
+  /// Streams that are made, with the default stream no more than connections. A request for more
+  /// streams makes more.
   static constexpr size_t kCount = 7;
 
-  /// The first is of one group, for what computes, and the next three or four are of the other
-  /// group, those first on which kernels follow one another fastest; behind them any.
+  /// The first stream is for compute, alone in its group. The next three or four are of the other
+  /// group, the fastest first. Any others follow.
   explicit FastStreams(size_t count);
-  /// Ends captures that work which failed has left.
+  /// Ends graph captures that failed work has left open.
   ~FastStreams();
   FastStreams(const FastStreams&) = delete;
   FastStreams& operator=(const FastStreams&) = delete;

@@ -1,7 +1,6 @@
-// Cores of the host for the threads that call CUDA. Where another program has a core's other
-// hyperthread, which a virtual machine does not even show, the same call takes 1.35 times as long
-// (on a shared Xeon a launch 4.2 us instead of 3.1 us, a recorded one 6.9 instead of 5.0): a thread
-// that wanders makes a run of its own luck.
+// Cores of the host for the threads that call CUDA. A call takes 1.35 times as long while another
+// program uses the core's second hyperthread: on a shared Xeon a launch took 4.2 us instead of 3.1.
+// A virtual machine does not show hyperthreads. So threads are kept on cores that proved fast.
 #pragma once
 
 #include <sched.h>
@@ -12,39 +11,39 @@
 
 namespace stallcast::kernels {
 
-/// Seconds of a kernel launch on the calling thread's core, on a stream of the current device that
-/// nobody uses meanwhile.
+/// Measures the seconds of a kernel launch on the calling thread's core. It uses a stream of its
+/// own on the current device.
 std::function<double()> LaunchTimer();
 
-/// What a fixed lot of independent integer instructions takes on the calling thread's core, over
-/// what a chain of such takes that wait for one another, so that it does not tell of the clock: 1.4
-/// to 1.8 times as much while another program has the core's other hyperthread, when a launch takes
-/// 1.35 times as long. Takes 1.4 us; the less of two, as an interrupt is no neighbour.
+/// Load of the calling thread's core: the time of independent integer instructions, divided by that
+/// of a chain of dependent ones. The clock cancels out. The ratio is 1.4 to 1.8 times as high while
+/// another program uses the core's second hyperthread. Takes 1.4 us. Of two measurements the lower
+/// counts, since an interrupt is not a shared core.
 double CoreLoad();
-/// The same where the thread's core may have slept, which is slow at first.
+/// CoreLoad() of a core that may have been asleep, and is slow at first.
 double WokenCoreLoad();
 
-/// Core loads that were seen, by which others are judged. The least of all says nothing: a look
-/// behind a sleep can come out a quarter low.
+/// Collects core loads, and tells which of them mean a shared core. A single low value means
+/// little: right after a sleep a load can come out a quarter too low.
 class CoreLoadSampler {
  public:
   void Add(double core_load);
-  /// Adds those of all cores that the calling thread may use, now: some have no neighbour.
+  /// Adds the present loads of all cores that the calling thread may use. Some are not shared.
   void LookAround();
-  /// Whether a load tells of a neighbour: it is 1.2 times what a twentieth of all stay under.
+  /// Whether a load means a shared core: it is at least 1.2 times the 5th percentile of all loads.
   bool IsShared(double core_load) const;
 
  private:
   std::vector<double> loads_;  ///< ascending
 };
 
-/// The `count` cores among those that this thread may use on which `seconds` is least in some
-/// looks, fastest first; of each but the first while threads spin on those before it, as waiting
-/// for a GPU does. Empty where they would not leave a core to others.
+/// The `count` cores on which `seconds` was least, fastest first, of those that this thread may
+/// use. Each core but the first is measured while threads spin on the cores chosen before it, as
+/// threads that wait for a GPU do. Empty if no core would be left for other programs.
 std::vector<int> FastestCores(size_t count, const std::function<double()>& seconds);
 
-/// Keeps the calling thread on cores[i] while this lives, or leaves it alone where there are not as
-/// many. Threads that it starts meanwhile start there too.
+/// Keeps the calling thread on cores[i] for the lifetime of this object; does nothing if there are
+/// fewer cores. Threads that it starts meanwhile start on the same core.
 class OnCore {
  public:
   OnCore(const std::vector<int>& cores, size_t i);
@@ -58,12 +57,11 @@ class OnCore {
   cpu_set_t before_{};
 };
 
-/// Keeps the calling thread where launches are fastest right then: a tenth of a second later others
-/// may be.
+/// Keeps the calling thread on the core where launches are fastest now. That may change within a
+/// tenth of a second.
 OnCore OnFastestCore();
 
-/// Lets the calling thread use all cores that the process may use: one that another, kept on a
-/// core, has started.
+/// Lets the calling thread use all cores of the process, after a thread kept on a core started it.
 void UseAllCores();
 
 }  // namespace stallcast::kernels

@@ -6,9 +6,9 @@
 
 namespace stallcast::kernels {
 
-/// Bytes that can be taken without ending the process: what Linux says is available, page cache
-/// that it would give up included, and at most what the process's control group (cgroup v2) leaves
-/// it. The largest number where nothing says so. `root` is where /proc and /sys are.
+/// Bytes that the process can allocate and touch without being killed. This is the memory that
+/// Linux calls available, limited by the process's control group (cgroup v2). The largest number if
+/// neither is known. `root` holds /proc and /sys.
 int64_t FreeHostBytes(const std::filesystem::path& root = "/");
 
 }  // namespace stallcast::kernels

@@ -19,10 +19,10 @@ void Nothing(cudaStream_t stream);
 /// Reads `bytes` (a multiple of 16) of device memory once, by all multiprocessors.
 void ReadOnce(const void* data, int64_t bytes, int* sink, cudaStream_t stream);
 
-/// Leaves the next kernel what it finds in a layer of a decoder: none of its data in the device's
-/// cache, nothing to be written back (which would go to memory amid its reads and slow some kernels
-/// by a tenth), and none of its instructions in the multiprocessors. Fetching those again takes
-/// some of cuBLASLt's GEMMs 5 us, and a kernel of few instructions nothing that shows.
+/// Leaves the caches as a decoder layer leaves them to the next kernel. Its data is not in the L2
+/// cache, no cache line is waiting for write-back, and its instructions are not in the
+/// multiprocessors. Pending write-backs slow some kernels by a tenth. Loading instructions takes
+/// some GEMMs of cuBLASLt 5 us.
 class CacheFlush {
  public:
   CacheFlush();
