@@ -63,7 +63,7 @@ class OffloadBinder : public CacheBinder {
           return attention_.Over(BufferOf(Visit(op.step, op.layer)), pages, io);
         },
         [&](const plan::Copy& copy) {
-          if (copy.direction == plan::Direction::kHostToDevice) {
+          if (op.purpose == plan::Purpose::kBringRecalled) {
             const int64_t visit = fetches_++;
             return Transfer(visit, 0, copy.piece_bytes, cudaMemcpyHostToDevice);
           }

@@ -8,6 +8,7 @@ using plan::CopyPath;
 using plan::Direction;
 using plan::LaneId;
 using plan::OpId;
+using plan::Purpose;
 using plan::Role;
 
 // Layer buffers on the GPU, filled in the order in which layers attend, across steps. Only the new
@@ -31,7 +32,7 @@ class OffloadPlan : public PlanWriter {
   void Attention(int step, int layer) override {
     const OpId appended = builder_.Last(plan_.compute);
     builder_.At(layer, Role::kOffload);
-    written_.push_back(builder_.Run(offload_, NewToken(), {appended}));
+    written_.push_back(builder_.For(Purpose::kOffloadFilled).Run(offload_, NewToken(), {appended}));
     const int visit = step * layers_ + layer;
     Fetch(visit + buffers_ - 1);
     attended_.push_back(plan_.AttendAll(step, layer, {fetched_[static_cast<size_t>(visit)]}));
@@ -40,10 +41,11 @@ class OffloadPlan : public PlanWriter {
   void BeforePrefillAttention(int layer) override {
     const OpId appended = builder_.Last(plan_.compute);
     builder_.At(layer, Role::kOffload);
-    builder_.Run(offload_,
-                 Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
-                      int64_t{plan_.input.batch} * plan_.input.prompt_tokens * TokenBytes()},
-                 {appended});
+    builder_.For(Purpose::kOffloadFilled)
+        .Run(offload_,
+             Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1,
+                  int64_t{plan_.input.batch} * plan_.input.prompt_tokens * TokenBytes()},
+             {appended});
   }
 
   void EndPrefill() override { builder_.SyncStream(plan_.host, offload_); }
@@ -66,9 +68,10 @@ class OffloadPlan : public PlanWriter {
       return previous < 0 ? OpId::kNone : ops[static_cast<size_t>(previous)];
     };
     const int64_t tokens = int64_t{plan_.input.batch} * (plan_.Context(step) - 1);
-    fetched_.push_back(builder_.Run(
-        recall_, Copy{Direction::kHostToDevice, CopyPath::kBulk, 1, tokens * TokenBytes()},
-        {of_previous(attended_), of_previous(written_)}));
+    fetched_.push_back(
+        builder_.For(Purpose::kBringRecalled)
+            .Run(recall_, Copy{Direction::kHostToDevice, CopyPath::kBulk, 1, tokens * TokenBytes()},
+                 {of_previous(attended_), of_previous(written_)}));
   }
 
   DecoderPlan& plan_;
