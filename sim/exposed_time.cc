@@ -70,7 +70,9 @@ std::vector<OpRow> RunningRows(const Timeline& t) {
   std::vector<OpRow> rows;
   rows.reserve(t.start.size());
   for (int64_t row = 0; row < t.rows(); ++row) {
-    const OpRow of{t.step[row], t.op[row], t.lanes[t.lane[row]].kind == LaneKind::kHost, row};
+    const traces::TimelineLane& lane = t.lanes[t.lane[row]];
+    if (lane.kind == LaneKind::kOther && !lane.compute) continue;  // ranges and waits run nothing
+    const OpRow of{t.step[row], t.op[row], lane.kind == LaneKind::kHost, row};
     const bool works = t.role[row] != Role::kHost && t.role[row] != Role::kSync;
     if (!of.host || (works && of.OfOp())) rows.push_back(of);
   }

@@ -25,7 +25,8 @@ struct ExposedTime {
 /// between a prediction and a recording (a copy a piece, say). On a compute lane it computes unless
 /// it moves data (MovesData). Rows of host threads count where their op has no other rows, as those
 /// of a host gather: else they are calls. Calls and waits of the host (roles
-/// host and sync) never count, nor do host rows without op or step.
+/// host and sync) never count, nor do host rows without op or step, nor rows of lanes of kind
+/// other: ranges and waits.
 ///
 /// Metrics::roles of a prediction charge the same idle time by cause, along what the compute lane's
 /// next op waited for, and so need the plan; what only happened to run meanwhile is not charged

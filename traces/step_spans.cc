@@ -16,7 +16,7 @@ struct Extent {
 
 // An annotation of a host thread: neither a call nor an operator.
 bool IsRange(const Timeline& t, size_t row) {
-  return t.origin == Timeline::Origin::kImported && t.op[row] < 0 && t.role[row] == Role::kOther &&
+  return t.op[row] < 0 && t.role[row] == Role::kOther &&
          t.lanes[t.lane[row]].kind == LaneKind::kHost;
 }
 

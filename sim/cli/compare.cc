@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "sim/cli/commands.h"
 #include "sim/cli/import_file.h"
 #include "sim/cli/output.h"
+#include "sim/compare_programs.h"
 #include "sim/usual_layer.h"
 #include "traces/common/error.h"
 #include "traces/common/quantity.h"
@@ -33,32 +35,59 @@ struct CompareCommand {
 
  private:
   void PrintAlone(const std::string& table, const Json& rows) const;
+  void PrintPrograms(const Timeline& first, const Timeline& second) const;
   void PrintAll(const sim::Comparison& comparison, const std::vector<sim::ResidualSummary>& groups,
                 const Timeline& p, const Timeline& m) const;
 };
 
-// The timeline of an origin, by number or the only one there is. There is at least one.
-const Timeline& Choose(const std::vector<Timeline>& timelines, Origin origin, int number,
-                       const std::string& where) {
-  const std::string option = fmt::format("--{}", Name(origin));
-  if (number > std::ssize(timelines)) {
-    throw UsageError(fmt::format("there is no timeline {}", number), option,
-                     fmt::format("choose 1 to {}", timelines.size()));
+// Two timelines out of those of the files, numbered over these: by the numbers given, or else a
+// prediction and a recording, or else the only two there are. A prediction comes first.
+std::pair<const Timeline*, const Timeline*> ChooseTwo(const std::vector<Timeline>& timelines,
+                                                      int first, int second,
+                                                      const std::string& where) {
+  const auto at = [&](int number, const char* option) -> const Timeline* {
+    if (number == 0) return nullptr;
+    if (number > std::ssize(timelines)) {
+      throw UsageError(fmt::format("there is no timeline {}", number), option,
+                       fmt::format("choose 1 to {}", timelines.size()));
+    }
+    return &timelines[static_cast<size_t>(number) - 1];
+  };
+  const Timeline* a = at(first, "--predicted");
+  const Timeline* b = at(second, "--measured");
+  if (a != nullptr && a == b) {
+    throw UsageError("the same timeline twice", "--predicted and --measured", "choose another");
   }
-  if (number > 0) {
-    const Timeline& chosen = timelines[static_cast<size_t>(number) - 1];
-    if (chosen.origin == origin) return chosen;
-    throw UsageError(
-        fmt::format("timeline {} is {}, not {}", number, Name(chosen.origin), Name(origin)), option,
-        "`stallcast info` lists them");
+  const auto count = [&](bool predicted) {
+    return std::ranges::count_if(timelines, [&](const Timeline& t) {
+      return (t.origin == Origin::kPredicted) == predicted;
+    });
+  };
+  const auto only = [&](bool predicted, const Timeline* other) {
+    const Timeline* found = nullptr;
+    for (const Timeline& t : timelines) {
+      if (&t == other || (t.origin == Origin::kPredicted) != predicted) continue;
+      if (found != nullptr) return static_cast<const Timeline*>(nullptr);
+      found = &t;
+    }
+    return found;
+  };
+  if (timelines.size() == 2) {
+    const bool swap = count(true) == 1 && timelines[1].origin == Origin::kPredicted;
+    if (a == nullptr && b == nullptr) return {&timelines[swap ? 1 : 0], &timelines[swap ? 0 : 1]};
+    if (b == nullptr) b = a == &timelines[0] ? &timelines[1] : &timelines[0];
+    if (a == nullptr) a = b == &timelines[0] ? &timelines[1] : &timelines[0];
+    return {a, b};
   }
-  const auto of_origin = [&](const Timeline& t) { return t.origin == origin; };
-  const auto count = std::count_if(timelines.begin(), timelines.end(), of_origin);
-  if (count > 1) {
-    throw UsageError(fmt::format("{} {} timelines", count, Name(origin)), where,
-                     fmt::format("choose one with {} N, counted over the files", option));
+  if (a == nullptr) a = only(true, b);
+  if (b == nullptr) b = only(false, a);
+  if (a != nullptr && b != nullptr) return {a, b};
+  if (timelines.size() < 2) {
+    throw Error(fmt::format("{} timeline", timelines.empty() ? "no" : "only one"), where,
+                "give two: a prediction (stallcast predict --timeline x.kvt) or a recording each");
   }
-  return *std::find_if(timelines.begin(), timelines.end(), of_origin);
+  throw UsageError(fmt::format("{} timelines", timelines.size()), where,
+                   "choose two with --predicted N and --measured N, counted over the files");
 }
 
 Json GroupRows(const std::vector<sim::ResidualSummary>& groups) {
@@ -206,12 +235,6 @@ std::string TableText(const sim::Comparison& c, const std::vector<sim::ResidualS
   std::string text =
       fmt::format("predicted: {}\nmeasured:  {}\n\n", predicted.title, measured.title);
   text += fmt::format("{} ops matched over {} steps\n", Count(std::ssize(c.ops)), c.steps.size());
-  if (c.of_other_plans > 0) {
-    text += fmt::format(
-        "{} of them have another role or layer on the other side: these are runs of different "
-        "plans; compare a prediction with a run of the same method, model and batch\n",
-        Count(c.of_other_plans));
-  }
   if (!c.steps.empty()) {
     text +=
         fmt::format("step time error: {} % median, {} % worst (step {})\n",
@@ -243,6 +266,141 @@ std::string TableText(const sim::Comparison& c, const std::vector<sim::ResidualS
   return text + "\n" + table.Render() + "\n" + ExposedTable(c.exposed) + "\n" +
          Unmatched("predicted", c.only_predicted.value) +
          Unmatched("measured", c.only_measured.value);
+}
+
+// How a side is called, in tables and as the beginning of keys.
+struct SideNames {
+  std::string a, b;
+};
+SideNames NamesOf(const Timeline& a, const Timeline& b) {
+  const auto name = [](const Timeline& t) -> std::string {
+    return t.origin == Origin::kImported ? "recorded" : std::string(Name(t.origin));
+  };
+  if (name(a) == name(b)) return {"a", "b"};
+  return {name(a), name(b)};
+}
+
+Json KindRows(const sim::ProgramComparison& c, const SideNames& names) {
+  Json rows = Json::array();
+  const auto milliseconds = [&](Json& row, const char* what, Picoseconds a, Picoseconds b) {
+    row[names.a + what] = Milliseconds(a);
+    row[names.b + what] = Milliseconds(b);
+  };
+  for (const auto& [kind, of] : c.kinds) {
+    Json row = {{"kind", kind}};
+    row[names.a + "_ops"] = of.a.ops;
+    row[names.b + "_ops"] = of.b.ops;
+    milliseconds(row, "_busy_ms", of.a.busy, of.b.busy);
+    milliseconds(row, "_exposed_ms", of.a.exposed, of.b.exposed);
+    row[names.a + "_bytes"] = of.a.bytes;
+    row[names.b + "_bytes"] = of.b.bytes;
+    row["matched_ops"] = of.matched;
+    row["only_" + names.a] = of.only_a;
+    row["only_" + names.b] = of.only_b;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// "82.3 ms of a step: offload": where two programs part most.
+std::string CauseText(const sim::ProgramComparison& c, const SideNames& names) {
+  if (c.cause.empty()) return "";
+  const bool longer = c.cause_longer.count() > 0;
+  const std::string more = longer ? names.b : names.a;
+  const double ms = std::abs(Milliseconds(c.cause_longer));
+  if (c.cause == "computing") {
+    return fmt::format("most of the difference: {} computes {:.3f} ms longer a step\n", more, ms);
+  }
+  if (c.cause == "nothing runs") {
+    return fmt::format(
+        "most of the difference: {} has {:.3f} ms more a step in which nothing runs (the host, "
+        "launches)\n",
+        more, ms);
+  }
+  const sim::ProgramComparison::Kind& of = c.kinds.at(c.cause);
+  std::string text = fmt::format("most of the difference: {} has {:.3f} ms more {} exposed a step",
+                                 more, ms, c.cause);
+  if (of.a.bytes > 0 || of.b.bytes > 0) {
+    text +=
+        fmt::format(" (it moves {:.1f} MB, {} {:.1f} MB)", (longer ? of.b.bytes : of.a.bytes) / 1e6,
+                    longer ? names.a : names.b, (longer ? of.a.bytes : of.b.bytes) / 1e6);
+  }
+  return text + '\n';
+}
+
+std::string ProgramsTable(const sim::ProgramComparison& c, const SideNames& names,
+                          const Timeline& a, const Timeline& b) {
+  std::string text = fmt::format("{}: {}\n{}: {}\n\n", names.a, a.title, names.b, b.title);
+  text += fmt::format("step (median): {:.3f} ms {}, {:.3f} ms {} ({} %)\n", Milliseconds(c.a.step),
+                      names.a, Milliseconds(c.b.step), names.b,
+                      Percent(Seconds(c.b.step) / Seconds(c.a.step) - 1));
+  text += CauseText(c, names);
+  TextTable table({{"a step, by kind", "", true},
+                   {"busy", names.a + " ms"},
+                   {"", names.b + " ms"},
+                   {"exposed", names.a + " ms"},
+                   {"", names.b + " ms"},
+                   {"ops", names.a, false, 1},
+                   {"", names.b, false, 1},
+                   {"moved", names.a + " MB", false, 2},
+                   {"", names.b + " MB", false, 2}});
+  const auto ms = [](Picoseconds time) { return Fixed(Milliseconds(time), 3); };
+  const auto count = [](double value) { return value == 0 ? "-" : Fixed(value, 0); };
+  const auto mb = [](double bytes) { return bytes == 0 ? "-" : Short(bytes / 1e6); };
+  std::vector<std::pair<std::string, sim::ProgramComparison::Kind>> sorted(c.kinds.begin(),
+                                                                           c.kinds.end());
+  std::ranges::stable_sort(sorted, [](const auto& x, const auto& y) {
+    return std::max(x.second.a.busy, x.second.b.busy) > std::max(y.second.a.busy, y.second.b.busy);
+  });
+  for (const auto& [kind, of] : sorted) {
+    table.Add({kind, ms(of.a.busy), ms(of.b.busy), ms(of.a.exposed), ms(of.b.exposed),
+               count(of.a.ops), count(of.b.ops), mb(of.a.bytes), mb(of.b.bytes)});
+  }
+  table.Add({"nothing runs", "", "", ms(c.a.nothing), ms(c.b.nothing), "", "", "", ""});
+  table.Add({"all exposed", "", "", ms(c.a.exposed), ms(c.b.exposed), "", "", "", ""});
+  table.Add({"computing", ms(c.a.computing), ms(c.b.computing), "", "", "", "", "", ""});
+  text += '\n' + table.Render(80);
+  int64_t matched = 0, only_a = 0, only_b = 0;
+  std::string left_a, left_b;
+  for (const auto& [kind, of] : c.kinds) {
+    matched += of.matched;
+    only_a += of.only_a;
+    only_b += of.only_b;
+    const auto say = [&](std::string& left, int64_t ops) {
+      if (ops > 0) left += fmt::format("{}{} {}", left.empty() ? " (" : ", ", Count(ops), kind);
+    };
+    say(left_a, of.only_a);
+    say(left_b, of.only_b);
+  }
+  text += fmt::format("\n{} ops matched by {}kind and order in {} steps\n", Count(matched),
+                      c.by_layer ? "layer, " : "", c.steps);
+  text += fmt::format("only {}: {}{}\nonly {}: {}{}\n", names.a, Count(only_a),
+                      left_a.empty() ? "" : left_a + ")", names.b, Count(only_b),
+                      left_b.empty() ? "" : left_b + ")");
+  return text;
+}
+
+void CompareCommand::PrintPrograms(const Timeline& first, const Timeline& second) const {
+  const sim::ProgramComparison c = sim::ComparePrograms(first, second);
+  const SideNames names = NamesOf(first, second);
+  if (format == Format::kTable) return Print(ProgramsTable(c, names, first, second));
+  if (format == Format::kCsv) return Print(ToCsv(KindRows(c, names)));
+  const auto side = [](const Timeline& t, const sim::TimelineSummary& of) {
+    return Json{{"title", t.title},
+                {"origin", Name(t.origin)},
+                {"step_ms", Milliseconds(of.step)},
+                {"computing_ms", Milliseconds(of.computing)},
+                {"exposed_ms", Milliseconds(of.exposed)},
+                {"nothing_runs_ms", Milliseconds(of.nothing)}};
+  };
+  Print(ToJsonText({{names.a, side(first, c.a)},
+                    {names.b, side(second, c.b)},
+                    {"steps", c.steps},
+                    {"by_layer", c.by_layer},
+                    {"cause", c.cause},
+                    {"cause_longer_ms", Milliseconds(c.cause_longer)},
+                    {"kinds", KindRows(c, names)}}) +
+        "\n");
 }
 
 void CompareCommand::PrintAlone(const std::string& table, const Json& rows) const {
@@ -305,20 +463,28 @@ void CompareCommand::Run() const {
   for (const std::string& path : {a, b}) {
     if (path.empty()) continue;
     traces::Trace file = ImportTimelines(path, flags);
+    for (Timeline& t : file.timelines) {
+      if (t.title.empty()) t.title = std::filesystem::path(path).filename().string();
+    }
     std::move(file.timelines.begin(), file.timelines.end(), std::back_inserter(timelines));
   }
   const std::string where = b.empty() ? a : a + " and " + b;
-  for (const Origin origin : {Origin::kPredicted, Origin::kMeasured}) {
-    if (std::none_of(timelines.begin(), timelines.end(),
-                     [&](const Timeline& t) { return t.origin == origin; })) {
-      throw Error(fmt::format("no {} timeline", Name(origin)), where,
-                  "give a prediction (stallcast predict --timeline x.kvt) and a measured run");
-    }
+  const auto [first, second] = ChooseTwo(timelines, predicted, measured, where);
+  const Timeline& p = *first;
+  const Timeline& m = *second;
+  // Numbers of ops mean the same in a prediction and a run of its plan, and nowhere else.
+  std::optional<sim::Comparison> of_plan;
+  if (p.origin == Origin::kPredicted && m.origin == Origin::kMeasured) {
+    of_plan = sim::Compare(sim::Predicted<const Timeline*>{&p}, sim::Measured<const Timeline*>{&m});
   }
-  const Timeline& p = Choose(timelines, Origin::kPredicted, predicted, where);
-  const Timeline& m = Choose(timelines, Origin::kMeasured, measured, where);
-  const sim::Comparison comparison =
-      sim::Compare(sim::Predicted<const Timeline*>{&p}, sim::Measured<const Timeline*>{&m});
+  if (!of_plan || of_plan->of_other_plans > 0) {
+    if (down_layer || exposed || limit >= 0) {
+      throw Error("these are different programs, whose ops have nothing in common", where,
+                  "leave out --down-layer, --exposed and --max-step-error");
+    }
+    return PrintPrograms(p, m);
+  }
+  const sim::Comparison& comparison = *of_plan;
   if (down_layer) {
     const sim::UsualLayer layer = sim::FindUsualLayer(comparison);
     PrintAlone(LayerTable(layer), LayerRows(layer));
@@ -343,8 +509,11 @@ void CompareCommand::Run() const {
 void AddCompare(CLI::App& app) {
   auto command = std::make_shared<CompareCommand>();
   CLI::App* sub =
-      app.add_subcommand("compare", "Compare a prediction with a measured run, op by op");
-  sub->description(R"(Compares a predicted timeline with a measured one, op by op.
+      app.add_subcommand("compare", "Compare two timelines: predictions, recordings, or one each");
+  sub->description(
+      R"(Compares two timelines. A prediction and a run of the same plan are compared op
+by op. Any others, two predictions or two recordings or a program of others, are compared by what
+their ops do: kind by kind a step, with what they part in most.
 
 Examples:
   stallcast predict )" STALLCAST_SAMPLE R"( --method freekv --timeline predicted.kvt
@@ -352,6 +521,7 @@ Examples:
   stallcast compare predicted.kvt measured.kvt --by role --max-step-error 3%
   stallcast compare predicted.kvt measured.kvt --exposed --format csv
   stallcast compare predicted.kvt measured.kvt --down-layer
+  stallcast compare predicted.kvt kineto.json.gz --step-range ProfilerStep
 
 The timelines may be in two files, in either order, or both in one.
 
@@ -380,11 +550,11 @@ Each of several roles at once counts it. `predict` charges the same time by caus
       ->group("Comparison");
   const auto number = CLI::Range(1, 1'000'000);
   sub->add_option("--predicted", command->predicted,
-                  "Which timeline is the prediction, counted over the files")
+                  "Which timeline comes first, counted over the files")
       ->type_name("N")
       ->check(number)
       ->group("Comparison");
-  sub->add_option("--measured", command->measured, "Which is the measured one")
+  sub->add_option("--measured", command->measured, "Which comes second")
       ->type_name("N")
       ->check(number)
       ->group("Comparison");

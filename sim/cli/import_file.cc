@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "sim/cli/progress.h"
@@ -36,6 +37,16 @@ traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags)
                 "give a whole file, or one with a timeline that is not damaged");
   }
   for (const std::string& problem : problems) fmt::print(stderr, "{}: {}\n", path, problem);
+  if (imported.format != traces::FileFormat::kTrace) {
+    // What the format has and a timeline does not; problems are among the notes.
+    for (const traces::Timeline& t : imported.trace.timelines) {
+      for (const std::string& note : t.notes) {
+        if (std::ranges::count(problems, note) == 0) {
+          fmt::print(stderr, "{}: note: {}\n", path, note);
+        }
+      }
+    }
+  }
   return std::move(imported.trace);
 }
 

@@ -13,6 +13,7 @@
 #include "sim/cli/commands.h"
 #include "sim/cli/import_file.h"
 #include "sim/cli/output.h"
+#include "sim/cli/recording_info.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
 
@@ -249,6 +250,18 @@ Json LogRows(const traces::Trace& trace) {
   return rows;
 }
 
+Json RecordingRows(const traces::Trace& trace) {
+  Json rows = Json::array();
+  for (size_t i = 0; i < trace.timelines.size(); ++i) {
+    const traces::Timeline& t = trace.timelines[i];
+    if (t.origin == traces::Timeline::Origin::kPredicted) continue;
+    Json row = {{"timeline", i + 1}};
+    row.update(SummaryJson(t));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 std::string Section(const std::string& title, const Json& rows) {
   if (rows.empty()) return "";
   return "\n" + title + "\n" + TableOf(rows);
@@ -289,6 +302,7 @@ void PrintTrace(const std::string& path, const ImportFlags& flags, Format format
                              {"tensors", TensorRows(trace)},
                              {"timelines", TimelineRows(trace)},
                              {"lanes", LaneRows(trace)},
+                             {"recordings", RecordingRows(trace)},
                              {"access_logs", LogRows(trace)},
                              {"chunks", report.chunks},
                              {"records_dropped", report.dropped},
@@ -317,6 +331,11 @@ void PrintTrace(const std::string& path, const ImportFlags& flags, Format format
   text += Section("Tensors", TensorRows(trace));
   text += Section("Timelines", TimelineRows(trace));
   text += Section("Lanes", LaneRows(trace));
+  for (size_t i = 0; i < trace.timelines.size(); ++i) {
+    const traces::Timeline& t = trace.timelines[i];
+    if (t.origin == traces::Timeline::Origin::kPredicted) continue;
+    text += fmt::format("\nRecording (timeline {})\n{}", i + 1, SummaryText(t));
+  }
   text += Section("Access logs", LogRows(trace));
   if (report.dropped > 0 || report.zero_stamps > 0) {
     text += fmt::format("\nThe writer lost {} records and saw {} without a time.\n",

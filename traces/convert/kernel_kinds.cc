@@ -21,6 +21,20 @@ std::string Normalised(std::string_view name) {
   return text;
 }
 
+// A function's name without its parameters, whose types say nothing of what it does.
+std::string_view WithoutParameters(std::string_view name) {
+  constexpr std::string_view kAnonymous = "(anonymous";
+  int depth = 0;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '<') ++depth;
+    if (name[i] == '>') --depth;
+    if (name[i] == '(' && depth == 0 && i > 0 && !name.substr(i).starts_with(kAnonymous)) {
+      return name.substr(0, i);
+    }
+  }
+  return name;
+}
+
 bool HasAny(std::string_view text, std::initializer_list<std::string_view> words) {
   return std::ranges::any_of(
       words, [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
@@ -58,7 +72,7 @@ const std::array<Words, 7> kWords = {{
     {KernelKind::kGemm,
      {"gemm", "gemv", "nvjet", "cutlass", "cublas", "splitkreduce", "xmma", "wgmma", "matmul",
       "cijk", "marlin", "tensorop", "convolution", "conv2d", "winograd", "dotkernel", "mmafp",
-      "linearkernel"}},
+      "linearkernel", "product"}},
     {KernelKind::kRearrange,
      {"catarray", "memcpy", "memset", "directcopy", "copykernel", "indexselect", "indexkernel",
       "indexput", "gather", "scatter", "transpose", "permute", "embedding", "fillfunctor", "concat",
@@ -94,11 +108,12 @@ std::string_view Name(KernelKind kind) {
 }
 
 KernelKind KindOfKernel(std::string_view name) {
-  const std::string text = Normalised(name);
+  std::string text = Normalised(name);
   if (text.starts_with("memcpy") || text.starts_with("memset") || text.starts_with("copy") ||
       text.starts_with("hipmemcpy")) {
     return text.starts_with("memset") ? KernelKind::kRearrange : KindOfCopy(text);
   }
+  text = Normalised(WithoutParameters(name));
   for (const Words& of : kWords) {
     if (HasAny(text, of.words)) return of.kind;
   }

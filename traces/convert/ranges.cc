@@ -62,11 +62,15 @@ std::optional<NumberedName> LayerName(std::string_view name) {
 }
 
 std::optional<NumberedName> ServerStepName(std::string_view name) {
-  constexpr std::string_view kFixed[] = {"execute_context", "execute_new", "execute_model",
-                                         "step[",           "step(",       "generate_step",
-                                         "decode_step",     "forward_step"};
-  for (const std::string_view fixed : kFixed) {
-    if (name.starts_with(fixed)) return NumberedName{name.substr(0, fixed.size()), -1};
+  constexpr std::string_view kExecute = "execute_";
+  if (name.starts_with(kExecute)) {
+    for (const std::string_view what : {"context", "generation", "new", "model"}) {
+      if (name.find(what) == std::string_view::npos) continue;
+      return NumberedName{name.substr(0, kExecute.size()), -1};
+    }
+  }
+  for (const std::string_view begin : {"step[", "step(", "generate_step", "decode_step"}) {
+    if (name.starts_with(begin)) return NumberedName{name.substr(0, begin.size()), -1};
   }
   return name == "step" ? std::optional(NumberedName{name, -1}) : std::nullopt;
 }
