@@ -17,5 +17,6 @@ void AddExport(CLI::App& app);
 void AddSynth(CLI::App& app);
 void AddReproduce(CLI::App& app);
 void AddTrim(CLI::App& app);
+void AddReplay(CLI::App& app);
 
 }  // namespace stallcast::cli

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   return RunProgram(
       {"stallcast",
        kOverview,
-       {AddPredict, AddSweep, AddInfo, AddCompare, AddExport, AddSynth, AddTrim, AddReproduce}},
+       {AddPredict, AddSweep, AddInfo, AddCompare, AddReplay, AddExport, AddSynth, AddTrim,
+        AddReproduce}},
       argc, argv);
 }

@@ -217,6 +217,8 @@ TEST(KernelKindTest, NamesOfLibrariesTellWhatTheyDo) {
   EXPECT_EQ(kind("CopyDeviceToHost"), "copy to host");
   EXPECT_EQ(kind("Memcpy DtoD (Device -> Device)"), "rearrange");
   EXPECT_EQ(kind("MemcpyH2D"), "copy to GPU");
+  EXPECT_EQ(kind("ours::(anonymous namespace)::ProductKernel(Scatter*, int)"), "gemm");
+  EXPECT_EQ(kind("ours::(anonymous namespace)::Kernel(AttentionParams)"), "other");
   EXPECT_EQ(kind("void (anonymous namespace)::distribution_normal_kernel<float>"), "other");
 }
 

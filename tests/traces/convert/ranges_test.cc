@@ -49,6 +49,18 @@ TEST(LayerNameTest, PathsAndWords) {
   EXPECT_EQ(Layer("layer_norm"), -1);
 }
 
+TEST(ServerStepNameTest, NamesOfServersAreOneFamily) {
+  const auto family = [](const char* name) {
+    const auto found = ServerStepName(name);
+    return found ? std::string(found->family) : "none";
+  };
+  EXPECT_EQ(family("execute_context_0(0)_generation_8(8)"), "execute_");
+  EXPECT_EQ(family("execute_32_context_0(sq0sk0)_generation_32(sq32sk55086)"), "execute_");
+  EXPECT_EQ(family("step[DECODE bs=32]"), "step[");
+  EXPECT_EQ(family("stepping"), "none");
+  EXPECT_EQ(family("execute"), "none");
+}
+
 TEST(FamilyNameTest, TheWholeNameOrANumberBehindIt) {
   EXPECT_EQ(FamilyName("decode", "decode")->number, -1);
   EXPECT_EQ(FamilyName("decode 12", "decode")->number, 12);

@@ -1,0 +1,477 @@
+#include "sim/replay_changes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "sim/names.h"
+#include "traces/common/error.h"
+#include "traces/common/quantity.h"
+
+namespace stallcast::sim {
+namespace {
+
+using traces::Timeline;
+
+constexpr std::array<ReplayVerbInfo, 9> kVerbs = {{
+    {ReplayVerb::kSet, "set", "SETTING VALUE", "a value of the machine, as a factor: link.h2d 2x"},
+    {ReplayVerb::kScale, "scale", "FILTER FACTOR", "the time of ops"},
+    {ReplayVerb::kRemove, "remove", "FILTER", "ops and their calls"},
+    {ReplayVerb::kMove, "move", "FILTER STREAM",
+     "ops to another stream, by a part of its name, or to a `new` one; they wait for what was "
+     "ahead "
+     "of them, and nothing waits for them but the end of the step"},
+    {ReplayVerb::kBatch, "batch", "FILTER",
+     "copies that follow one another into one call and copy"},
+    {ReplayVerb::kZeroCopy, "zero-copy", "FILTER",
+     "copies become kernels that read the host's memory, and hold no copy engine"},
+    {ReplayVerb::kSplit, "split", "FILTER N",
+     "ops and those that wait for them, in N chunks: each begins when the chunk it needs is there"},
+    {ReplayVerb::kGraph, "graph", "FILTER",
+     "the launches of a step as one CUDA graph: the calls, and the host's time between them, go"},
+    {ReplayVerb::kUnwait, "unwait", "FILTER",
+     "ops wait for no other stream; of a host's synchronisation (name=), it no longer waits"},
+}};
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kSettings = {{
+    {"link.h2d", "rate of copies to the GPU"},
+    {"link.d2h", "rate of copies to the host"},
+    {"link", "both"},
+    {"memory.bandwidth", "of the GPU: all kernels, as if each were bound by it"},
+    {"host.speed", "calls and what host threads do between them"},
+}};
+
+constexpr const char* kWhere = "--change";
+
+double ParseFactor(std::string_view text, std::string_view whole) {
+  if (text.ends_with('x')) text.remove_suffix(1);
+  double value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stop != text.data() + text.size() || !(value > 0) || value > 1e6) {
+    throw UsageError(fmt::format("'{}' is no factor", text), fmt::format("{} '{}'", kWhere, whole),
+                     "give a number above 0, as 2x or 0.5");
+  }
+  return value;
+}
+
+// A condition on ops.
+struct Term {
+  std::string field, text;
+  int64_t low = 0, high = 0;
+};
+
+std::vector<Term> ParseFilter(const std::string& filter, std::string_view whole) {
+  std::vector<Term> terms;
+  if (filter == "all") return terms;
+  size_t begin = 0;
+  while (begin <= filter.size()) {
+    const size_t end = std::min(filter.find(',', begin), filter.size());
+    const std::string term = filter.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t equals = term.find('=');
+    Term parsed{term.substr(0, equals), equals == std::string::npos ? "" : term.substr(equals + 1)};
+    const std::set<std::string_view> fields = {"kind", "role", "name", "lane", "layer", "step"};
+    if (equals == std::string::npos || !fields.contains(parsed.field) || parsed.text.empty()) {
+      throw UsageError(
+          fmt::format("'{}' is no term of a filter", term), fmt::format("{} '{}'", kWhere, whole),
+          "give all, or kind=, role=, name=, lane=, layer= or step=, joined by commas");
+    }
+    if (parsed.field == "layer" || parsed.field == "step") {
+      const char* at = parsed.text.data();
+      const char* const stop = at + parsed.text.size();
+      auto [next, error] = std::from_chars(at, stop, parsed.low);
+      parsed.high = parsed.low;
+      if (error == std::errc() && next != stop && *next == '-') {
+        std::tie(next, error) = [&] {
+          const auto result = std::from_chars(next + 1, stop, parsed.high);
+          return std::pair(result.ptr, result.ec);
+        }();
+      }
+      if (error != std::errc() || next != stop) {
+        throw UsageError(fmt::format("'{}' is no number or range", parsed.text),
+                         fmt::format("{} '{}'", kWhere, whole), "give 3 or 3-7");
+      }
+    }
+    terms.push_back(std::move(parsed));
+  }
+  return terms;
+}
+
+class Filter {
+ public:
+  Filter(const ReplayChange& change, const ReplayPlan& plan)
+      : t_(*plan.recording),
+        plan_(plan),
+        kinds_(plan.kinds),
+        terms_(ParseFilter(change.filter, change.text)) {
+    for (const Term& term : terms_) {
+      if (term.field != "name") continue;
+      std::vector<bool> fits(t_.names.size());
+      for (size_t i = 0; i < fits.size(); ++i)
+        fits[i] = t_.names[i].find(term.text) != std::string::npos;
+      names_.push_back(std::move(fits));
+    }
+  }
+  bool names() const { return !names_.empty(); }
+
+  bool Fits(const ReplayOp& op) const {
+    const auto row = static_cast<size_t>(op.row);
+    size_t name = 0;
+    for (const Term& term : terms_) {
+      bool fits = true;
+      if (term.field == "kind") fits = kinds_[op.kind] == term.text;
+      if (term.field == "role") fits = Name(t_.role[row]) == term.text;
+      if (term.field == "name") fits = names_[name++][t_.name[row]];
+      if (term.field == "lane") fits = LaneName(op.lane).find(term.text) != std::string::npos;
+      if (term.field == "layer") fits = Within(term, t_.layer[row]);
+      if (term.field == "step") fits = Within(term, t_.step[row]);
+      if (!fits) return false;
+    }
+    return true;
+  }
+
+ private:
+  const std::string& LaneName(uint16_t lane) const {
+    return lane < t_.lanes.size() ? t_.lanes[lane].name
+                                  : plan_.new_lanes[size_t{lane} - t_.lanes.size()];
+  }
+  static bool Within(const Term& term, int64_t value) {
+    return value >= term.low && value <= term.high;
+  }
+  const Timeline& t_;
+  const ReplayPlan& plan_;
+  const std::vector<std::string>& kinds_;
+  std::vector<Term> terms_;
+  std::vector<std::vector<bool>> names_;
+};
+
+int64_t Scaled(int64_t time, double factor) {
+  const double scaled = static_cast<double>(time) * factor;
+  return static_cast<int64_t>(std::clamp(scaled, 0.0, 4e18));
+}
+
+// Links beside their fixed time.
+void ScaleCopy(ReplayOp* op, double rate) {
+  op->duration = op->fixed + Scaled(op->duration - op->fixed, 1 / rate);
+}
+
+int64_t Set(const ReplayChange& change, ReplayPlan* plan) {
+  int64_t matched = 0;
+  for (ReplayOp& op : plan->ops) {
+    const std::string& setting = change.filter;
+    if (setting == "host.speed") {
+      if (!op.host) continue;
+      op.duration = Scaled(op.duration, 1 / change.value);
+      if (op.behind >= 0) op.behind_lag = Scaled(op.behind_lag, 1 / change.value);
+    } else if (setting == "memory.bandwidth") {
+      if (op.host || op.engine) continue;
+      constexpr int64_t kStart = 2'000'000;  // of a kernel, whatever it reads
+      const int64_t start = std::min(kStart, op.duration);
+      op.duration = start + Scaled(op.duration - start, 1 / change.value);
+    } else {
+      const bool to_gpu = op.way == CopyWay::kToGpu && setting != "link.d2h";
+      const bool to_host = op.way == CopyWay::kToHost && setting != "link.h2d";
+      if (!to_gpu && !to_host) continue;
+      ScaleCopy(&op, change.value);
+    }
+    ++matched;
+  }
+  return matched;
+}
+
+// Takes an op off its stream: the next one follows the one before.
+class Successors {
+ public:
+  explicit Successors(ReplayPlan* plan) : plan_(*plan), next_(plan->ops.size(), -1) {
+    for (int64_t k = 0; k < std::ssize(plan_.ops); ++k) {
+      const int64_t behind = plan_.ops[static_cast<size_t>(k)].behind;
+      if (behind >= 0) next_[static_cast<size_t>(behind)] = k;
+    }
+  }
+  void Unlink(int64_t k) {
+    ReplayOp& op = plan_.ops[static_cast<size_t>(k)];
+    const int64_t next = next_[static_cast<size_t>(k)];
+    if (op.behind >= 0) next_[static_cast<size_t>(op.behind)] = next;
+    if (next >= 0) {
+      ReplayOp& after = plan_.ops[static_cast<size_t>(next)];
+      after.behind = op.behind;
+      after.behind_start = false;
+      after.behind_lag = std::min(after.behind_lag, plan_.gap);
+    }
+  }
+
+ private:
+  ReplayPlan& plan_;
+  std::vector<int64_t> next_;
+};
+
+// What an op waits for, replaced: at the end of the list of all.
+void SetWaits(ReplayPlan* plan, ReplayOp* op, std::vector<ReplayWait> waits) {
+  op->first_wait = static_cast<uint32_t>(plan->waits.size());
+  op->waits = static_cast<uint32_t>(waits.size());
+  plan->waits.insert(plan->waits.end(), waits.begin(), waits.end());
+}
+std::vector<ReplayWait> WaitsOf(const ReplayPlan& plan, const ReplayOp& op) {
+  const auto begin = plan.waits.begin() + op.first_wait;
+  return {begin, begin + op.waits};
+}
+
+void Move(ReplayPlan* plan, const std::vector<int64_t>& matched, const ReplayChange& change) {
+  const Timeline& t = *plan->recording;
+  std::optional<uint16_t> lane;
+  if (change.argument != "new") {
+    for (size_t i = 0; i < t.lanes.size(); ++i) {
+      if (t.lanes[i].kind != traces::LaneKind::kStream ||
+          t.lanes[i].name.find(change.argument) == std::string::npos) {
+        continue;
+      }
+      lane = static_cast<uint16_t>(i);
+      break;
+    }
+    if (!lane) {
+      throw UsageError(fmt::format("no stream has '{}' in its name", change.argument),
+                       fmt::format("{} '{}'", kWhere, change.text),
+                       "`stallcast info` lists the lanes; `new` is a stream of its own");
+    }
+  }
+  const bool fresh = !lane;
+  if (fresh) {
+    lane = static_cast<uint16_t>(t.lanes.size() + plan->new_lanes.size());
+    plan->new_lanes.push_back(fmt::format("new stream {}", plan->new_lanes.size() + 1));
+  }
+  Successors successors(plan);
+  const std::set<int64_t> moved(matched.begin(), matched.end());
+  for (const int64_t k : matched) {
+    ReplayOp& op = plan->ops[static_cast<size_t>(k)];
+    std::vector<ReplayWait> waits = WaitsOf(*plan, op);
+    // It needs what was made ahead of it on its stream.
+    if (op.behind >= 0 && !moved.contains(op.behind)) waits.push_back({op.behind, 2'000'000});
+    SetWaits(plan, &op, std::move(waits));
+    successors.Unlink(k);
+  }
+  // In order of their recorded begin, with those that are there.
+  int64_t last = -1;
+  for (int64_t k = 0; k < std::ssize(plan->ops); ++k) {
+    ReplayOp& op = plan->ops[static_cast<size_t>(k)];
+    const bool here = moved.contains(k);
+    if (!here && (op.host || op.lane != *lane)) continue;
+    op.lane = *lane;
+    if (here || (op.behind != last && last >= 0 && moved.contains(last))) {
+      op.behind = last;
+      op.behind_start = false;
+      op.behind_lag = last < 0 ? 0 : plan->gap;
+    }
+    last = k;
+  }
+}
+
+void Batch(ReplayPlan* plan, const std::vector<int64_t>& matched) {
+  const std::set<int64_t> of(matched.begin(), matched.end());
+  std::unordered_map<int64_t, int64_t> first;  // of the batch that an op is in
+  for (const int64_t k : matched) {
+    ReplayOp& op = plan->ops[static_cast<size_t>(k)];
+    if (op.behind < 0 || !of.contains(op.behind)) continue;
+    const int64_t head = first.contains(op.behind) ? first.at(op.behind) : op.behind;
+    ReplayOp& batch = plan->ops[static_cast<size_t>(head)];
+    const Timeline& t = *plan->recording;
+    const auto a = static_cast<size_t>(batch.row), b = static_cast<size_t>(op.row);
+    if (t.step[a] != t.step[b] || t.layer[a] != t.layer[b]) continue;
+    first[k] = head;
+    batch.duration += op.duration - op.fixed;
+    op.removed = true;
+    op.duration = op.fixed = 0;
+    op.behind_lag = 0;
+    op.behind_start = false;
+    op.engine = false;
+    op.calls_kept = false;
+  }
+}
+
+void Graph(ReplayPlan* plan, const std::vector<int64_t>& matched) {
+  const Timeline& t = *plan->recording;
+  struct Span {
+    int64_t first = std::numeric_limits<int64_t>::max(), last = -1;  // calls
+  };
+  std::map<std::pair<uint16_t, int32_t>, Span> spans;  // by thread and step
+  for (const int64_t k : matched) {
+    const ReplayOp& op = plan->ops[static_cast<size_t>(k)];
+    if (op.call < 0) continue;
+    const ReplayOp& call = plan->ops[static_cast<size_t>(op.call)];
+    Span& span = spans[{call.lane, t.step[static_cast<size_t>(op.row)]}];
+    span.first = std::min(span.first, op.call);
+    span.last = std::max(span.last, op.call);
+  }
+  // What the graph launches follows in order on its streams, with the launch of the first.
+  for (const int64_t k : matched) {
+    ReplayOp& op = plan->ops[static_cast<size_t>(k)];
+    if (op.call < 0) continue;
+    const ReplayOp& call = plan->ops[static_cast<size_t>(op.call)];
+    op.call = spans.at({call.lane, t.step[static_cast<size_t>(op.row)]}).first;
+    op.call_lag = std::min(op.call_lag, plan->launch);
+    if (op.behind >= 0 && !op.behind_start) op.behind_lag = std::min(op.behind_lag, plan->gap);
+  }
+  for (const auto& [key, span] : spans) {
+    for (int64_t k = span.first + 1; k <= span.last; ++k) {
+      ReplayOp& op = plan->ops[static_cast<size_t>(k)];
+      if (!op.host || op.lane != key.first || op.sync) continue;
+      op.duration = 0;
+      op.behind_lag = 0;
+      op.removed = true;
+    }
+  }
+}
+
+void Split(ReplayPlan* plan, const std::vector<int64_t>& matched, int32_t chunks) {
+  std::set<int64_t> of(matched.begin(), matched.end());
+  for (const int64_t k : matched) plan->ops[static_cast<size_t>(k)].chunks = chunks;
+  for (ReplayOp& op : plan->ops) {
+    if (op.host || op.meeting >= 0) continue;
+    bool needs = false;
+    for (const ReplayWait& wait : WaitsOf(*plan, op)) needs |= of.contains(wait.op);
+    if (needs) op.chunks = chunks;
+  }
+}
+
+}  // namespace
+
+std::span<const ReplayVerbInfo> ReplayVerbs() { return kVerbs; }
+std::span<const std::pair<std::string_view, std::string_view>> ReplaySettings() {
+  return kSettings;
+}
+
+ReplayChange ParseReplayChange(std::string_view text) {
+  std::vector<std::string> words;
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t begin = text.find_first_not_of(' ', at);
+    if (begin == std::string_view::npos) break;
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    words.emplace_back(text.substr(begin, end - begin));
+    at = end;
+  }
+  ReplayChange change;
+  change.text = text;
+  std::vector<std::string> names;
+  for (const ReplayVerbInfo& info : kVerbs) names.emplace_back(info.name);
+  if (words.empty()) {
+    throw UsageError("an empty change", kWhere, "give one, as 'scale kind=offload 0.5'");
+  }
+  CheckName("change", words[0], names, kWhere);
+  const ReplayVerbInfo& info = *std::ranges::find(kVerbs, words[0], &ReplayVerbInfo::name);
+  change.verb = info.verb;
+  const bool has_argument = info.arguments.find(' ') != std::string_view::npos;
+  // Names hold blanks: what stands between the verb and the argument is the filter.
+  const size_t last = words.size() - (has_argument ? 1 : 0);
+  for (size_t i = 1; i < last; ++i) change.filter += (i == 1 ? "" : " ") + words[i];
+  if (has_argument && words.size() > 1) change.argument = words.back();
+  if (change.filter.empty() || (has_argument && words.size() < 3)) {
+    throw UsageError(fmt::format("'{}' is not complete", text), kWhere,
+                     fmt::format("give {} {}", info.name, info.arguments));
+  }
+  switch (change.verb) {
+    case ReplayVerb::kSet: {
+      std::vector<std::string> settings;
+      for (const auto& [name, help] : kSettings) settings.emplace_back(name);
+      CheckName("setting", change.filter, settings, kWhere);
+      change.value = ParseFactor(change.argument, text);
+      break;
+    }
+    case ReplayVerb::kScale:
+      change.value = ParseFactor(change.argument, text);
+      break;
+    case ReplayVerb::kSplit:
+      change.value = ParseFactor(change.argument, text);
+      if (change.value != static_cast<int>(change.value) || change.value > 64) {
+        throw UsageError(fmt::format("'{}' is no number of chunks", change.argument), kWhere,
+                         "give 1 to 64");
+      }
+      break;
+    default:
+      break;
+  }
+  if (change.verb != ReplayVerb::kSet) ParseFilter(change.filter, text);
+  return change;
+}
+
+void RemoveOp(ReplayOp* op) {
+  op->removed = true;
+  op->engine = false;
+  op->duration = op->fixed = 0;
+  op->waits = 0;
+  op->sync = false;
+  op->calls_kept = false;
+  op->meeting = -1;
+  if (!op->host && op->behind >= 0) {
+    op->behind_lag = 0;
+    op->behind_start = false;
+  }
+}
+
+int64_t Apply(const ReplayChange& change, ReplayPlan* plan) {
+  const auto none = [&] {
+    return Error(fmt::format("the change '{}' matches no op", change.text), kWhere,
+                 "`stallcast replay FILE --top` names kinds and ops");
+  };
+  if (change.verb == ReplayVerb::kSet) {
+    const int64_t set = Set(change, plan);
+    if (set == 0) throw none();
+    return set;
+  }
+  const Filter filter(change, *plan);
+  const bool copies_only =
+      change.verb == ReplayVerb::kBatch || change.verb == ReplayVerb::kZeroCopy;
+  // Host ops take part where they are named, or do work themselves.
+  const bool hosts =
+      filter.names() && (change.verb == ReplayVerb::kRemove || change.verb == ReplayVerb::kScale ||
+                         change.verb == ReplayVerb::kUnwait);
+  std::vector<int64_t> matched;
+  for (int64_t k = 0; k < std::ssize(plan->ops); ++k) {
+    const ReplayOp& op = plan->ops[static_cast<size_t>(k)];
+    if (op.removed || (op.host && !hosts)) continue;
+    if (copies_only && op.way == CopyWay::kNone) continue;
+    if (filter.Fits(op)) matched.push_back(k);
+  }
+  if (matched.empty()) throw none();
+  switch (change.verb) {
+    case ReplayVerb::kMove:
+      Move(plan, matched, change);
+      break;
+    case ReplayVerb::kBatch:
+      Batch(plan, matched);
+      break;
+    case ReplayVerb::kGraph:
+      Graph(plan, matched);
+      break;
+    case ReplayVerb::kSplit:
+      Split(plan, matched, static_cast<int32_t>(change.value));
+      break;
+    default:
+      for (const int64_t k : matched) {
+        ReplayOp& op = plan->ops[static_cast<size_t>(k)];
+        if (change.verb == ReplayVerb::kScale) {
+          op.duration = Scaled(op.duration, change.value);
+          op.fixed = std::min(op.fixed, op.duration);
+        }
+        if (change.verb == ReplayVerb::kZeroCopy) {
+          op.engine = false;
+          ScaleCopy(&op, plan->machine.zero_copy);
+        }
+        if (change.verb == ReplayVerb::kUnwait) {
+          op.waits = 0;
+          op.sync = false;
+        }
+        if (change.verb == ReplayVerb::kRemove) RemoveOp(&op);
+      }
+  }
+  return std::ssize(matched);
+}
+
+}  // namespace stallcast::sim
