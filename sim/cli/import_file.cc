@@ -19,18 +19,19 @@ void AddImportFlags(CLI::App& command, ImportFlags& flags) {
       ->group("Trace");
 }
 
-traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& flags, bool tensors) {
+traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& flags, bool check) {
   Progress progress;
   traces::ImportOptions options;
   options.strict = flags.strict;
-  options.tensors = tensors;
+  options.tensors = false;
+  options.check = check;
   options.step_range = flags.step_range;
   options.progress = [&](double share) { progress.Update("reading " + path, share); };
   return traces::Import(path, options);
 }
 
 traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags) {
-  traces::ImportedTrace imported = ImportFile(path, flags, /*tensors=*/false);
+  traces::ImportedTrace imported = ImportFile(path, flags, /*check=*/false);
   const std::vector<std::string>& problems = imported.report.problems;
   if (imported.trace.timelines.empty() && !problems.empty()) {
     throw Error(fmt::format("holds no intact timeline ({})", problems.front()), path,

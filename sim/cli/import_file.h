@@ -16,8 +16,9 @@ struct ImportFlags {
 /// Adds --strict and --step-range.
 void AddImportFlags(CLI::App& command, ImportFlags& flags);
 
-/// Reads a file, with a progress bar on a terminal. Without `tensors` their elements are left out.
-traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& flags, bool tensors);
+/// Reads a file without its tensors' elements, with a progress bar on a terminal; where `check`,
+/// their stored bytes are checked.
+traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& flags, bool check);
 /// The same for what is made of its timelines: says on standard error what is damaged or lost.
 traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags);
 

@@ -271,7 +271,7 @@ void PrintTrace(const std::string& path, const ImportFlags& flags, Format format
   if (format == Format::kCsv) {
     throw UsageError("a trace is no single table", "--format csv", "choose table or json");
   }
-  const traces::ImportedTrace imported = ImportFile(path, flags, /*tensors=*/true);
+  const traces::ImportedTrace imported = ImportFile(path, flags, /*check=*/true);
   const traces::Trace& trace = imported.trace;
   const traces::ReadReport& report = imported.report;
   const traces::proto::TraceInfo& info = trace.info;

@@ -24,6 +24,7 @@ Tensor Cut(const Tensor& tensor, int64_t first_token, int64_t end_token) {
   cut.spec = tensor.spec;
   cut.spec.first_token = first_token;
   cut.spec.tokens = end_token - first_token;
+  if (tensor.data.empty()) return cut;
   cut.data.reserve(static_cast<size_t>(cut.spec.bytes()));
   for (int head = 0; head < cut.spec.heads; ++head) {
     const std::span<const std::byte> rows = tensor.Rows(head, first_token, cut.spec.tokens);

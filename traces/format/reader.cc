@@ -85,6 +85,8 @@ class Reader {
            (layers.empty() || std::ranges::find(layers, spec.layer) != layers.end());
   }
 
+  bool Checked() const { return options_.check && !options_.tensors; }
+
   std::string ReadMessage(const FoundChunk& chunk) {
     std::vector<std::byte> raw;
     format::ChunkUnpacker& unpacker = unpackers_[0];
@@ -166,7 +168,7 @@ class Reader {
     std::vector<Job> jobs;
     for (size_t i = 0; i < plans.size(); ++i) {
       shapes_.push_back(plans[i].spec);
-      if (!Wanted(plans[i].spec)) continue;
+      if (!Wanted(plans[i].spec) && !Checked()) continue;
       for (const size_t part : plans[i].parts) jobs.push_back({i, part});
     }
     std::vector<Tensor> tensors(plans.size());
@@ -181,7 +183,7 @@ class Reader {
       format::ChunkUnpacker& unpacker = unpackers_[static_cast<size_t>(worker)];
       std::string& fault = faults[job.part];
       fault = unpacker.Check(chunk.head, source_, chunk.payload_offset);
-      if (!fault.empty()) return;
+      if (!fault.empty() || Checked()) return;
       // Not before a part has proved true: a damaged file may claim any size.
       Tensor& tensor = tensors[job.plan];
       std::call_once(allocated[job.plan], [&] { Allocate(tensor.spec.bytes(), &tensor.data); });
@@ -200,7 +202,7 @@ class Reader {
       records_ -= metas_[part].spec.tokens;
     }
     for (size_t i = 0; i < plans.size(); ++i) {
-      if (!Wanted(plans[i].spec)) continue;
+      if (!Wanted(plans[i].spec) && !Checked()) continue;
       const bool whole = std::ranges::none_of(plans[i].parts, [&](size_t p) { return lost[p]; });
       if (whole) {
         trace_.tensors.push_back(std::move(tensors[i]));
@@ -252,6 +254,11 @@ class Reader {
                                                   last_intact, records_));
     } else if (!scan_.lost_after.empty()) {
       report.problems.push_back(scan_.lost_after);
+    }
+    const int64_t chunks = std::ssize(scan_.chunks) - (ended_ ? 1 : 0);
+    if (ended_ && end_.chunks() != chunks && report.problems.empty()) {
+      report.problems.push_back(
+          fmt::format("{} chunks are there, {} were written", chunks, end_.chunks()));
     }
     if (ended_ && end_.records() != records_) {
       report.problems.push_back(

@@ -20,7 +20,7 @@ class Scanner {
     int64_t position = ReadFileHeader();
     int64_t expected = 0;
     while (position < source_.size()) {
-      const int64_t found = NextHead(position);
+      const int64_t found = NextHead(position, source_.size());
       if (found == source_.size()) {
         result_.lost_after = fmt::format("bytes {} to {} hold no chunk", position, found);
         break;
@@ -44,6 +44,9 @@ class Scanner {
   int64_t ReadFileHeader() {
     const std::span<const std::byte> bytes = source_.Read(0, kFileHeaderBytes, &scratch_);
     if (const std::optional<uint32_t> version = ParseFileHeader(bytes)) {
+      if (*version == 0)
+        throw Error("is of format version 0, which there is none of", name_,
+                    "write the trace again");
       if (*version > kFormatVersion) {
         throw Error(fmt::format("is of format version {}, newer than version {} of this program",
                                 *version, kFormatVersion),
@@ -64,10 +67,11 @@ class Scanner {
     return ParseHead(source_.Read(offset, kMaxHeadBytes, &scratch_));
   }
 
-  // The first head at or after `position`, or the source's size.
-  int64_t NextHead(int64_t position) {
+  // The first head at or after `position` that begins before `limit` or little behind it, or the
+  // source's size.
+  int64_t NextHead(int64_t position, int64_t limit) {
     if (HeadAt(position)) return position;
-    while (position < source_.size()) {
+    while (position < limit) {
       const std::span<const std::byte> window = source_.Read(position, kSearchWindow, &scratch_);
       const bool last = std::ssize(window) < kSearchWindow;
       size_t at = 0;
@@ -106,10 +110,10 @@ class Scanner {
     if (chunk.head.stored_size <= Remaining(chunk)) {
       const int64_t end = chunk.payload_offset + static_cast<int64_t>(chunk.head.stored_size);
       if (end == source_.size() || HeadAt(end)) return end;
-      const int64_t inside = NextHead(chunk.payload_offset);
+      const int64_t inside = NextHead(chunk.payload_offset, end);
       return inside < end ? inside : end;
     }
-    return NextHead(std::max(offset + 1, chunk.payload_offset));
+    return NextHead(std::max(offset + 1, chunk.payload_offset), source_.size());
   }
 
   static std::string LostBefore(int64_t due, int64_t found, int64_t expected, int64_t sequence) {

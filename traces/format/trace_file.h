@@ -49,8 +49,11 @@ struct ReadReport {
 };
 
 struct ReadOptions {
-  bool strict = false;           ///< anything missing is an Error
-  bool tensors = true;           ///< false: skip their elements (info, timelines and logs only)
+  bool strict = false;  ///< anything missing is an Error
+  bool tensors = true;  ///< false: skip their elements (info, timelines and logs only)
+  /// With `tensors` false: their stored bytes are checked all the same, and what is intact of them
+  /// is listed in Trace::tensors without elements. Takes no memory of their size.
+  bool check = false;
   std::vector<int> layers = {};  ///< keep tensors of these layers only; empty: all
 };
 

@@ -114,6 +114,44 @@ TEST(DamageTest, LostBytesCostOnlyTheChunksThatLostThem) {
   }
 }
 
+TEST(DamageTest, CheckingFindsWhatReadingFindsAndKeepsNoElements) {
+  const std::vector<std::byte> file = SampleFile();
+  for (int64_t at = 16; at < std::ssize(file); at += 7) {
+    SCOPED_TRACE(at);
+    std::vector<std::byte> flipped = file;
+    flipped[static_cast<size_t>(at)] ^= std::byte{16};
+    ReadReport read, checked;
+    const Trace whole = ReadTrace(flipped, "x.kvt", {}, &read);
+    const Trace outline = ReadTrace(flipped, "x.kvt", {.tensors = false, .check = true}, &checked);
+    EXPECT_EQ(checked.problems, read.problems);
+    EXPECT_EQ(checked.content_hash, read.content_hash);
+    ASSERT_EQ(outline.tensors.size(), whole.tensors.size());
+    for (size_t i = 0; i < whole.tensors.size(); ++i) {
+      EXPECT_EQ(outline.tensors[i].spec, whole.tensors[i].spec);
+      EXPECT_THAT(outline.tensors[i].data, IsEmpty());
+    }
+  }
+}
+
+TEST(DamageTest, AChunkThatIsLostWithItsNumberIsCounted) {
+  std::vector<std::byte> file = SampleFile();
+  const std::vector<int64_t> offsets = ChunkOffsets(file);
+  file.erase(file.begin() + offsets[0], file.begin() + offsets[1]);  // the TraceInfo
+  for (const int64_t head : ChunkOffsets(file)) {
+    if (head == std::ssize(file)) break;
+    Put(&file, head + 12, Get<uint32_t>(file, head + 12) - 1);
+    Reseal(&file, head);
+  }
+  EXPECT_THROW(ReadTrace(file, "x.kvt", {.strict = true}), Error);
+}
+
+TEST(DamageTest, NoFormatVersionIsZero) {
+  std::vector<std::byte> file = SampleFile();
+  Put(&file, 8, uint32_t{0});
+  Put(&file, 12, static_cast<uint32_t>(format::Checksum(std::span(file).first(12))));
+  EXPECT_THAT(ErrorOf(file), HasSubstr("version 0"));
+}
+
 // A chunk of 10 tokens of keys from each of these on.
 std::vector<std::byte> KeysFrom(const std::vector<int64_t>& first_tokens) {
   std::vector<std::byte> file;
