@@ -7,13 +7,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "sim/cache_folder.h"
 #include "sim/prediction_fields.h"
@@ -108,14 +111,53 @@ class ResultStore::Statement {
   int bound_ = 0;
 };
 
+// Reading takes no right to write, not even beside the file: where SQLite wants to make its log
+// there and cannot, a file that nobody is writing is read as it is.
+void ResultStore::OpenToRead() {
+  const auto opened = [&](const std::string& name, int more) {
+    sqlite3_close(std::exchange(database_, nullptr));
+    if (sqlite3_open_v2(name.c_str(), &database_,
+                        SQLITE_OPEN_FULLMUTEX | SQLITE_OPEN_READONLY | more,
+                        nullptr) != SQLITE_OK) {
+      return false;
+    }
+    sqlite3_busy_timeout(database_, static_cast<int>(kBusyTime.count()));
+    return sqlite3_exec(database_, "SELECT 1 FROM sqlite_master", nullptr, nullptr, nullptr) ==
+           SQLITE_OK;
+  };
+  if (opened(name_, 0)) return;
+  std::error_code absent;
+  const auto log = std::filesystem::file_size(name_ + "-wal", absent);
+  std::string escaped;
+  for (const unsigned char c : std::filesystem::absolute(name_).string()) {
+    escaped += std::isalnum(c) || c == '/' ? std::string(1, static_cast<char>(c))
+                                           : fmt::format("%{:02x}", c);
+  }
+  const bool written = !absent && log > 0;
+  if (written || !opened("file:" + escaped + "?immutable=1", SQLITE_OPEN_URI)) {
+    Fail(database_, name_);
+  }
+}
+
+// A database that holds something, but no results, is another program's.
+void ResultStore::RefuseOthers() {
+  Statement tables(*this, "SELECT name FROM sqlite_master WHERE type = 'table'");
+  if (!tables.Step()) return;
+  if (HasColumn("point") && HasColumn("trace") && HasColumn("finished")) return;
+  throw Error("is a database of another program", name_, "choose another file for the results");
+}
+
 ResultStore::ResultStore(const std::filesystem::path& path, bool create) : name_(path.string()) {
-  const int flags =
-      SQLITE_OPEN_FULLMUTEX | SQLITE_OPEN_READWRITE | (create ? SQLITE_OPEN_CREATE : 0);
   try {
-    if (sqlite3_open_v2(name_.c_str(), &database_, flags, nullptr) != SQLITE_OK) {
+    if (!create) {
+      OpenToRead();
+    } else if (sqlite3_open_v2(name_.c_str(), &database_,
+                               SQLITE_OPEN_FULLMUTEX | SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE,
+                               nullptr) != SQLITE_OK) {
       Fail(database_, name_);
     }
     sqlite3_busy_timeout(database_, static_cast<int>(kBusyTime.count()));
+    RefuseOthers();
     double format = 0;
     {
       Statement version(*this, "PRAGMA user_version");
@@ -126,6 +168,13 @@ ResultStore::ResultStore(const std::filesystem::path& path, bool create) : name_
     }
     if (!create && format == 0) {
       throw Error("holds no sweep", name_, "give the file that stallcast sweep --out wrote");
+    }
+    {
+      Statement check(*this, "PRAGMA quick_check(1)");
+      const Value found = check.Step() ? check.At(0) : Value();
+      if (found != Value(std::string("ok"))) {
+        throw Error("is damaged", name_, "sweep into a new file");
+      }
     }
     if (!create) return;
     Execute("PRAGMA journal_mode = WAL");

@@ -16,7 +16,7 @@ struct sqlite3;
 
 namespace stallcast::sim {
 
-/// The table `points`: point (its key) and trace (content hash) are the primary key; then status
+/// The table `points`: point (its key) and trace (TraceKey()) are the primary key; then status
 /// ("ok" or "failed"), message, what was asked for, and every PredictionField by name (NULL where
 /// not known). `program` is a hash of the build that predicted the point. `params` and `overrides`
 /// are JSON objects of texts, `notes` is an array of them. Each Put is a transaction in write-ahead
@@ -24,14 +24,15 @@ namespace stallcast::sim {
 /// one file. A file of an earlier version gets the columns that it lacks. Errors name the file.
 class ResultStore {
  public:
-  /// Opens the file, or makes it where `create`.
+  /// Opens the file to read it, or to write it, made where missing, where `create`. Errors: a
+  /// database of another program, one of a newer stallcast, a damaged one.
   ResultStore(const std::filesystem::path& path, bool create);
   ~ResultStore();
   ResultStore(const ResultStore&) = delete;
   ResultStore& operator=(const ResultStore&) = delete;
 
   struct Trace {
-    std::string hash;  ///< of its content
+    std::string hash;  ///< TraceKey()
     std::string file;
   };
 
@@ -59,6 +60,8 @@ class ResultStore {
 
  private:
   class Statement;
+  void OpenToRead();
+  void RefuseOthers();
   bool HasColumn(const std::string& name);
   void Execute(const std::string& sql);
   void Write(const GridPoint& point, const Trace& trace, const Prediction* prediction,
