@@ -18,6 +18,10 @@ std::vector<std::filesystem::path> CacheFolders(const std::filesystem::path& fol
 bool WriteCached(const std::filesystem::path& folder, const std::string& name,
                  const std::function<void(const std::filesystem::path&)>& write);
 
+/// A text that this user's programs alone know, made where it is missing and kept in the user's
+/// cache folder; empty where there is none. What is named by it came from nobody else.
+std::string OwnSecret();
+
 /// 32 hexadecimal digits for a text.
 std::string HashOf(const std::string& text);
 

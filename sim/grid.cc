@@ -218,12 +218,17 @@ std::string KeyOf(const PredictRequest& r, Machines& machines) {
       r.context, r.batch, r.steps, r.samples, r.graph, r.prefill);
   std::map<std::string, std::string> params(r.params.begin(), r.params.end());
   try {
-    params = methods::MakeMethod(r.method, r.params).method->Params(/*only_selection=*/false);
+    const methods::NamedMethod method = methods::MakeMethod(r.method, r.params);
+    params = method.method->Params(/*only_selection=*/false);
+    for (const methods::KindDefault& by_kind : method.info->by_kind) {
+      if (!r.params.contains(by_kind.name)) params[by_kind.name] = "by-trace";
+    }
   } catch (const Error&) {
     // Values that do not go together: the point will fail, and is known by what was asked for.
   }
   for (const auto& [name, value] : r.model_options) key += fmt::format(" {}={}", name, value);
   for (const auto& [name, value] : params) key += fmt::format(" {}={}", name, value);
+  if (r.repeat_heads) key += " repeat_heads";
   return key;
 }
 

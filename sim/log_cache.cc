@@ -1,11 +1,14 @@
 #include "sim/log_cache.h"
 
 #include <fmt/core.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "models/methods/method.h"
 #include "sim/cache_folder.h"
 #include "traces/common/error.h"
 #include "traces/format/trace_file.h"
@@ -15,17 +18,36 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Raised when a change of the policies makes older logs wrong.
-constexpr int kLogVersion = 4;
+// Maps in a fixed order: the same message gives the same text.
+std::string Serialized(const google::protobuf::MessageLite& message) {
+  std::string text;
+  {
+    google::protobuf::io::StringOutputStream stream(&text);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    message.SerializeToCodedStream(&coded);
+  }
+  return text;
+}
 
 }  // namespace
 
-LogCache::LogCache(const fs::path& trace, std::string trace_hash)
+std::string TraceKey(const traces::proto::TraceInfo& info, const std::string& trace_hash) {
+  return HashOf(trace_hash + Serialized(info));
+}
+
+LogCache::LogCache(const fs::path& trace, const traces::proto::TraceInfo& info,
+                   std::string trace_hash)
     : folders_(CacheFolders(fs::absolute(trace).parent_path())),
-      trace_hash_(std::move(trace_hash)) {}
+      trace_hash_(std::move(trace_hash)),
+      key_(fmt::format("{}\n{}\n", TraceKey(info, trace_hash_), methods::PoliciesHash())) {
+  const std::string secret = OwnSecret();
+  if (secret.empty()) folders_.clear();  // nothing would tell own logs from others'
+  key_ += secret;
+}
 
 std::string LogCache::FileName(const std::string& method, const Params& params) const {
-  std::string key = fmt::format("{}\n{}\n{}\n", kLogVersion, trace_hash_, method);
+  std::string key = fmt::format("{}\n{}\n", key_, method);
   for (const auto& [name, value] : params) key += fmt::format("{}={}\n", name, value);
   return fmt::format("{}-{}.kvt", method, HashOf(key));
 }

@@ -17,6 +17,7 @@
 
 #include "models/methods/decoder_plan.h"
 #include "models/methods/projected_log.h"
+#include "models/methods/projection.h"
 #include "sim/log_cache.h"
 #include "sim/quantile.h"
 #include "traces/common/error.h"
@@ -183,6 +184,7 @@ struct Predictor::Impl {
   Options options;
   traces::ReadReport report;
   traces::proto::TraceInfo info;
+  std::string key;
   std::optional<LogCache> cache;
   std::mutex mutex;  // guards what follows
   std::map<std::string, Replayed> logs;
@@ -207,12 +209,62 @@ struct Predictor::Impl {
     return model.kv_heads() > 0 ? model.query_heads() / model.kv_heads() : 0;
   }
 
+  // The method with what its paper takes for such a trace, and a note on each such value.
+  std::pair<methods::NamedMethod, std::vector<std::string>> MethodOf(
+      const std::string& name, methods::ParamValues params) const {
+    std::vector<std::string> notes = methods::AddKindDefaults(
+        *methods::MakeMethod(name, params).info, methods::KindOf(info), params);
+    return {methods::MakeMethod(name, params), std::move(notes)};
+  }
+
+  // The trace without elements.
+  traces::Trace Outline() const {
+    traces::Trace outline;
+    outline.info = info;
+    for (const traces::TensorSpec& spec : report.tensors) outline.tensors.push_back({spec, {}});
+    return outline;
+  }
+
+  // KV heads a traced layer; 0: none is traced.
+  int32_t TracedKvHeads() const {
+    for (const traces::TensorSpec& spec : report.tensors) {
+      if (spec.kind == traces::TensorKind::kKey) return spec.heads;
+    }
+    return 0;
+  }
+
+  // Heads of the model that a log is to be of; 0: the trace's.
+  struct Heads {
+    int32_t group = 0, kv = 0;
+  };
+  Heads HeadsFor(const methods::Method& method, const llm::Model& model, bool repeat) const {
+    Heads heads;
+    if (TracedGroup() != 0 && model.group() != TracedGroup()) heads.group = model.group();
+    const int32_t traced = TracedKvHeads();
+    if (!repeat && !method.OwnHeadsOnly() && traced > 0 && model.kv_heads > traced &&
+        Outline().Layers().size() > 1) {
+      heads.kv = model.kv_heads;
+    }
+    return heads;
+  }
+
   struct ReplayRequest {
     const std::string& name;
     const methods::Method& method;
-    int32_t group;  // query heads a KV head of the model; 0: the trace's
+    Heads heads;
     std::function<void(double)> progress;
   };
+
+  // The layer, and those that lend it heads.
+  std::vector<int> LayersToRead(const traces::Trace& outline, int layer, int32_t kv_heads) const {
+    std::vector<int> layers;
+    const int32_t traced = TracedKvHeads();
+    for (const methods::TracedKvHead& head :
+         methods::TracedKvHeads(outline.Layers(), layer, traced, std::max(kv_heads, traced))) {
+      if (std::ranges::find(layers, head.layer) == layers.end()) layers.push_back(head.layer);
+    }
+    return layers;
+  }
 
   // Empty where all keys or queries of the layer are damaged. Adds what is to `found`.
   traces::AccessLog ReplayLayer(const traces::Trace& outline, int layer,
@@ -220,7 +272,8 @@ struct Predictor::Impl {
                                 const std::function<void(double)>& progress,
                                 traces::ReadReport& found) const {
     traces::ReadReport of_layer;
-    const traces::ReadOptions read{.strict = options.strict, .layers = {layer}};
+    const traces::ReadOptions read{.strict = options.strict,
+                                   .layers = LayersToRead(outline, layer, request.heads.kv)};
     traces::Trace tensors = traces::ReadTrace(path, read, &of_layer);
     if (of_layer.content_hash != report.content_hash) found.content_hash = of_layer.content_hash;
     for (std::string& problem : of_layer.problems) {
@@ -228,26 +281,42 @@ struct Predictor::Impl {
         found.problems.push_back(std::move(problem));
       }
     }
-    if (tensors.Layers().empty()) return {};
+    if (!std::ranges::binary_search(tensors.Layers(), layer)) return {};
     tensors.info.set_decode_steps(methods::DecodeSteps(outline));
     return methods::Replay(tensors, report.content_hash, request.name, request.method,
-                           {.group = request.group, .progress = progress});
+                           {.group = request.heads.group,
+                            .kv_heads = request.heads.kv,
+                            .layers = {layer},
+                            .progress = progress});
   }
 
   // A layer at a time, so that no more than a layer's tensors are in memory.
   traces::AccessLog Replay(const ReplayRequest& request, traces::ReadReport& found) const {
-    traces::Trace outline;  // without elements
-    outline.info = info;
-    for (const traces::TensorSpec& spec : report.tensors) outline.tensors.push_back({spec, {}});
+    traces::Trace outline = Outline();
     const std::vector<int> layers = outline.Layers();
     found = report;
     traces::AccessLog log;
+    std::optional<Error> unusable;
+    std::vector<std::string> left_out;
     for (size_t i = 0; i < layers.size(); ++i) {
       const auto progress = [&](double share) {
         request.progress((static_cast<double>(i) + share) / static_cast<double>(layers.size()));
       };
-      traces::AccessLog part = ReplayLayer(outline, layers[i], request, progress, found);
-      if (part.layers.empty()) continue;
+      traces::AccessLog part;
+      try {
+        part = ReplayLayer(outline, layers[i], request, progress, found);
+      } catch (const Error& error) {
+        // Of a damaged file the layers that are whole are used.
+        if (options.strict || error.usage() || found.problems.empty()) throw;
+        if (!unusable) unusable = error;
+        left_out.push_back(fmt::format("layer {} is left out: {}", layers[i], error.problem()));
+        continue;
+      }
+      if (part.layers.empty()) {
+        left_out.push_back(
+            fmt::format("layer {} is left out: its keys or queries are damaged", layers[i]));
+        continue;
+      }
       if (log.layers.empty()) {
         log = std::move(part);
         continue;
@@ -255,6 +324,8 @@ struct Predictor::Impl {
       log.model_layers = std::max(log.model_layers, part.model_layers);
       log.layers.push_back(std::move(part.layers.front()));
     }
+    if (log.layers.empty() && unusable) throw *unusable;
+    found.problems.insert(found.problems.end(), left_out.begin(), left_out.end());
     if (log.layers.empty()) {
       // Of a trace without tensors: the error that says so.
       outline.tensors.clear();
@@ -263,13 +334,12 @@ struct Predictor::Impl {
     return log;
   }
 
-  // `group`: query heads a KV head of the model; 0: the trace's.
-  Replayed Log(const std::string& name, const methods::Method& method, int32_t group,
+  Replayed Log(const std::string& name, const methods::Method& method, const Heads& heads,
                const std::stop_token& stop) {
     if (!method.NewPolicy()) return {.log = nullptr, .problems = report.problems};
     auto params = method.Params(/*only_selection=*/true);
-    if (group == TracedGroup() || TracedGroup() == 0) group = 0;
-    if (group > 0) params[methods::kGroupParam] = std::to_string(group);
+    if (heads.group > 0) params[methods::kGroupParam] = std::to_string(heads.group);
+    if (heads.kv > 0) params[methods::kKvHeadsParam] = std::to_string(heads.kv);
     std::string key = name;
     for (const auto& [param, value] : params) key += fmt::format("\n{}={}", param, value);
     const std::lock_guard lock(mutex);
@@ -293,7 +363,7 @@ struct Predictor::Impl {
     // While this thread holds the lock it must not take up other work, which may want the lock.
     tbb::this_task_arena::isolate([&] {
       known.log = std::make_shared<const traces::AccessLog>(InTrace(found, [&] {
-        return Replay({name, method, group, progress}, found);
+        return Replay({name, method, heads, progress}, found);
       }));
     });
     malloc_trim(0);  // what the replay's threads have left is not there beside the plan
@@ -313,7 +383,10 @@ Predictor::Predictor(std::filesystem::path trace, Options options)
   read.tensors = false;
   traces::Trace file = traces::ReadTrace(impl_->path, read, &impl_->report);
   impl_->info = std::move(file.info);
-  if (impl_->options.cache) impl_->cache.emplace(impl_->path, impl_->report.content_hash);
+  impl_->key = TraceKey(impl_->info, impl_->report.content_hash);
+  if (impl_->options.cache) {
+    impl_->cache.emplace(impl_->path, impl_->info, impl_->report.content_hash);
+  }
 }
 
 Predictor::~Predictor() = default;
@@ -321,12 +394,18 @@ Predictor::~Predictor() = default;
 const std::filesystem::path& Predictor::path() const { return impl_->path; }
 const traces::proto::TraceInfo& Predictor::info() const { return impl_->info; }
 const traces::ReadReport& Predictor::report() const { return impl_->report; }
+const std::string& Predictor::key() const { return impl_->key; }
 
 std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& request,
                                                         const std::stop_token& stop) {
-  const methods::NamedMethod named = methods::MakeMethod(request.method, request.params);
-  const int32_t group = request.model.empty() ? 0 : llm::FindModel(request.model).group();
-  return impl_->Log(named.info->name, *named.method, group, stop).log;
+  const methods::NamedMethod named = impl_->MethodOf(request.method, request.params).first;
+  Impl::Heads heads;
+  if (!request.model.empty()) {
+    heads = impl_->HeadsFor(*named.method,
+                            llm::Shard(llm::FindModel(request.model), request.tensor_parallel),
+                            request.repeat_heads);
+  }
+  return impl_->Log(named.info->name, *named.method, heads, stop).log;
 }
 
 hardware::Profile MachineOf(const PredictRequest& request) {
@@ -339,7 +418,10 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   const traces::proto::TraceInfo& trace = info();
   const std::string where = impl_->path.string();
   PreparedRun out;
-  out.method = methods::MakeMethod(run.method, run.params);
+  std::tie(out.method, out.notes) = impl_->MethodOf(run.method, run.params);
+  for (const methods::KindDefault& by_kind : out.method.info->by_kind) {
+    run.params[by_kind.name] = out.method.method->Params(false).at(by_kind.name);
+  }
   const methods::Method& method = *out.method.method;
   out.whole = run.model.empty()
                   ? impl_->InTrace(report(), [&] { return llm::FromTrace(trace.model()); })
@@ -354,13 +436,23 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   method.Check(llm::FullAttentionOnly(model), run.context);
   out.notes.insert(out.notes.end(), out.whole.notes.begin(), out.whole.notes.end());
 
-  Impl::Replayed replayed = impl_->Log(out.method.info->name, method, model.group(), stop);
+  const Impl::Heads heads = impl_->HeadsFor(method, model, run.repeat_heads);
+  Impl::Replayed replayed = impl_->Log(out.method.info->name, method, heads, stop);
   out.log = std::move(replayed.log);
   out.problems = std::move(replayed.problems);
   if (out.log && out.log->params.contains(methods::kGroupParam)) {
     out.notes.push_back(fmt::format(
         "projected: {} query heads share a KV head, from the trace's {} by index, repeated",
         model.group(), impl_->TracedGroup()));
+  }
+  if (out.log && heads.kv > 0) {
+    const auto lent = static_cast<size_t>(heads.kv - impl_->TracedKvHeads());
+    const size_t others =
+        (out.log->layers.size() - 1) * static_cast<size_t>(impl_->TracedKvHeads());
+    out.notes.push_back(fmt::format(
+        "projected: {} KV heads a layer, the trace's {} and {} of its other layers, the nearest "
+        "first{}",
+        heads.kv, impl_->TracedKvHeads(), lent, lent > others ? ", repeated" : ""));
   }
   const auto traced = static_cast<int32_t>(out.log ? out.log->steps : trace.decode_steps());
   if (run.steps == 0) run.steps = traced;
@@ -370,6 +462,12 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   if (out.log && run.steps > out.log->steps) {
     out.notes.push_back(fmt::format("projected: {} steps from the trace's {}, repeated", run.steps,
                                     out.log->steps));
+  }
+  if (out.log && run.batch > 1 && run.steps < out.log->steps / run.batch) {
+    out.notes.push_back(fmt::format(
+        "projected: {} steps of {} sequences replay {} of the trace's {} steps: what a method does "
+        "seldom counts too much or not at all",
+        run.steps, run.batch, int64_t{run.steps} * run.batch, out.log->steps));
   }
   const int64_t longest = run.context + run.steps;
   if (model.max_context > 0 && longest > model.max_context) {
@@ -465,13 +563,16 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
                      .eviction_rate = std::numeric_limits<double>::quiet_NaN()};
   }
 
+  const auto text = trace.parameters().find("text");
+  out.traced = trace.model().name();
+  if (text != trace.parameters().end()) out.traced += " on " + text->second;
   out.weights = model.WeightBytes();
   const int64_t shortest = run.context + 1;
   out.footprint = Peak(method, model, shortest, longest, run.batch);
   out.gpu_memory = out.weights + out.footprint.gpu();
   const hardware::Profile& machine = costs.profile();
   out.machine_status = machine.status;
-  const Limits limits{static_cast<Bytes>(machine.memory_bytes) - kGpuReserve,
+  const Limits limits{std::max<Bytes>(static_cast<Bytes>(machine.memory_bytes) - kGpuReserve, 0),
                       static_cast<Bytes>(machine.host_bytes)};
   out.gpu_limit = limits.gpu;
   out.host_limit = limits.host;

@@ -23,7 +23,7 @@ inline constexpr Bytes kGpuReserve = Bytes{1} << 30;
 struct PredictRequest {
   std::string method = "freekv";
   methods::ParamValues params;
-  std::string model;  ///< empty: the trace's own
+  std::string model;               ///< empty: the trace's own
   llm::ModelValues model_options;  ///< by name, as models/llm/model_options.h has them
   int32_t tensor_parallel = 1;
   std::string machine = "h200";
@@ -34,6 +34,9 @@ struct PredictRequest {
   int32_t samples = 0;  ///< 0: no P10/P50/P90
   bool graph = false;
   bool prefill = true;  ///< predict prefill time too
+  /// KV heads that the model has beyond the trace's are the same layer's again, instead of those of
+  /// neighbouring layers.
+  bool repeat_heads = false;
 
   bool operator==(const PredictRequest&) const = default;
 };
@@ -52,12 +55,13 @@ struct PreparedRun {
 };
 
 struct Prediction {
-  PredictRequest request;                     ///< with context and steps filled in
+  PredictRequest request;                     ///< as Prepare() fills it in
   llm::Model model;                           ///< the model predicted, whole
   std::string machine_status;                 ///< of its profile: "measured" or "derived"
   std::map<std::string, std::string> params;  ///< all, canonical
   Metrics metrics;
   SelectionMetrics selection;
+  std::string traced;  ///< the model, and the text where known, whose attention `selection` is of
   std::optional<Quantiles> sampled;      ///< of the mean step
   std::vector<Quantiles> sampled_steps;  ///< of each step; empty without samples
   std::optional<Picoseconds> prefill;    ///< time to the first decode step
@@ -84,8 +88,7 @@ struct PredictorOptions {
 struct Cancelled {};
 
 /// A trace opened for predictions. Access logs are cached beside it (or in the user's cache folder
-/// where that cannot be written), keyed by content hash, method and selection parameters, so only
-/// the first prediction of a method replays.
+/// where that cannot be written; see LogCache), so only the first prediction of a method replays.
 class Predictor {
  public:
   using Options = PredictorOptions;
@@ -97,8 +100,8 @@ class Predictor {
   /// after `stop` was requested: between layers of a replay, plans, runs and samples.
   Prediction Predict(const PredictRequest& request, traces::Timeline* timeline,
                      const std::stop_token& stop = {});
-  /// What Predict() writes its plan from: the same plan can be run on a GPU. Fills in context and
-  /// steps.
+  /// What Predict() writes its plan from: the same plan can be run on a GPU. Fills in context,
+  /// steps and the parameters that follow the trace's kind.
   PreparedRun Prepare(PredictRequest& request, const std::stop_token& stop = {});
   /// The log of a method, from the cache or replayed. Null for methods that select nothing.
   std::shared_ptr<const traces::AccessLog> Log(const PredictRequest& request,
@@ -107,6 +110,8 @@ class Predictor {
   const std::filesystem::path& path() const;
   const traces::proto::TraceInfo& info() const;
   const traces::ReadReport& report() const;
+  /// TraceKey(): the same where a replay gives the same.
+  const std::string& key() const;
 
  private:
   struct Impl;

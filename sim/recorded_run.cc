@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "models/methods/method.h"
 #include "traces/common/error.h"
 
 namespace stallcast::sim {
@@ -34,6 +35,7 @@ void SetRun(const RecordedRun& run, traces::proto::TraceInfo* info) {
   out["steps"] = std::to_string(request.steps);
   out["tensor_parallel"] = std::to_string(request.tensor_parallel);
   out["graph"] = fmt::format("{:d}", request.graph);
+  out["repeat_heads"] = fmt::format("{:d}", request.repeat_heads);
   for (const auto& [name, value] : request.params) out[fmt::format("{}{}", kParam, name)] = value;
   for (const auto& [name, value] : request.model_options) {
     out[fmt::format("{}{}", kModelOption, name)] = value;
@@ -74,6 +76,14 @@ RecordedRun RunOf(const traces::proto::TraceInfo& info, const std::string& file)
     if (key.starts_with(kParam)) run.request.params[key.substr(kParam.size())] = value;
     if (key.starts_with(kModelOption)) {
       run.request.model_options[key.substr(kModelOption.size())] = value;
+    }
+  }
+  // A recording that does not say had its layers' heads repeated, and the methods' own defaults.
+  run.request.repeat_heads = !said.contains("repeat_heads") || said.at("repeat_heads") == "1";
+  if (!said.contains("repeat_heads")) {
+    const methods::NamedMethod method = methods::MakeMethod(run.request.method, {});
+    for (const methods::KindDefault& by_kind : method.info->by_kind) {
+      run.request.params.emplace(by_kind.name, method.method->Params(false).at(by_kind.name));
     }
   }
   for (size_t i = 0; said.contains(SetKey(i)); ++i) {

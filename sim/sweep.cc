@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <set>
 #include <tuple>
@@ -16,14 +19,18 @@ namespace {
 // Replays use all cores by themselves, so they come before the points are spread over the cores.
 void ReplayAll(Predictor& predictor, std::span<const GridPoint> points,
                const std::function<bool(size_t)>& wanted, const std::stop_token& stop) {
-  // A log is of a method, of the parameters that change it, and of a model's group of query heads.
-  std::set<std::tuple<std::string, std::map<std::string, std::string>, std::string>> replayed;
+  // A log is of a method, of the parameters that change it, and of a model's heads.
+  std::set<std::tuple<std::string, std::map<std::string, std::string>, std::string, int32_t>>
+      replayed;
   for (size_t i = 0; i < points.size(); ++i) {
     if (wanted && !wanted(i)) continue;
     try {
       const PredictRequest& request = points[i].request;
       const methods::NamedMethod method = methods::MakeMethod(request.method, request.params);
-      if (replayed.insert({method.info->name, method.method->Params(true), request.model}).second) {
+      if (replayed
+              .insert({method.info->name, method.method->Params(true), request.model,
+                       request.tensor_parallel})
+              .second) {
         predictor.Log(request, stop);
       }
     } catch (const Error&) {
@@ -63,10 +70,10 @@ void PredictAll(Predictor& predictor, std::span<const GridPoint> points,
 
 SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, ResultStore& store,
                   bool again, const std::function<void(int64_t)>& progress) {
-  const ResultStore::Trace trace{predictor.report().content_hash, predictor.path().string()};
+  const ResultStore::Trace trace{predictor.key(), predictor.path().string()};
   const auto find = [&](size_t i) { return store.Find(points[i].key, trace.hash); };
   const auto is_missing = [again](const std::optional<ResultStore::Held>& held) {
-    return again || !held || held->by_others;
+    return again || !held || held->by_others || !held->problem.empty();
   };
   SweepCounts counts;
   for (size_t i = 0; i < points.size(); ++i) {
@@ -97,22 +104,38 @@ SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, Resul
 }
 
 std::vector<bool> ParetoFront(std::span<const std::vector<double>> points) {
-  const auto known = [](const std::vector<double>& p) {
-    return std::none_of(p.begin(), p.end(), [](double v) { return std::isnan(v); });
-  };
-  const auto beats = [](const std::vector<double>& a, const std::vector<double>& b) {
-    bool smaller = false;
-    for (size_t i = 0; i < a.size(); ++i) {
-      if (a[i] > b[i]) return false;
-      smaller |= a[i] < b[i];
+  std::vector<size_t> order;
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (std::ranges::none_of(points[i], [](double v) { return std::isnan(v); })) {
+      order.push_back(i);
     }
-    return smaller;
+  }
+  std::ranges::sort(order, [&](size_t a, size_t b) { return points[a] < points[b]; });
+  // What beats a point comes before it in this order, with a first coordinate as small. Of the
+  // second and third coordinates before, the least third one by the second, which falls.
+  std::map<double, double> least;
+  std::vector<size_t> found;  // for points of more coordinates
+  const auto beaten = [&](const std::vector<double>& point) {
+    if (point.size() > 3) {
+      return std::ranges::any_of(found, [&](size_t other) {
+        return std::ranges::equal(points[other], point, std::less_equal<>());
+      });
+    }
+    const double second = point.size() > 1 ? point[1] : 0, third = point.size() > 2 ? point[2] : 0;
+    const auto after = least.upper_bound(second);
+    if (after != least.begin() && std::prev(after)->second <= third) return true;
+    auto at = least.lower_bound(second);
+    while (at != least.end() && at->second >= third) at = least.erase(at);
+    least.emplace(second, third);
+    return false;
   };
-  std::vector<bool> front;
-  for (const std::vector<double>& p : points) {
-    front.push_back(known(p) && std::none_of(points.begin(), points.end(), [&](const auto& q) {
-                      return known(q) && beats(q, p);
-                    }));
+  std::vector<bool> front(points.size());
+  for (size_t k = 0; k < order.size(); ++k) {
+    const size_t i = order[k];
+    // Equal points do not beat each other.
+    front[i] =
+        k > 0 && points[i] == points[order[k - 1]] ? front[order[k - 1]] : !beaten(points[i]);
+    if (front[i]) found.push_back(i);
   }
   return front;
 }

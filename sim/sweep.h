@@ -34,22 +34,22 @@ void PredictAll(Predictor& predictor, std::span<const GridPoint> points,
 struct SweepCounts {
   int64_t done = 0;     ///< predicted now
   int64_t failed = 0;   ///< tried now, without a result
-  int64_t present = 0;  ///< were there already
+  int64_t present = 0;  ///< were there already, with a result
   int64_t anew = 0;     ///< of those done or failed: were there, by another build of the program
   /// Why points have no result, present ones included, and how many for each reason.
   std::map<std::string, int64_t> problems;
 };
 
 /// Predicts every point that `store` does not hold yet, or as another build of the program
-/// predicted it (every point where `again`), and stores each as soon as it is finished, so that a
-/// sweep that was stopped goes on where it was. A point that cannot be predicted is stored as
-/// failed, with the message. `progress` is called from any thread, one call at a time, with the
-/// points finished so far (present ones included).
+/// predicted it, or that failed (every point where `again`), and stores each as soon as it is
+/// finished, so that a sweep that was stopped goes on where it was. A point that cannot be
+/// predicted is stored as failed, with the message. `progress` is called from any thread, one call
+/// at a time, with the points finished so far (present ones included).
 SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, ResultStore& store,
                   bool again, const std::function<void(int64_t finished)>& progress = {});
 
 /// Which of `points` no other one beats: at most as large in each coordinate and smaller in one.
-/// A point with a NaN is never on the front.
+/// A point with a NaN is never on the front. Takes n log n for up to three coordinates.
 std::vector<bool> ParetoFront(std::span<const std::vector<double>> points);
 
 }  // namespace stallcast::sim

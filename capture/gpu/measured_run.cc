@@ -78,7 +78,7 @@ class BoundRun {
         plan_(methods::WriteDecode(*request.method->method, request.input)),
         log_(request.input.log, request.input.model, request.input.batch),
         layers_(Layers(request)),
-        trace_(*request.trace, layers_),
+        trace_(*request.trace, layers_, KvHeads(request)),
         run_(Describe(request, pool)),
         cache_(kernels::MakeCacheBinder(run_, *request.method)),
         decoder_(run_, weights, *cache_),
@@ -123,6 +123,10 @@ class BoundRun {
       if (!access.dense) layers.push_back(access.layer);
     }
     return layers;
+  }
+  // As many a layer as the log has.
+  static int KvHeads(const RunRequest& request) {
+    return request.input.log == nullptr ? 0 : request.input.log->kv_heads;
   }
   kernels::DecodeRun Describe(const RunRequest& request, kernels::HostPool& pool) const {
     const methods::PlanInput& input = request.input;

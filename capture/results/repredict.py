@@ -73,6 +73,12 @@ def prediction(folder, row, profile, rate):
         arguments += ["-p", parameter]
     if row["graph"] == "true":
         arguments.append("--graph")
+    if TRACES.resolve() == PROJECT / "capture" / "results" / "traces":
+        # As those runs had them.
+        arguments.append("--repeat-heads")
+        tau = {"freekv": "0.9", "louiskv": "0.7"}.get(row["method"])
+        if tau and "tau=" not in row["params"]:
+            arguments += ["-p", f"tau={tau}"]
     if rate:
         arguments += ["--set", f"background.h2d={rate}GB/s"]
     return arguments

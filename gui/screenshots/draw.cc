@@ -122,6 +122,7 @@ OpRef UsualOp(const TimelinePair& pair, const std::string& name) {
 void DrawMeasured(const QString& path) {
   sim::PredictRequest request = Llama("prkv", 4);
   request.machine_overrides = {{"host.recorded", "1"}};
+  request.repeat_heads = true;  // as the run's were
   Picture picture({QStringLiteral("../capture/results/traces/code-8k.kvt"),
                    QStringLiteral("measured/prkv.kvt")},
                   request, Appearance::kLight, {1600, 1000});

@@ -50,6 +50,7 @@ QJsonObject ToJson(const sim::PredictRequest& request) {
   QJsonObject options;
   for (const auto& [name, value] : request.model_options) options[From(name)] = From(value);
   if (!options.isEmpty()) json["model options"] = options;
+  if (request.repeat_heads) json["repeat_heads"] = true;
   QJsonObject params;
   for (const auto& [name, value] : request.params) params[From(name)] = From(value);
   if (!params.isEmpty()) json["params"] = params;
@@ -75,6 +76,7 @@ sim::PredictRequest RequestFromJson(const QJsonObject& json) {
   for (auto it = options.begin(); it != options.end(); ++it) {
     request.model_options[it.key().toStdString()] = Text(it.value(), it.key());
   }
+  request.repeat_heads = json["repeat_heads"].toBool();
   const QJsonObject params = json["params"].toObject();
   for (auto it = params.begin(); it != params.end(); ++it) {
     request.params[it.key().toStdString()] = Text(it.value(), it.key());

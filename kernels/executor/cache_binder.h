@@ -11,6 +11,7 @@
 #include "kernels/executor/host_pool.h"
 #include "kernels/executor/selection_check.h"
 #include "kernels/executor/trace_tensors.h"
+#include "models/methods/layer_tensors.h"
 #include "models/methods/method.h"
 #include "models/methods/projected_log.h"
 
@@ -43,6 +44,11 @@ struct DecodeRun {
   }
   /// The longest context of any sequence after the last step.
   int64_t LongestContext() const { return Context(input.steps - 1, batch() - 1); }
+  /// A layer of `trace` as a policy sees it: with the heads of `trace`, and the model's groups.
+  methods::LayerTensors Recorded(int source, int64_t prompt_queries = 1) const {
+    return {*recording, recorded_layers[static_cast<size_t>(source)], prompt_queries, group(),
+            trace->kv_heads()};
+  }
   SequenceKv Source(int layer) const { return trace->Kv(source_of[static_cast<size_t>(layer)]); }
 };
 

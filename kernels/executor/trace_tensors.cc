@@ -12,30 +12,29 @@
 namespace stallcast::kernels {
 namespace {
 
-// Rows of `count` tokens of all heads as bf16, [head][token][dim].
-std::vector<__nv_bfloat16> Rows(const traces::Tensor& tensor, int64_t token, int64_t count) {
-  const traces::TensorSpec& spec = tensor.spec;
-  const auto row = static_cast<size_t>(count * spec.head_dim);
-  std::vector<__nv_bfloat16> rows(static_cast<size_t>(spec.heads) * row);
-  std::vector<float> wide(spec.dtype == traces::DType::kBf16 ? 0 : row);
-  for (int head = 0; head < spec.heads; ++head) {
-    __nv_bfloat16* to = rows.data() + static_cast<size_t>(head) * row;
-    if (spec.dtype == traces::DType::kBf16) {
-      const auto from = tensor.Rows(head, token, count);
-      std::memcpy(static_cast<void*>(to), from.data(), from.size());
-    } else {
-      tensor.ToFloat(head, token, count, wide.data());
-      std::transform(wide.begin(), wide.end(), to, [](float x) { return __float2bfloat16(x); });
-    }
+// Appends `count` tokens of a head as bf16, [token][dim].
+void AddRows(const traces::Tensor& tensor, int head, int64_t token, int64_t count,
+             std::vector<__nv_bfloat16>& rows) {
+  const auto row = static_cast<size_t>(count * tensor.spec.head_dim);
+  rows.resize(rows.size() + row);
+  __nv_bfloat16* to = rows.data() + rows.size() - row;
+  if (tensor.spec.dtype == traces::DType::kBf16) {
+    const auto from = tensor.Rows(head, token, count);
+    std::memcpy(static_cast<void*>(to), from.data(), from.size());
+    return;
   }
-  return rows;
+  std::vector<float> wide(row);
+  tensor.ToFloat(head, token, count, wide.data());
+  std::transform(wide.begin(), wide.end(), to, [](float x) { return __float2bfloat16(x); });
 }
 
 }  // namespace
 
-TraceTensors::TraceTensors(const traces::Trace& trace, const std::vector<int>& layers) {
+TraceTensors::TraceTensors(const traces::Trace& trace, const std::vector<int>& layers,
+                           int kv_heads) {
   for (const int layer : layers) {
-    const methods::LayerTensors checked(trace, layer, std::numeric_limits<int64_t>::max());
+    const methods::LayerTensors checked(trace, layer, std::numeric_limits<int64_t>::max(),
+                                        /*group=*/0, kv_heads);
     prompt_tokens_ = checked.prompt_tokens();
     steps_ = checked.steps();
     tokens_ = prompt_tokens_ + steps_;
@@ -46,15 +45,21 @@ TraceTensors::TraceTensors(const traces::Trace& trace, const std::vector<int>& l
     first_query_ = checked.first_query_token();
 
     Layer& of = device_.emplace_back();
-    of.keys = Rows(*trace.Find(traces::TensorKind::kKey, layer), 0, tokens_);
-    of.queries =
-        Rows(*trace.Find(traces::TensorKind::kQuery, layer), first_query_, tokens_ - first_query_);
+    bool has_values = checked.value_dim() == head_dim_;
+    for (int head = 0; head < kv_heads_; ++head) {
+      const methods::LayerTensors::Source& from = checked.source(head);
+      AddRows(*from.keys, from.head, 0, tokens_, of.keys);
+      for (int g = 0; g < group_; ++g) {
+        AddRows(*from.queries, from.head * group_ + g, first_query_, tokens_ - first_query_,
+                of.queries);
+      }
+      has_values = has_values && from.values != nullptr;
+    }
     of.device_keys = Uploaded(of.keys);
-    const traces::Tensor* values = trace.Find(traces::TensorKind::kValue, layer);
-    if (values != nullptr && values->spec.heads == kv_heads_ &&
-        values->spec.head_dim == head_dim_ && values->spec.first_token == 0 &&
-        values->spec.end_token() >= tokens_) {
-      of.values = Rows(*values, 0, tokens_);
+    if (has_values) {
+      for (int head = 0; head < kv_heads_; ++head) {
+        AddRows(*checked.source(head).values, checked.source(head).head, 0, tokens_, of.values);
+      }
       of.device_values = Uploaded(of.values);
     } else {
       has_values_ = false;

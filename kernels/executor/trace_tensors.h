@@ -12,9 +12,10 @@ namespace stallcast::kernels {
 
 class TraceTensors {
  public:
-  /// Loads these layers. Values that were not captured are random. Other types than bf16 are
-  /// rounded to it. Errors: those of methods::LayerTensors.
-  TraceTensors(const traces::Trace& trace, const std::vector<int>& layers);
+  /// Loads these layers with `kv_heads` KV heads each, as methods::LayerTensors has them. Values
+  /// that were not captured are random. Other types than bf16 are rounded to it. Errors: those of
+  /// methods::LayerTensors.
+  TraceTensors(const traces::Trace& trace, const std::vector<int>& layers, int kv_heads = 0);
 
   int64_t prompt_tokens() const { return prompt_tokens_; }
   int32_t steps() const { return steps_; }

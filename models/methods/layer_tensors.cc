@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "models/methods/output_sums.h"
-#include "models/methods/projection.h"
 #include "models/methods/vector_kernels.h"
 #include "traces/common/error.h"
 
@@ -44,15 +44,29 @@ const Tensor& FindTensor(const Trace& trace, TensorKind kind, int layer) {
   return *tensor;
 }
 
+// Whether the layer's queries and keys have the shape of these and cover what a replay reads.
+bool MayLend(const Trace& trace, int layer, const Tensor& keys, const Tensor& queries,
+             int64_t first_query, int64_t tokens) {
+  const Tensor* k = trace.Find(TensorKind::kKey, layer);
+  const Tensor* q = trace.Find(TensorKind::kQuery, layer);
+  return k != nullptr && q != nullptr && k->spec.heads == keys.spec.heads &&
+         k->spec.head_dim == keys.spec.head_dim && q->spec.heads == queries.spec.heads &&
+         q->spec.head_dim == queries.spec.head_dim && k->spec.first_token <= 0 &&
+         k->spec.end_token() >= tokens && q->spec.first_token <= first_query &&
+         q->spec.end_token() >= tokens;
+}
+
 }  // namespace
 
 int DecodeSteps(const Trace& trace) {
   int64_t steps = trace.info.decode_steps();
   if (steps == 0) {
-    for (const Tensor& tensor : trace.tensors) {
-      if (tensor.spec.kind == TensorKind::kQuery) {
-        steps = std::max(steps, tensor.spec.end_token() - trace.info.prompt_tokens());
-      }
+    // As far as all layers that decode at all have come.
+    for (const int layer : trace.Layers()) {
+      const int64_t end = std::min(trace.Find(TensorKind::kQuery, layer)->spec.end_token(),
+                                   trace.Find(TensorKind::kKey, layer)->spec.end_token()) -
+                          trace.info.prompt_tokens();
+      if (end > 0 && (steps == 0 || end < steps)) steps = end;
     }
   }
   if (steps < 1 || trace.info.prompt_tokens() < 1) {
@@ -72,7 +86,8 @@ bool HasValues(const Trace& trace, int layer) {
          values->spec.end_token() >= trace.info.prompt_tokens() + DecodeSteps(trace);
 }
 
-LayerTensors::LayerTensors(const Trace& trace, int layer, int64_t prompt_queries, int group)
+LayerTensors::LayerTensors(const Trace& trace, int layer, int64_t prompt_queries, int group,
+                           int kv_heads)
     : layer_(layer),
       steps_(DecodeSteps(trace)),
       prompt_tokens_(trace.info.prompt_tokens()),
@@ -104,13 +119,15 @@ LayerTensors::LayerTensors(const Trace& trace, int layer, int64_t prompt_queries
                     queries.spec.first_token, queries.spec.end_token(), prompt_tokens_, tokens_),
         where, "capture the query of every step");
   }
+  const Tensor* values = nullptr;
   if (HasValues(trace, layer)) {
-    values_ = trace.Find(TensorKind::kValue, layer);
-    RequireUsable(*values_, where);
-    if (values_->spec.heads != kv_heads_) {
-      throw Error(fmt::format("values have {} heads, keys {}", values_->spec.heads, kv_heads_),
+    values = trace.Find(TensorKind::kValue, layer);
+    RequireUsable(*values, where);
+    if (values->spec.heads != kv_heads_) {
+      throw Error(fmt::format("values have {} heads, keys {}", values->spec.heads, kv_heads_),
                   where, "capture both from one model");
     }
+    value_dim_ = values->spec.head_dim;
   }
   first_query_ = std::max(queries.spec.first_token, prompt_tokens_ - prompt_queries);
   query_tokens_ = tokens_ - first_query_;
@@ -119,15 +136,40 @@ LayerTensors::LayerTensors(const Trace& trace, int layer, int64_t prompt_queries
     scale_ = 1.0f / std::sqrt(static_cast<float>(head_dim_));
   }
   rope_ = trace.info.model().rope();
-  keys_ = &keys;
   const int traced_group = query_heads_ / kv_heads_;
   if (group == 0) group = traced_group;
+  std::vector<int> lenders;
+  for (const int other : trace.Layers()) {
+    if (other == layer || MayLend(trace, other, keys, queries, first_query_, tokens_)) {
+      lenders.push_back(other);
+    }
+  }
+  for (const TracedKvHead& head :
+       TracedKvHeads(lenders, layer, kv_heads_, std::max(kv_heads, kv_heads_))) {
+    AddHead(trace, head, values);
+  }
+  kv_heads_ = static_cast<int>(std::ssize(sources_));
   query_heads_ = kv_heads_ * group;
   queries_.resize(static_cast<size_t>(query_heads_ * query_tokens_ * head_dim_));
   for (int h = 0; h < query_heads_; ++h) {
-    queries.ToFloat(TracedQueryHead(h, group, traced_group), first_query_, query_tokens_,
-                    queries_.data() + h * query_tokens_ * head_dim_);
+    const Source& from = source(h / group);
+    from.queries->ToFloat(TracedQueryHead(from.head * group + h % group, group, traced_group),
+                          first_query_, query_tokens_,
+                          queries_.data() + h * query_tokens_ * head_dim_);
   }
+}
+
+void LayerTensors::AddHead(const Trace& trace, const TracedKvHead& head, const Tensor* values) {
+  Source from{trace.Find(TensorKind::kKey, head.layer), trace.Find(TensorKind::kQuery, head.layer),
+              nullptr, head.head};
+  if (head.layer == layer_) {
+    from.values = values;
+  } else if (head.head == 0) {
+    const std::string where = fmt::format("layer {}", head.layer);
+    RequireUsable(*from.keys, where);
+    RequireUsable(*from.queries, where);
+  }
+  sources_.push_back(from);
 }
 
 std::span<const float> LayerTensors::Query(int query_head, int64_t token) const {
@@ -236,7 +278,7 @@ void MeasureKvHead(const LayerTensors& tensors, const AttendedRanges& attended, 
   std::vector<OnlineSoftmax> rows(static_cast<size_t>(group * (last - first)));
   std::vector<AttendedRanges::Range> scratch;
   std::optional<OutputSums> outputs;
-  if (tensors.has_values()) outputs.emplace(tensors, std::ssize(rows));
+  if (tensors.has_values(kv_head)) outputs.emplace(tensors, std::ssize(rows));
   const int64_t tokens = tensors.prompt_tokens() + last;
   for (int64_t begin = 0; begin < tokens; begin += kPanel) {
     const int64_t columns = std::min(kPanel, tokens - begin);
@@ -302,7 +344,8 @@ AttentionFidelity MeasureAttention(const LayerTensors& tensors, const AttendedRa
   const int tasks_a_head = (steps + kTaskSteps - 1) / kTaskSteps;
   const size_t rows = static_cast<size_t>(tensors.query_heads()) * steps;
   Measured measured{std::vector<double>(rows),
-                    std::vector<double>(tensors.has_values() ? rows : 0)};
+                    std::vector<double>(tensors.has_values() ? rows : 0,
+                                        std::numeric_limits<double>::quiet_NaN())};
   tbb::parallel_for(0, tensors.kv_heads() * tasks_a_head, [&](int task) {
     const int first = task % tasks_a_head * kTaskSteps;
     MeasureKvHead(tensors, attended, task / tasks_a_head, first,

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "models/methods/projection.h"
 #include "traces/format/trace_file.h"
 
 namespace stallcast::methods {
@@ -28,8 +29,10 @@ class LayerTensors {
   /// that are there but not finite or of another number of heads.
   /// Of the prompt's queries, the last `prompt_queries` are kept, or as many as the trace has.
   /// `group` query heads share a KV head, taken from the trace's by TracedQueryHead(); 0: as many
-  /// as the trace has.
-  LayerTensors(const traces::Trace& trace, int layer, int64_t prompt_queries = 1, int group = 0);
+  /// as the trace has. Where `kv_heads` is more than the layer has, the others are TracedKvHeads()
+  /// of those of the trace's layers that are whole and of the same shape.
+  LayerTensors(const traces::Trace& trace, int layer, int64_t prompt_queries = 1, int group = 0,
+               int kv_heads = 0);
 
   int layer() const { return layer_; }
   int kv_heads() const { return kv_heads_; }
@@ -42,14 +45,15 @@ class LayerTensors {
 
   /// Widens the keys of a KV head for `count` tokens from `token` on: `out` is [token][dim].
   void ReadKeys(int kv_head, int64_t token, int64_t count, float* out) const {
-    keys_->ToFloat(kv_head, token, count, out);
+    source(kv_head).keys->ToFloat(source(kv_head).head, token, count, out);
   }
-  /// Whether ReadValues() may be called.
-  bool has_values() const { return values_ != nullptr; }
-  int value_dim() const { return values_ ? values_->spec.head_dim : 0; }
+  /// Whether the values of any KV head, or of this one, are there.
+  bool has_values() const { return value_dim_ > 0; }
+  bool has_values(int kv_head) const { return source(kv_head).values != nullptr; }
+  int value_dim() const { return value_dim_; }
   /// Widens values as ReadKeys() does keys: `out` is [token][value_dim].
   void ReadValues(int kv_head, int64_t token, int64_t count, float* out) const {
-    values_->ToFloat(kv_head, token, count, out);
+    source(kv_head).values->ToFloat(source(kv_head).head, token, count, out);
   }
   /// Query of a query head at a token, head_dim long.
   std::span<const float> Query(int query_head, int64_t token) const;
@@ -58,13 +62,25 @@ class LayerTensors {
   /// First token whose query is in the trace (prompt queries are kept for a window only).
   int64_t first_query_token() const { return first_query_; }
 
+  /// Where a KV head's rows lie in the trace: `head` of keys and values, and the group's of
+  /// queries.
+  struct Source {
+    const traces::Tensor* keys = nullptr;
+    const traces::Tensor* queries = nullptr;
+    const traces::Tensor* values = nullptr;  ///< of the layer's own heads, where captured
+    int head = 0;
+  };
+  const Source& source(int kv_head) const { return sources_[static_cast<size_t>(kv_head)]; }
+
  private:
+  void AddHead(const traces::Trace& trace, const TracedKvHead& head, const traces::Tensor* values);
+
   int layer_, kv_heads_ = 0, query_heads_ = 0, head_dim_ = 0, steps_;
   int64_t prompt_tokens_, tokens_, first_query_ = 0, query_tokens_ = 0;
   float scale_ = 0;
   traces::proto::Rope rope_;
-  const traces::Tensor* keys_ = nullptr;
-  const traces::Tensor* values_ = nullptr;
+  int value_dim_ = 0;
+  std::vector<Source> sources_;  // by KV head
   std::vector<float> queries_;
 };
 
@@ -104,7 +120,7 @@ struct AttentionFidelity {
   std::vector<float> mass;
   /// Relative error of the attention output, ||sparse - full|| / ||full||, where sparse is the
   /// output with the softmax taken over the attended tokens alone (none: zero). Empty without
-  /// values. Heads whose full output is zero are left out; NaN where all are.
+  /// values. Heads without values or whose full output is zero are left out; NaN where all are.
   std::vector<float> output_error;
 };
 /// A selection head of `attended` serves query_heads / attended.heads() query heads. Attending

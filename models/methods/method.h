@@ -97,10 +97,24 @@ class Method {
   /// Shorter contexts are attended, and kept on the GPU, whole: the longest of them may need more
   /// than longer ones.
   virtual int64_t DenseUntil() const { return 0; }
+  /// Whether its selection belongs to each traced layer's own heads (trained weights of a layer),
+  /// so that no head of another layer can take part.
+  virtual bool OwnHeadsOnly() const { return false; }
   /// Canonical values; with `only_selection`, those that shape the access log.
   virtual std::map<std::string, std::string> Params(bool only_selection) const = 0;
   /// Why a run at this context cannot be (budget under sink + window, ...): usage Error.
   virtual void Check(const llm::Model& /*model*/, int64_t /*context*/) const {}
+};
+
+/// What most of a trace's tokens are.
+enum class TraceKind : uint8_t { kLongInput, kLongGeneration };
+/// Long generation where more tokens are decoded than the prompt has.
+TraceKind KindOf(const traces::proto::TraceInfo& info);
+std::string_view Name(TraceKind kind);
+
+/// A parameter for which the paper has two values, as a command line writes them.
+struct KindDefault {
+  std::string name, long_input, long_generation;
 };
 
 /// A method as listed, completed and configured by name.
@@ -113,10 +127,19 @@ struct MethodInfo {
   /// Named variants that `--method all` lists beside the defaults: name -> values.
   std::vector<std::pair<std::string, ParamValues>> presets;
   std::function<std::unique_ptr<Method>(const ParamValues&)> make;
+  std::vector<KindDefault> by_kind = {};  ///< instead of the default in `params`, on a trace
 };
+
+/// Adds to `values` what the method's paper takes for such a trace and they do not say. Returns a
+/// line on each.
+std::vector<std::string> AddKindDefaults(const MethodInfo& method, TraceKind kind,
+                                         ParamValues& values);
 
 /// All methods, in the order of registry.cc.
 const std::vector<MethodInfo>& Methods();
+
+/// A hash of all that policies are made of: access logs of two programs are alike where it is.
+std::string_view PoliciesHash();
 
 /// A method or preset by name, with the preset's values laid under `values`. Unknown: usage Error
 /// listing all names.
@@ -130,13 +153,18 @@ NamedMethod MakeMethod(std::string_view name, const ParamValues& values);
 struct ReplayOptions {
   /// Query heads a KV head, for a model whose groups are others than the trace's; 0: the trace's.
   int32_t group = 0;
+  /// KV heads a layer, for a model that has more than the trace: the others are TracedKvHeads();
+  /// 0: the trace's.
+  int32_t kv_heads = 0;
+  std::vector<int> layers = {};          ///< replay these only; empty: all
   std::function<void(double)> progress;  ///< called with the share done, from any thread
 };
 
-/// Name in AccessLog::params of a group that is not the trace's.
+/// Names in AccessLog::params of a group, and of KV heads a layer, that are not the trace's.
 inline constexpr const char* kGroupParam = "query_group";
+inline constexpr const char* kKvHeadsParam = "kv_heads";
 
-/// Replays every layer of the trace over all cores and measures attention mass and output error.
+/// Replays the layers of the trace over all cores and measures attention mass and output error.
 /// Layers below method.DenseLayers() are logged as dense.
 traces::AccessLog Replay(const traces::Trace& trace, const std::string& trace_hash,
                          const std::string& method_name, const Method& method,

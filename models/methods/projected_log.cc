@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "models/methods/method.h"
 #include "models/methods/projection.h"
 #include "traces/common/error.h"
 
@@ -46,7 +47,11 @@ ProjectedLog::ProjectedLog(const traces::AccessLog* log, const llm::Model& model
   for (const int i : LayersByDepth(model.layers, traced, log->model_layers)) {
     layer_of_.push_back(selecting[static_cast<size_t>(i)]);
   }
-  if (model.layers != static_cast<int>(log->layers.size()) || model.kv_heads != log->kv_heads) {
+  if (log->params.contains(kKvHeadsParam)) {
+    notes_.push_back(fmt::format("projected: {} layers mapped onto the trace's {} by depth",
+                                 model.layers, selecting.size()));
+  } else if (model.layers != static_cast<int>(log->layers.size()) ||
+             model.kv_heads != log->kv_heads) {
     notes_.push_back(fmt::format(
         "projected: {} layers x {} KV heads mapped onto the trace's {} x {} by depth and index",
         model.layers, model.kv_heads, selecting.size(), log->kv_heads));

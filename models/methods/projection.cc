@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 
 namespace stallcast::methods {
 
@@ -17,6 +18,19 @@ std::vector<int> LayersByDepth(int layers, std::span<const int> traced, int trac
     nearest.push_back(static_cast<int>(best - traced.begin()));
   }
   return nearest;
+}
+
+std::vector<TracedKvHead> TracedKvHeads(std::span<const int> traced, int layer, int heads,
+                                        int kv_heads) {
+  std::vector<int> lenders(traced.begin(), traced.end());
+  std::stable_sort(lenders.begin(), lenders.end(),
+                   [&](int a, int b) { return std::abs(a - layer) < std::abs(b - layer); });
+  std::vector<TracedKvHead> found;
+  for (int head = 0; head < kv_heads; ++head) {
+    const auto lender = static_cast<size_t>(head / heads) % lenders.size();
+    found.push_back({lenders[lender], head % heads});
+  }
+  return found;
 }
 
 }  // namespace stallcast::methods

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "models/methods/method.h"
+#include "models/policies_hash.h"
 
 namespace stallcast::methods {
 
@@ -29,6 +30,30 @@ const std::vector<MethodInfo>& Methods() {
 #undef STALLCAST_LIST
   return methods;
 }
+
+TraceKind KindOf(const traces::proto::TraceInfo& info) {
+  return info.decode_steps() > info.prompt_tokens() ? TraceKind::kLongGeneration
+                                                    : TraceKind::kLongInput;
+}
+
+std::string_view Name(TraceKind kind) {
+  return kind == TraceKind::kLongInput ? "long input" : "long generation";
+}
+
+std::vector<std::string> AddKindDefaults(const MethodInfo& method, TraceKind kind,
+                                         ParamValues& values) {
+  std::vector<std::string> notes;
+  for (const KindDefault& by_kind : method.by_kind) {
+    const std::string& value =
+        kind == TraceKind::kLongInput ? by_kind.long_input : by_kind.long_generation;
+    if (!values.emplace(by_kind.name, value).second) continue;
+    notes.push_back(fmt::format("{} = {}: the trace is of a {}, for which {}'s paper takes that",
+                                by_kind.name, value, Name(kind), method.title));
+  }
+  return notes;
+}
+
+std::string_view PoliciesHash() { return STALLCAST_POLICIES_HASH; }
 
 NamedMethod MakeMethod(std::string_view name, const ParamValues& values) {
   std::vector<std::string> names;

@@ -1,5 +1,6 @@
 #include <tbb/parallel_for.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -29,6 +30,8 @@ AccessLog Replay(const Trace& trace, const std::string& trace_hash, const std::s
     log.sets_of = policy->sets_of();
   }
   for (int layer : trace.Layers()) {
+    if (!options.layers.empty() && std::ranges::find(options.layers, layer) == options.layers.end())
+      continue;
     LayerAccess access;
     access.layer = layer;
     access.dense = policy == nullptr || layer < method.DenseLayers();
@@ -45,6 +48,12 @@ AccessLog Replay(const Trace& trace, const std::string& trace_hash, const std::s
   log.kv_heads = trace.Find(TensorKind::kKey, log.layers.front().layer)->spec.heads;
   log.model_layers = std::max(trace.info.model().layers(), log.layers.back().layer + 1);
   log.query_heads = trace.Find(TensorKind::kQuery, log.layers.front().layer)->spec.heads;
+  const int traced_group = log.query_heads / std::max(log.kv_heads, 1);
+  if (options.kv_heads > log.kv_heads) {
+    log.kv_heads = options.kv_heads;
+    log.query_heads = log.kv_heads * traced_group;
+    log.params[kKvHeadsParam] = std::to_string(log.kv_heads);
+  }
   if (options.group > 0 && log.kv_heads > 0 && log.query_heads != log.kv_heads * options.group) {
     log.query_heads = log.kv_heads * options.group;
     log.params[kGroupParam] = std::to_string(options.group);
@@ -54,7 +63,8 @@ AccessLog Replay(const Trace& trace, const std::string& trace_hash, const std::s
   tbb::parallel_for(size_t{0}, log.layers.size(), [&](size_t i) {
     LayerAccess& access = log.layers[i];
     if (!access.dense) {
-      const LayerTensors tensors(trace, access.layer, policy->prompt_queries(), options.group);
+      const LayerTensors tensors(trace, access.layer, policy->prompt_queries(), options.group,
+                                 options.kv_heads);
       AttendedRanges attended;
       policy->Replay(tensors, access, attended);
       AttentionFidelity fidelity = MeasureAttention(tensors, attended);

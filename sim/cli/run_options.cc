@@ -69,6 +69,10 @@ void RunOptions::AddTo(CLI::App& command, const std::string& method) {
                   "Tokens before the first step, as 32768 or 32K (default: the trace's)")
       ->type_name("TOKENS")
       ->group(kModel);
+  command
+      .add_flag("--repeat-heads", request_.repeat_heads,
+                "KV heads that the trace lacks are its layer's again, not other layers'")
+      ->group(kModel);
   command.add_option("--batch", request_.batch, "Sequences decoded together")
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000))

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -426,6 +427,71 @@ TEST_F(Predictions, MemoryIsThePeakOfTheRun) {
   request.method = "full";
   request.params.clear();
   EXPECT_LE(largest, predictor.Predict(request).largest_context);
+}
+
+bool Says(const Prediction& prediction, std::string_view begin) {
+  return std::ranges::any_of(prediction.notes,
+                             [&](const std::string& note) { return note.starts_with(begin); });
+}
+
+TEST_F(Predictions, KvHeadsThatTheTraceLacksAreOtherLayers) {
+  Predictor predictor(path());
+  PredictRequest request = FreeKv();
+  request.params["dense_layers"] = "0";
+  request.model = "llama-3.1-8b";  // 8 KV heads
+  request.steps = 4;
+  EXPECT_TRUE(Says(predictor.Predict(request), "projected: 8 KV heads a layer, the trace's 2"));
+  const auto wide = predictor.Log(request);
+  request.repeat_heads = true;
+  EXPECT_FALSE(Says(predictor.Predict(request), "projected: 8 KV heads a layer"));
+  const auto own = predictor.Log(request);
+  ASSERT_EQ(wide->kv_heads, 8);
+  ASSERT_EQ(own->kv_heads, 2);
+  // A head compares its own queries, whichever layer it stands in.
+  const std::vector<std::vector<int>> lenders = {{0, 1, 2, 0}, {1, 0, 2, 1}, {2, 1, 0, 2}};
+  for (size_t layer = 0; layer < 3; ++layer) {
+    for (int step = 1; step < own->steps; ++step) {
+      for (int head = 0; head < 8; ++head) {
+        const auto lender = static_cast<size_t>(lenders[layer][static_cast<size_t>(head / 2)]);
+        EXPECT_EQ(wide->layers[layer].similarity[static_cast<size_t>(step * 8 + head)],
+                  own->layers[lender].similarity[static_cast<size_t>(step * 2 + head % 2)]);
+      }
+    }
+  }
+}
+
+TEST_F(Predictions, ThresholdsFollowTheTracesKind) {
+  const auto tau = [&](const char* method, const methods::ParamValues& params) {
+    Predictor predictor(path());
+    PredictRequest request;
+    request.method = method;
+    request.params = params;
+    request.steps = 1;
+    const Prediction p = predictor.Predict(request);
+    EXPECT_EQ(Says(p, "tau = "), !params.contains("tau"));
+    return p.params.at("tau");
+  };
+  EXPECT_EQ(tau("freekv", {}), "0.8");
+  EXPECT_EQ(tau("louiskv", {}), "0.85");
+  EXPECT_EQ(tau("freekv", {{"tau", "0.9"}}), "0.9");
+  methods::RandomTraceOptions generation;
+  generation.layers = 3, generation.dim = 32, generation.prompt = 20, generation.steps = 60;
+  Write(methods::RandomTrace(generation));
+  EXPECT_EQ(tau("freekv", {}), "0.9");
+  EXPECT_EQ(tau("louiskv", {}), "0.7");
+}
+
+TEST_F(Predictions, ADamagedLayerIsLeftOut) {
+  std::fstream file(path(), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(fs::file_size(path()) / 2));  // of the middle layer
+  file.put('x').put('y');
+  file.close();
+  const Prediction p = Predictor(path()).Predict(FreeKv());
+  EXPECT_TRUE(Says(p, "layer 1 is left out: "));
+  EXPECT_EQ(Predictor(path()).Log(FreeKv())->layers.size(), 2u);
+  PredictorOptions strict;
+  strict.strict = true;
+  EXPECT_THROW(Predictor(path(), strict).Predict(FreeKv()), Error);
 }
 
 TEST_F(Predictions, SamplesBracketTheMedian) {

@@ -5,10 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <limits>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +21,7 @@
 #include "tests/scratch_folder.h"
 #include "tests/sim/small_trace.h"
 #include "traces/common/error.h"
+#include "traces/format/trace_file.h"
 
 namespace stallcast::sim {
 namespace {
@@ -119,6 +124,26 @@ TEST(Grid, WrongNamesAndValuesAreUsageErrors) {
   }
   std::vector<std::string> many(2000, "1");
   EXPECT_THROW(ExpandGrid(Base(), {{"batch", many}, {"context", many}}), Error);
+}
+
+TEST(Pareto, IsWhatNoOtherPointBeatsInAnyNumberOfCoordinates) {
+  std::mt19937 random(7);
+  for (const size_t dimensions : {1, 2, 3, 4}) {
+    for (const int values : {2, 5, 1000}) {
+      std::vector<std::vector<double>> points(300);
+      for (auto& point : points) {
+        for (size_t i = 0; i < dimensions; ++i)
+          point.push_back(static_cast<int>(random() % values));
+      }
+      const std::vector<bool> front = ParetoFront(points);
+      for (size_t i = 0; i < points.size(); ++i) {
+        const bool beaten = std::ranges::any_of(points, [&](const auto& other) {
+          return other != points[i] && std::ranges::equal(other, points[i], std::less_equal<>());
+        });
+        EXPECT_EQ(front[i], !beaten) << dimensions << " " << values << " " << i;
+      }
+    }
+  }
 }
 
 TEST(Pareto, MatchesItsDefinition) {
@@ -231,7 +256,7 @@ TEST_F(SweepTest, PredictsAnewWhatAnotherBuildLeft) {
   ResultStore store(results(), true);
   Sweep(predictor, points, store, false);
   Execute("UPDATE points SET program = 'another', step_mean_ms = -1 WHERE batch = 2");
-  EXPECT_TRUE(store.Find(points.back().key, predictor.report().content_hash)->by_others);
+  EXPECT_TRUE(store.Find(points.back().key, predictor.key())->by_others);
   const SweepCounts counts = Sweep(predictor, points, store, false);
   EXPECT_EQ(counts.anew, 4);
   EXPECT_EQ(counts.done, 4);
@@ -288,6 +313,80 @@ TEST_F(SweepTest, AFailedPointIsStoredAndStopsNothing) {
     EXPECT_TRUE(std::holds_alternative<std::monostate>(row[rows.Column("step_p50_ms")]));
   }
   EXPECT_EQ(failed, 1);
+}
+
+TEST_F(SweepTest, AFailedPointIsTriedAgain) {
+  Predictor predictor(trace());
+  const auto points = Points();
+  ResultStore store(results(), true);
+  Sweep(predictor, points, store, false);
+  store.PutFailure(points[3], {predictor.key(), "t.kvt"}, "out of memory");
+  const SweepCounts counts = Sweep(predictor, points, store, false);
+  EXPECT_EQ(counts.present, 7);
+  EXPECT_EQ(counts.done, 1);
+  EXPECT_TRUE(counts.problems.empty());
+}
+
+TEST_F(SweepTest, ATraceOfAnotherScaleIsAnother) {
+  const auto points = Points();
+  ResultStore store(results(), true);
+  Predictor predictor(trace());
+  Sweep(predictor, points, store, false);
+  traces::Trace other = traces::ReadTrace(trace());
+  other.info.mutable_model()->set_softmax_scale(0.02);
+  traces::TraceWriter writer(folder_ / "other.kvt", other.info);
+  for (const traces::Tensor& tensor : other.tensors) writer.Write(tensor.spec, tensor.data);
+  writer.Finish();
+  Predictor of_other(folder_ / "other.kvt");
+  EXPECT_EQ(of_other.report().content_hash, predictor.report().content_hash);
+  EXPECT_EQ(Sweep(of_other, points, store, false).done, 8);
+  // Nor does one read the access logs of the other.
+  PredictorOptions fresh;
+  fresh.cache = false;
+  EXPECT_EQ(
+      of_other.Predict(points[0].request).selection.attention_mass,
+      Predictor(folder_ / "other.kvt", fresh).Predict(points[0].request).selection.attention_mass);
+}
+
+TEST_F(SweepTest, LeavesOtherProgramsDatabasesAlone) {
+  for (const char* table : {"CREATE TABLE points (x INT)", "CREATE TABLE runs (point TEXT)"}) {
+    fs::remove(results());
+    Execute(table);
+    const auto content = [&] {
+      std::ifstream file(results(), std::ios::binary);
+      return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    const std::string before = content();
+    EXPECT_THROW(ResultStore(results(), true), Error);
+    EXPECT_THROW(ResultStore(results(), false), Error);
+    EXPECT_EQ(content(), before);
+  }
+}
+
+TEST_F(SweepTest, ReadsAFileOfAnotherFolderWithoutARightToWrite) {
+  {
+    Predictor predictor(trace());
+    ResultStore store(results(), true);
+    Sweep(predictor, Points(), store, false);
+  }
+  fs::permissions(results(), fs::perms::owner_read);
+  fs::permissions(folder_.path(), fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_EQ(ResultStore(results(), false).Read().rows.size(), 8u);
+  fs::permissions(folder_.path(), fs::perms::owner_all);
+}
+
+TEST_F(SweepTest, RefusesADamagedFile) {
+  {
+    Predictor predictor(trace());
+    ResultStore store(results(), true);
+    Sweep(predictor, Points(), store, false);
+  }
+  std::fstream file(results(), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(fs::file_size(results()) / 2));
+  file << std::string(4096, 'x');
+  file.close();
+  EXPECT_THROW(ResultStore(results(), true), Error);
+  EXPECT_THROW(ResultStore(results(), false), Error);
 }
 
 TEST_F(SweepTest, TwoProcessesShareOneFile) {

@@ -71,6 +71,11 @@ PredictRequest RequestOf(const Row& row) {
   request.graph = row.at("graph") == "true";
   request.machine = "h200";
   request.prefill = false;
+  // As all runs were made: with a layer's own heads and one threshold for every trace.
+  request.repeat_heads = true;
+  for (const auto& [method, tau] : {std::pair("freekv", "0.9"), std::pair("louiskv", "0.7")}) {
+    if (request.method == method) request.params.emplace("tau", tau);
+  }
   return request;
 }
 

@@ -392,8 +392,8 @@ class ShadowKvBinder : public CacheBinder {
     const int64_t d = run_.head_dim();
     std::vector<float> frequencies(static_cast<size_t>(d / 2));
     std::vector<float> keys(static_cast<size_t>(prompt_ * d));
-    for (const int recorded : run_.recorded_layers) {
-      const methods::LayerTensors tensors(*run_.recording, recorded);
+    for (size_t source = 0; source < run_.recorded_layers.size(); ++source) {
+      const methods::LayerTensors tensors = run_.Recorded(static_cast<int>(source));
       const methods::Rope rope(tensors);
       std::copy(rope.frequencies.begin(), rope.frequencies.end(), frequencies.begin());
       scaling_ = static_cast<float>(rope.scaling);

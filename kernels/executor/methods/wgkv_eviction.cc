@@ -26,9 +26,7 @@ WgKvEviction::WgKvEviction(const DecodeRun& run, const methods::WgKvParams& para
 }
 
 WgKvEviction::Source WgKvEviction::MakeSource(int source) const {
-  const methods::LayerTensors tensors(*run_.recording,
-                                      run_.recorded_layers[static_cast<size_t>(source)],
-                                      params_.observe, run_.group());
+  const methods::LayerTensors tensors = run_.Recorded(source, params_.observe);
   methods::LayerCache cache(tensors, params_);
   Source made;
   made.first_query = tensors.first_query_token();

@@ -75,8 +75,7 @@ GateWeights WgKvGate::Weights(int layer) const {
 }
 
 WgKvGate::Source WgKvGate::MakeSource(int source) const {
-  const int recorded = run_.recorded_layers[static_cast<size_t>(source)];
-  const methods::LayerTensors tensors(*run_.recording, recorded);
+  const methods::LayerTensors tensors = run_.Recorded(source);
   const int64_t d = run_.head_dim();
   Source made;
   made.admitted = methods::Admit(tensors, params_);

@@ -117,7 +117,8 @@ MethodInfo FreeKv() {
           .source = "FreeKV paper; public code 2c8a7d2",
           .params = Table().specs(),
           .presets = {},
-          .make = Make};
+          .make = Make,
+          .by_kind = {{"tau", "0.8", "0.9"}}};
 }
 
 }  // namespace stallcast::methods

@@ -127,7 +127,8 @@ MethodInfo LouisKv() {
           .source = "LouisKV paper",
           .params = Table().specs(),
           .presets = {},
-          .make = Make};
+          .make = Make,
+          .by_kind = {{"tau", "0.85", "0.7"}}};
 }
 
 }  // namespace stallcast::methods

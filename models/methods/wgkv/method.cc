@@ -94,6 +94,7 @@ class WgKvMethod final : public ConfiguredMethod<WgKvParams> {
     }
     return values;
   }
+  bool OwnHeadsOnly() const override { return params().gate == WgKvParams::Gate::kMlp; }
   Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
     const WgKvParams& p = params();
     const int64_t rows = int64_t{batch} * model.layers * model.kv_heads;

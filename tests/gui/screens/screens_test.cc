@@ -76,6 +76,8 @@ class Screens : public testing::TestWithParam<Look> {
     request.model = "llama-3.1-8b";
     request.steps = 4;
     request.params = {{"recall", "zero-copy"}};
+    request.repeat_heads = true;  // as the run's were
+    request.params["tau"] = "0.9";
     window_->SetRequest(request);
     Open({Source("capture/results/traces/code-8k.kvt"),
           Source("traces/measured/freekv-zero-copy.kvt")});

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <numeric>
 #include <vector>
 
+#include "models/methods/layer_tensors.h"
 #include "models/methods/projected_log.h"
+#include "tests/models/methods/random_trace.h"
 #include "traces/common/error.h"
 
 namespace stallcast::methods {
@@ -53,6 +56,55 @@ TEST(LayersByDepthTest, NoTracedLayerIsNearerThanTheOneChosen) {
           << layer;
     }
   }
+}
+
+TEST(TracedKvHeadsTest, TheLayersOwnThenTheNearestLayersThenTheSameAgain) {
+  const std::vector<int> traced = {7, 14, 21};
+  using Head = TracedKvHead;
+  EXPECT_THAT(TracedKvHeads(traced, 14, 2, 8),
+              ElementsAre(Head{14, 0}, Head{14, 1}, Head{7, 0}, Head{7, 1}, Head{21, 0},
+                          Head{21, 1}, Head{14, 0}, Head{14, 1}));
+  EXPECT_THAT(TracedKvHeads(traced, 21, 2, 5),
+              ElementsAre(Head{21, 0}, Head{21, 1}, Head{14, 0}, Head{14, 1}, Head{7, 0}));
+  EXPECT_THAT(TracedKvHeads(std::vector<int>{3}, 3, 1, 3),
+              ElementsAre(Head{3, 0}, Head{3, 0}, Head{3, 0}));
+}
+
+std::vector<float> Row(const LayerTensors& tensors, int kv_head) {
+  std::vector<float> keys(static_cast<size_t>(tensors.prompt_tokens() * tensors.head_dim()));
+  tensors.ReadKeys(kv_head, 0, tensors.prompt_tokens(), keys.data());
+  return keys;
+}
+
+TEST(LayerTensorsTest, HeadsBeyondTheTracesAreThoseOfOtherLayers) {
+  const int groups = 3, kv = 2;
+  const traces::Trace trace = RandomTrace(
+      {.layers = 3, .kv_heads = kv, .group = groups, .prompt = 60, .steps = 5, .value_dim = 8});
+  for (const int group : {2, 3, 5}) {
+    const LayerTensors wide(trace, 1, 1, group, 7);
+    ASSERT_EQ(wide.kv_heads(), 7);
+    ASSERT_EQ(wide.query_heads(), 7 * group);
+    const std::vector<int> lenders = {1, 1, 0, 0, 2, 2, 1};
+    for (int head = 0; head < 7; ++head) {
+      const LayerTensors own(trace, lenders[static_cast<size_t>(head)]);
+      EXPECT_EQ(Row(wide, head), Row(own, head % kv)) << head;
+      EXPECT_EQ(wide.has_values(head), lenders[static_cast<size_t>(head)] == 1);
+      for (int g = 0; g < group; ++g) {
+        const auto query = wide.Query(head * group + g, 63);
+        const auto want = own.Query(head % kv * groups + g % groups, 63);
+        EXPECT_TRUE(std::ranges::equal(query, want)) << head << " " << g;
+      }
+    }
+  }
+}
+
+TEST(LayerTensorsTest, ALayerThatMissesTokensLendsNoHead) {
+  traces::Trace trace = RandomTrace({.layers = 2, .prompt = 60, .steps = 5});
+  traces::Tensor& keys = trace.tensors[2];  // of layer 1
+  ASSERT_EQ(keys.spec.layer, 1);
+  keys.spec.first_token = 1;
+  const LayerTensors wide(trace, 0, 1, 0, 4);
+  EXPECT_EQ(Row(wide, 2), Row(wide, 0));
 }
 
 TEST(ProjectedLogTest, ALogThatLeavesOutWhatAPlanNeedsIsRefused) {
