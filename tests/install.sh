@@ -24,12 +24,12 @@ done
 [ -s "$prefix/share/man/man1/stallcast-predict.1" ] || fail "no man page of stallcast predict"
 
 # A machine that the source tree does not have, and samples and papers that only it has.
-sed 's/^title = .*/title = "Only here"/' "$data/models/hardware/h200.toml" \
+sed "s/^name = .*/name = 'only-here'/" "$data/models/hardware/h200.toml" \
   >"$data/models/hardware/only-here.toml"
 "$prefix/bin/stallcast" trim sample:8k -o small.kvt --steps 4 >/dev/null
 "$prefix/bin/stallcast" predict small.kvt --method full --steps 2 --machine only-here \
   --format csv >out.csv
-[ "$(wc -l <out.csv)" -eq 2 ] || fail "not one row of one method: $(cat out.csv)"
+[ "$(grep -c only-here out.csv)" -eq 1 ] || fail "not one row of one machine: $(cat out.csv)"
 rm "$data/traces/samples/qwen-8k.kvt"
 ! "$prefix/bin/stallcast" trim sample:8k -o none.kvt 2>sample.txt || fail "a sample of the source tree was found"
 grep -qF "$data" sample.txt || fail "the error does not say where the sample is missing: $(cat sample.txt)"
