@@ -46,8 +46,9 @@ void AddBench(CLI::App& app) {
   auto command = std::make_shared<BenchCommand>();
   CLI::App* sub = app.add_subcommand("bench", "Time kernels and transfers on this machine");
   sub->description(
-      R"(Times the kernels and transfers that plans use, at a model's shapes, beside the limit that the same
-run measures: large reads of device memory, a large product, the link, the host's memory.
+      R"(Times the kernels and transfers of plans, at the shapes of a model. Each stands beside its
+limit, which the same run measures: large reads of device memory, a large GEMM, the link,
+host memory.
 
 Examples:
   stallcast-gpu bench

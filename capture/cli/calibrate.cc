@@ -81,9 +81,9 @@ void AddCalibrate(CLI::App& app) {
   sub->description(
       R"(Measures links, memory, host calls and every kernel on this machine, and writes a hardware profile.
 
-With --host only what the host's calls and threads take is measured, which is far quicker, for a
-profile that was measured on such a machine before: hosts that others use are faster at one moment
-than at another.
+With --host only host calls and threads are measured anew, which is far quicker. Use it
+for a profile of the same kind of machine: a shared host is faster at one time than at
+another.
 
 Examples:
   stallcast-gpu calibrate --name my-h100

@@ -53,13 +53,13 @@ struct Traced {
   std::optional<sim::TimePair> exposed_recall;
 };
 
-// One run of the grid, and what came of it.
+// One run of the grid, and its result.
 struct Case {
   std::string trace;
   sim::PredictRequest request;
-  Assignments others;  // what the grid has for it that a row has no column for
+  Assignments others;  // values of the grid without a column of their own
   std::optional<sim::Prediction> prediction;
-  hardware::Profile machine;  // with what the request overrides
+  hardware::Profile machine;  // with the overrides of the request
   capture::StepTimes times;
   Picoseconds host_now{0};  // the mean step, predicted with a host as it was around the run
   Picoseconds prefill{0};
@@ -229,7 +229,7 @@ traces::proto::TraceInfo OfSteps(const Case& of, const sim::PreparedRun& prepare
   return info;
 }
 
-// Records the run, and its prompt where that was asked for, beside what is predicted of them.
+// Records the run, and its prompt if asked for, and writes their predictions too.
 void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded, int repetitions,
                     const std::string& folder) {
   const std::string base = BasePath(folder, of);
@@ -270,7 +270,7 @@ void WriteRecording(Case& of, capture::GpuRunner& gpu, const Loaded& loaded, int
                          OfPrompt(prepared, loaded.trace.info), base + "-prefill.recorded.kvt");
 }
 
-// What a row says in words, behind what the grid has for it.
+// The notes of a row, after the values of the grid.
 std::string Noted(const Case& of, std::vector<std::string> notes) {
   if (!of.others.empty()) notes.insert(notes.begin(), "with " + JoinPairs(of.others));
   return fmt::format("{}", fmt::join(notes, "; "));
@@ -414,23 +414,26 @@ void AddRun(CLI::App& app) {
   auto command = std::make_shared<RunCommand>();
   CLI::App* sub = app.add_subcommand("run", "Run decode steps on the GPU, beside their prediction");
   sub->description(
-      R"(Runs the plans that `stallcast predict` times, with real kernels, copies and host threads: step
-times from CUDA events with tracing off, and the device's selections compared with the access log.
-A step's time is the median of its repetitions. Those in which another program had a core of its
-threads', which slows calls by a third, do not count, and are made up for where that can be done
-within 5 s; steps_disturbed says of how many steps there is no other. Where the host's launches or
-gathers differ from the profile's by more than 15 %, all is timed once more, which counts if they do
-not then. host_now_ms is predicted with a host as fast as it was around the run, by its launches,
-copies and gathers (launch_us, copy_us, gather_us); with --host-now that is the prediction, and
-nothing is timed twice.
-With --timelines each plan runs as often once more, traced, which makes its CUDA calls slower, and
-up to three times as often while others disturb it. From the run that they disturb in the fewest
-steps, of such the quickest, are measured_traced_ms, its mean step, and the exposed recall a step as
-`stallcast compare` tells it, beside what is predicted for such a run (host.recorded=1). In the
-folder are, to compare:
-  NAME.recorded.kvt and NAME.measured.kvt: predicted as traced, and measured so
-    (with --prefill NAME-prefill.recorded.kvt and NAME-prefill.measured.kvt too)
-  NAME.predicted.kvt and NAME.calls.kvt: predicted untraced, and the host's calls measured so
+      R"(Runs the plans that `stallcast predict` times, with real kernels, copies and host threads.
+Step times come from CUDA events without tracing. The units that the device selects are
+compared with the access log.
+
+A step's time is the median of its repetitions. Calls take a third longer while another
+program uses a core of the run's threads; such repetitions do not count, and are repeated
+for up to 5 s. steps_disturbed counts the steps without any other repetition. If the
+host's launches or gathers differ from the profile by more than 15 %, all is timed once
+more. The second result counts if they then agree.
+
+host_now_ms is a prediction for the host as it was during the run: launch_us, copy_us and
+gather_us. With --host-now it is the only prediction, and nothing is timed twice.
+
+With --timelines each plan runs again with tracing, which slows CUDA calls. Of these runs
+the one with the fewest disturbed steps is kept, and of several the fastest.
+measured_traced_ms is its mean step. Its exposed recall stands beside that of a prediction
+with tracing (host.recorded=1). Files to compare with `stallcast compare`:
+  NAME.recorded.kvt, NAME.measured.kvt    predicted and measured, both with tracing
+  NAME.predicted.kvt, NAME.calls.kvt      predicted and measured calls, without tracing
+With --prefill there are NAME-prefill.recorded.kvt and NAME-prefill.measured.kvt too.
 
 Examples:
   stallcast-gpu run traces/samples/qwen-32k.kvt --method freekv --model llama-3.1-8b
@@ -445,19 +448,18 @@ Examples:
   command->run.AddTo(*sub, "full");
   RunOptions::AddGrid(*sub, command->grid);
   sub->add_option("--repeat", command->repetitions,
-                  "Timed runs, of which each step's median counts, and traced ones")
+                  "Timed runs, whose median counts for each step, and traced runs")
       ->type_name("N")
       ->check(CLI::Range(1, 1000))
       ->group("Measurement");
   sub->add_flag("--prefill", command->prefill,
-                "Run the prefill too, and check selections of the steps that go on from it")
+                "Run the prefill too, and check the selections of the steps after it")
       ->group("Measurement");
   sub->add_flag("--no-check", command->no_check, "Do not compare the selections")
       ->group("Measurement");
-  sub->add_flag(
-         "--host-now", command->host_now,
-         "Predict with a host as slow as a launch, a copy and, where there are some, a gather are "
-         "around the run (host.slower, copy_call, copy_back_call, gather_thread)")
+  sub->add_flag("--host-now", command->host_now,
+                "Predict with the host as fast as launches, copies and gathers were during the run "
+                "(host.slower, copy_call, copy_back_call, gather_thread)")
       ->group("Measurement");
   sub->add_option("--timelines", command->timelines,
                   "Folder for measured and predicted timelines (.kvt), for `stallcast compare`")

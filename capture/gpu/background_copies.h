@@ -1,4 +1,4 @@
-// Traffic of others on the link, made for real beside a measured run.
+// Background traffic on the link, made by real copies during a measured run.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,10 +11,10 @@
 
 namespace stallcast::capture {
 
-/// Copies as a profile's background values say, from construction to destruction: a thread and a
-/// stream a direction, copies of background_piece bytes by BackgroundTicks, none while
-/// hardware::kBackgroundCopies are under way. Nothing where both rates are 0. CUDA errors while it
-/// starts are Errors.
+/// Copies at the background rates of a profile, from construction to destruction. Each direction
+/// has a thread and a stream. Copies of background_piece bytes start by BackgroundTicks, and wait
+/// while hardware::kBackgroundCopies are in flight. Does nothing if both rates are 0. CUDA errors
+/// at the start are Errors.
 class BackgroundCopies {
  public:
   explicit BackgroundCopies(const hardware::Profile& profile);
@@ -22,7 +22,7 @@ class BackgroundCopies {
   BackgroundCopies(const BackgroundCopies&) = delete;
   BackgroundCopies& operator=(const BackgroundCopies&) = delete;
 
-  /// Asked and got since the start, a direction: "background.h2d: 9.8 of 10.0 GB/s copied".
+  /// Achieved and wanted rates by direction: "background.h2d: 9.8 of 10.0 GB/s copied".
   std::vector<std::string> notes() const;
 
  private:

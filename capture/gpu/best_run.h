@@ -1,4 +1,4 @@
-// Of several runs of a plan, the one that tells most of it.
+// The most typical of several runs of a plan.
 #pragma once
 
 #include <limits>
@@ -12,17 +12,17 @@
 
 namespace stallcast::capture {
 
-/// Finds the run that others disturbed in the fewest steps, as QuietSteps has it, of such the
-/// quickest: where a run is looked at op by op no median can be taken.
+/// Finds the run with the fewest disturbed steps (QuietSteps), and of several the fastest. A single
+/// run is needed where it is compared op by op, since ops have no common median.
 class BestRun {
  public:
-  /// Wants so many runs, and more, as Repetitions has it, while the best is disturbed. Adds to
-  /// `seen`, which must outlive it.
+  /// Wants `runs` runs, and more while the best is disturbed (Repetitions). Adds to `seen`, which
+  /// must outlive it.
   BestRun(kernels::CoreLoadSampler& seen, int runs) : seen_(seen), repetitions_(runs) {}
-  /// Whether this one is the best so far.
+  /// Adds a run; true if it is the best so far.
   bool Add(const std::vector<kernels::RanStep>& run);
   bool WantsMore() const { return repetitions_.WantMore(runs_, disturbed() > 0); }
-  /// Steps of the best one, of those that have been added.
+  /// Disturbed steps of the best run so far.
   int disturbed() const { return best_.first; }
 
  private:

@@ -1,5 +1,5 @@
-// What a run's host threads do and when, by clocks around each op's calls: tracing makes calls
-// slower, two clock readings hardly do.
+// The calls of a run's host threads, timed by reading a clock around each op. That hardly slows
+// calls, as tracing does.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,8 @@ class CallTimer : public kernels::OpObserver {
   void Begin(const plan::Op& op, plan::OpId id) override;
   void End(const plan::Op& op, plan::OpId id) override;
 
-  /// A measured timeline of the host's lanes alone, with the rows that a prediction has there:
-  /// calls of stream ops, and ops of the host. Times count from the first.
+  /// A measured timeline of the host's lanes, with the rows of a prediction: calls of stream ops,
+  /// and host ops. Times count from the first.
   traces::Timeline Calls(std::string title) const;
 
  private:

@@ -1,4 +1,4 @@
-// What steps take where no other program has the calling threads' cores, from several runs.
+// Step times of several runs, from those in which no other program used the calling threads' cores.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,8 @@
 
 namespace stallcast::capture {
 
-/// How often a plan runs: as often as is wanted, and while others disturb it three times as often
-/// at most, until it has been run for 5 s.
+/// How often a plan runs: as often as is wanted. While other programs disturb it, up to three times
+/// as often, for at most 5 s.
 class Repetitions {
  public:
   explicit Repetitions(int wanted) : wanted_(wanted) {}
@@ -26,23 +26,22 @@ class Repetitions {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// Steps as several runs of a plan had them. A step of a run was disturbed where
-/// kernels::CoreLoad() at its begin or its end tells of a neighbour, as `seen` judges: whether
-/// another program has a core's other hyperthread changes within a tenth of a second, and
-/// calls take 1.35 times as long meanwhile. Nothing that a step took decides whether it counts.
+/// Steps of several runs of a plan. A step counts as disturbed if kernels::CoreLoad() at its begin
+/// or end means a shared core, as `seen` judges. Calls then take 1.35 times as long, and it may
+/// change within a tenth of a second. The time of a step never decides whether it counts.
 class QuietSteps {
  public:
-  /// Adds to `seen`, which must outlive it: one that has seen other plans' runs too knows a run
-  /// that was disturbed all along.
+  /// Adds to `seen`, which must outlive it. Loads of other plans' runs in it reveal a run that was
+  /// disturbed all along.
   explicit QuietSteps(kernels::CoreLoadSampler& seen) : seen_(seen) {}
-  /// A run's steps, as many as any run's.
+  /// Adds the steps of a run; all runs have equally many.
   void Add(const std::vector<kernels::RanStep>& run);
   int runs() const { return steps_.empty() ? 0 : steps_.front().size(); }
-  /// In how many runs the step was undisturbed that was so in fewest.
+  /// Over all steps, the least number of runs in which a step was undisturbed.
   int Fewest() const;
-  /// How many steps no run had undisturbed.
+  /// Number of steps that were disturbed in every run.
   int Disturbed() const;
-  /// By step, over the runs in which it was undisturbed, or over all where there are none.
+  /// By step, over its undisturbed runs; over all runs if it has none.
   std::vector<Picoseconds> Medians() const;
 
  private:

@@ -1,12 +1,12 @@
-// What is timed once more because the host was not as its profile says.
+// Timing that is repeated once if the host differs from its profile.
 #pragma once
 
 #include <utility>
 
 namespace stallcast::capture {
 
-/// What `time()` gives, and whether that is from the second time. Where the first is not
-/// `as_calibrated` it times once more, which counts if it is so then, whatever either took.
+/// The result of `time()`, and whether it is the second one. Times once more if the first result is
+/// not `as_calibrated`. The second counts if it is, whichever was faster.
 template <class Time, class AsCalibrated>
 auto TimedAsCalibrated(const Time& time, const AsCalibrated& as_calibrated) {
   auto first = time();
