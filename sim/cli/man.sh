@@ -7,9 +7,9 @@ program=$1 folder=$2 name=$(basename "$1")
 mkdir -p "$folder"
 version=$("$program" --version)
 
-# Of a help text the first sentence is the name's line. A line at the margin that ends in a colon
-# begins a section, whose lines are two columns; examples stay as they are up to an empty line, and
-# all other text is the description.
+# Of a help text the first sentence is the name's line. A line at the margin that follows an empty one
+# and ends in a colon begins a section, whose lines are two columns. Examples stay as they are up to
+# an empty line. All other text is the description.
 page() { # TITLE < help
   awk -v title="$1" -v version="$version" '
     function safe(text) {
@@ -25,10 +25,10 @@ page() { # TITLE < help
     }
     NR == 1 { summary = $0; heading = 1; next }
     heading && $0 != "" && !/^(Usage|Examples?):/ { summary = summary " " $0; next }
-    { heading = 0 }
+    { heading = 0; previous = line_before; line_before = $0 }
     /^Usage: / { synopsis = substr($0, 8); kind = ""; next }
     /^Examples?:/ { kind = "examples"; next }
-    /^[A-Z][^:]*:$/ {
+    /^[A-Z][^:.]*:$/ && (previous == "" || kind == "options") {
       kind = "options"
       sections = sections ".SH \"" toupper(substr($0, 1, length($0) - 1)) "\"\n"
       next
