@@ -1,5 +1,5 @@
-// Runs a plan on the GPU, the way the engine reads it: lanes are streams or host threads, waits are
-// events, host syncs are syncs, and each op does what a Binder says.
+// Runs a plan on the GPU. Lanes become streams or host threads, and waits become events. A Binder
+// gives each op its work.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,8 +13,8 @@
 
 namespace stallcast::kernels {
 
-/// Enqueues an op's work on its stream; for a host op (stream null) does it on the calling thread.
-/// Called by the op's issuing thread. Empty where the op has nothing to do beyond its waits.
+/// Enqueues an op's work on its stream. A host op (stream null) runs on the calling thread. Called
+/// by the op's issuing thread. Empty if the op only waits.
 using OpWork = std::function<void(cudaStream_t)>;
 
 /// Gives ops their memory and kernels.

@@ -21,21 +21,22 @@ void ScatterPages(const __nv_bfloat16* pieces, const int32_t* slot, const int32_
 void TransposePages(const PagedKv& cache, const int32_t* slots, int32_t pages, __nv_bfloat16* hnd,
                     cudaStream_t stream);
 
-/// Reads pieces straight from pinned host memory with at most `blocks` blocks of 1,024 threads
-/// (each two of 512) and 16-byte loads: source[i] = page * kv_heads + head, under 2^31, names a
-/// piece of the pool, which goes to the cache at (slot[i], head[i]). Pool pages are HND,
-/// [page][H][2][p][d], or with `rows` NHD, [page][2][p][H][d], where a piece is 2 p rows of
-/// head_dim; p, H and d are the cache's. An H200's multiprocessors reach 51 GB/s of the host where
-/// its copy engine has 55, with the link full in both cases: L2 asks for 128 bytes at a time,
-/// whatever the instruction, the copy engine for 256, and each completion takes 20 bytes of the
-/// link beside its payload (bench_movement counts both). Four blocks suffice for that.
+/// Reads pieces straight from pinned host memory, with 16-byte loads by at most `blocks` blocks of
+/// 1,024 threads (each two of 512). Piece source[i] = page * kv_heads + head, under 2^31, of the
+/// pool goes to the cache at (slot[i], head[i]). Pool pages are HND, [page][H][2][p][d]. With
+/// `rows` they are NHD, [page][2][p][H][d], and a piece is 2 p rows of head_dim. p, H and d are the
+/// cache's.
+///
+/// Four blocks fill the link of an H200. They reach 51 GB/s where the copy engine reaches 55: the
+/// multiprocessors' requests have 128 bytes and the copy engine's 256, and each completion takes 20
+/// bytes of the link besides its payload (bench_movement counts both).
 void ZeroCopyGather(const __nv_bfloat16* pool, const int64_t* source, const int32_t* slot,
                     const int32_t* head, int32_t pieces_max, const int32_t* count,
                     const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream);
 
-/// Units that a recall brings, as AssignSlots() writes them: row first_row + r misses count[r]
-/// units unit[r * k + i], which go to slots slot[r * k + i] of the row. With `flag`, only rows
-/// whose flag is set (or, not `flagged`, is zero) take part.
+/// The miss list that AssignSlots() writes. Row first_row + r misses count[r] units unit[r * k +
+/// i], which go to the row's slots slot[r * k + i]. With `flag`, only rows with a set flag take
+/// part, or if `flagged` is false, only rows without.
 struct MissedUnits {
   const int32_t* unit = nullptr;
   const int32_t* slot = nullptr;
@@ -45,24 +46,24 @@ struct MissedUnits {
   int32_t first_row = 0, rows = 0;
   int32_t k = 0;
 };
-/// Where rows lie: a sequence has slots_a_sequence slots of the cache, of which those that
-/// AssignSlots() numbers begin at first_slot, and pool_pages pages of the pool, of which unit 0 is
-/// the first_page-th.
+/// Places of rows in cache and pool. A sequence has slots_a_sequence slots of the cache; slot 0 of
+/// AssignSlots() is its slot first_slot. It has pool_pages pages of the pool; unit 0 is its page
+/// first_page.
 struct CacheSlots {
   int32_t slots_a_sequence = 0, first_slot = 0, pool_pages = 0, first_page = 0;
 };
 
-/// ScatterPages() of all missed units: the buffer holds them by row, then in the row's order.
+/// ScatterPages() of all missed units. The buffer holds them by row, in the order of the list.
 void ScatterMissed(const __nv_bfloat16* pieces, const MissedUnits& missed, const CacheSlots& place,
                    const PagedKv& cache, cudaStream_t stream);
 /// ZeroCopyGather() of all missed units.
 void ZeroCopyMissed(const __nv_bfloat16* pool, const MissedUnits& missed, const CacheSlots& place,
                     const PagedKv& cache, bool rows, int32_t blocks, cudaStream_t stream);
 
-/// Tokens that a selection brings, as SelectUnits() writes them: row r, the r % heads-th selection
-/// head of sequence r / heads, wants the count[r] pool rows source[r * k + i] (token * kv_heads +
-/// KV head). Of the heads / kv_heads rows that share a KV head the m-th has the slots m * k + i of
-/// its sequence's slots_a_sequence. Pool and cache have pages of one token.
+/// Selected tokens, as SelectUnits() writes them. Row r is selection head r % heads of sequence
+/// r / heads. It selects the count[r] pool rows source[r * k + i], each token * kv_heads + KV head.
+/// heads / kv_heads rows share a KV head; the m-th of them has slots m * k + i of its sequence's
+/// slots_a_sequence. Pool and cache have pages of one token.
 struct ChosenTokens {
   const int64_t* source = nullptr;
   const int32_t* count = nullptr;
@@ -70,24 +71,22 @@ struct ChosenTokens {
   int32_t heads = 0, slots_a_sequence = 0;
 };
 
-/// Brings them from a pool in pinned host memory, read by at most `blocks` blocks, to the cache.
+/// Copies the tokens from a pool in pinned host memory to the cache, with at most `blocks` blocks.
 void ZeroCopyTokens(const PagedKv& pool, const ChosenTokens& chosen, const PagedKv& cache,
                     int32_t blocks, cudaStream_t stream);
-/// Brings them from a buffer that holds each token's key and value, by row, to the cache.
+/// Copies the tokens from a buffer, which holds each token's key and value, by row, to the cache.
 void ScatterTokens(const __nv_bfloat16* pieces, const ChosenTokens& chosen, const PagedKv& cache,
                    cudaStream_t stream);
 
-/// What lies at each place of a gather's list: `rows` rows of row_bytes, each `stride` bytes after
-/// the one before.
+/// The shape of each item that a gather reads: `rows` rows of row_bytes, `stride` bytes apart.
 struct PlaceShape {
   int64_t row_bytes = 0, rows = 1, stride = 0;
   int64_t bytes() const { return rows * row_bytes; }
 };
 
-/// Gathers what lies at `count` places of `pool`, the i-th of which begins at row places[i], byte
-/// places[i] * shape.row_bytes, to a contiguous buffer, place after place, with at most `threads`
-/// host threads (the machine's at most). Rows of 4 KiB and more, and all that several threads
-/// gather, are stored past the caches.
+/// Gathers `count` items of `pool` into a contiguous buffer, in order. Item i begins at byte
+/// places[i] * shape.row_bytes. Uses at most `threads` host threads, and no more than the machine
+/// has. Stores bypass the caches if rows have 4 KiB or more, or if several threads gather.
 void HostGather(const void* pool, const int64_t* places, int64_t count, const PlaceShape& shape,
                 void* out, int threads);
 
