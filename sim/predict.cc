@@ -340,15 +340,15 @@ struct Predictor::Impl {
     auto params = method.Params(/*only_selection=*/true);
     if (heads.group > 0) params[methods::kGroupParam] = std::to_string(heads.group);
     if (heads.kv > 0) params[methods::kKvHeadsParam] = std::to_string(heads.kv);
-    std::string key = name;
-    for (const auto& [param, value] : params) key += fmt::format("\n{}={}", param, value);
+    std::string log_key = name;
+    for (const auto& [param, value] : params) log_key += fmt::format("\n{}={}", param, value);
     const std::lock_guard lock(mutex);
     StopIfAsked(stop);
     // Of the logs that the cache holds, the last one asked for stays in memory.
     for (auto& [other, replayed] : logs) {
-      if (replayed.cached && other != key) replayed.log.reset();
+      if (replayed.cached && other != log_key) replayed.log.reset();
     }
-    Replayed& known = logs[key];
+    Replayed& known = logs[log_key];
     if (known.log) return known;
     known.problems = report.problems;
     if (cache) known.log = cache->Load(name, params);
