@@ -10,19 +10,12 @@ namespace {
 
 using plan::OpId;
 
-bool IsCopyToHost(const plan::Op& op) {
-  const auto* copy = std::get_if<plan::Copy>(&op.work);
-  return copy != nullptr && copy->direction == plan::Direction::kDeviceToHost;
-}
-
-Gap GapBetween(const plan::Op& before, const plan::Op& op) {
-  if (before.graph_node && op.graph_node) return Gap::kGraph;
-  const auto* from = std::get_if<plan::Copy>(&before.work);
-  const auto* to = std::get_if<plan::Copy>(&op.work);
-  if (from == nullptr && to == nullptr) return Gap::kKernel;
-  if (from == nullptr || to == nullptr) return Gap::kCopy;
-  if (from->direction == to->direction) return Gap::kCopies;
-  return IsCopyToHost(op) ? Gap::kToHost : Gap::kToDevice;
+hardware::Site SiteOf(const plan::Work& work) {
+  if (IsHostWork(work)) return hardware::Site::kHost;
+  const auto* copy = std::get_if<plan::Copy>(&work);
+  if (copy == nullptr) return hardware::Site::kKernel;
+  return copy->direction == plan::Direction::kHostToDevice ? hardware::Site::kH2D
+                                                           : hardware::Site::kD2H;
 }
 
 }  // namespace
@@ -34,21 +27,19 @@ CompiledPlan::CompiledPlan(const plan::Plan& plan, const hardware::CostModel& mo
   for (const plan::Work& work : ops.works()) {
     costs.push_back(model.Cost(work));
     inlined.push_back(model.InlinedCost(work));
-    natures.push_back({.copy = std::holds_alternative<plan::Copy>(work),
-                       .host_sync = std::holds_alternative<plan::HostSync>(work),
+    natures.push_back({.site = SiteOf(work),
                        .handoff = std::holds_alternative<plan::HostHandoff>(work),
                        .may_inline = inlined.back().has_value()});
   }
   recorded = plan::FindEvents(plan).recorded;
-  gap.assign(count, Gap::kNone);
+  MakeQueues(plan.lanes.size());
+  in_graph.assign(count, false);
   awaited_copy.assign(count, false);
   dependents.begin.assign(count + 1, 0);
 
   std::vector<bool> calling(plan.lanes.size());
   for (const plan::Op& op : ops) calling[At(op.issuer)] = true;
   const bool threads = std::ranges::count(calling, true) > 1;
-  calls_meet = threads &&
-               (model.latencies().beside_call.count() > 0 || model.latencies().contended_more > 1);
 
   if (threads) called_first.begin.push_back(0);
   std::vector<OpId> last(plan.lanes.size(), OpId::kNone);
@@ -68,8 +59,8 @@ CompiledPlan::CompiledPlan(const plan::Plan& plan, const hardware::CostModel& mo
     if (!IsHostWork(op)) {
       OpId& previous = last[At(op.lane)];
       if (previous != OpId::kNone) {
-        gap[i] = GapBetween(plan[previous], op);
-        awaited_copy[At(previous)] = NatureOf(previous).copy && !NatureOf(id).copy;
+        in_graph[i] = plan[previous].graph_node && op.graph_node;
+        awaited_copy[At(previous)] = NatureOf(previous).copy() && !NatureOf(id).copy();
       }
       previous = id;
     }
@@ -81,12 +72,25 @@ CompiledPlan::CompiledPlan(const plan::Plan& plan, const hardware::CostModel& mo
   for (size_t i = 0; i < count; ++i) {
     for (OpId wait : plan.Waits(ops[i])) {
       dependents.ids[fill[At(wait)]++] = OpId{static_cast<int32_t>(i)};
-      if (gap[At(wait)] == Gap::kCopy && IsCopyToHost(ops[At(wait)]) &&
-          NatureOf(OpId{static_cast<int32_t>(i)}).host_sync) {
-        gap[At(wait)] = Gap::kFlag;
-      }
     }
   }
+}
+
+void CompiledPlan::MakeQueues(size_t lanes) {
+  // An op of a stream is in two queues: its thread's and its own.
+  const auto each = [&](const auto& use) {
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const plan::Op& op = ops[i];
+      use(At(op.issuer), i);
+      if (!IsHostWork(op)) use(At(op.lane), i);
+    }
+  };
+  queue.begin.assign(lanes + 1, 0);
+  each([&](size_t lane, size_t /*op*/) { ++queue.begin[lane + 1]; });
+  for (size_t lane = 0; lane < lanes; ++lane) queue.begin[lane + 1] += queue.begin[lane];
+  queue.ids.resize(queue.begin[lanes]);
+  std::vector<uint32_t> fill(queue.begin.begin(), queue.begin.end() - 1);
+  each([&](size_t lane, size_t op) { queue.ids[fill[lane]++] = OpId{static_cast<int32_t>(op)}; });
 }
 
 }  // namespace stallcast::sim

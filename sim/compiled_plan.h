@@ -8,37 +8,12 @@
 #include <vector>
 
 #include "models/hardware/cost_model.h"
+#include "models/hardware/handoff.h"
 #include "models/plan/plan.h"
 
 namespace stallcast::sim {
 
-/// Which of the machine's gaps lies before an op.
-enum class Gap : uint8_t { kNone, kKernel, kCopy, kFlag, kCopies, kToHost, kToDevice, kGraph };
-
-/// What it takes, ps.
-inline int64_t Time(Gap gap, const hardware::Latencies& latency) {
-  switch (gap) {
-    case Gap::kNone:
-      return 0;
-    case Gap::kKernel:
-      return latency.gap.count();
-    case Gap::kCopy:
-      return latency.copy_gap.count();
-    case Gap::kFlag:
-      return latency.flag_gap.count();
-    case Gap::kCopies:
-      return latency.between_copies.count();
-    case Gap::kToHost:
-      return latency.to_host_gap.count();
-    case Gap::kToDevice:
-      return latency.to_device_gap.count();
-    case Gap::kGraph:
-      return latency.graph_gap.count();
-  }
-  return 0;
-}
-
-/// Lists of op ids by op, flat.
+/// Lists of op ids by op or lane, flat.
 struct OpLists {
   std::vector<uint32_t> begin;
   std::vector<plan::OpId> ids;
@@ -52,8 +27,10 @@ struct OpLists {
 struct CompiledPlan {
   /// What the engine asks of a work.
   struct Nature {
-    bool copy = false, host_sync = false, handoff = false;
+    hardware::Site site = hardware::Site::kKernel;
+    bool handoff = false;
     bool may_inline = false;  ///< has a cost of its own where the stream is idle
+    bool copy() const { return site == hardware::Site::kH2D || site == hardware::Site::kD2H; }
   };
 
   CompiledPlan(const plan::Plan& plan, const hardware::CostModel& model);
@@ -64,16 +41,20 @@ struct CompiledPlan {
   }
   const Nature& NatureOf(plan::OpId id) const { return natures[ops.WorkOf(At(id))]; }
 
+ private:
+  void MakeQueues(size_t lanes);
+
+ public:
   const plan::OpTable& ops;
   std::vector<hardware::OpCost> costs;                   ///< by distinct work
   std::vector<std::optional<hardware::OpCost>> inlined;  ///< by distinct work
   std::vector<Nature> natures;                           ///< by distinct work
-  std::vector<Gap> gap;            ///< by op: between the lane's previous op and this one
+  std::vector<bool> in_graph;      ///< by op: it and the op before it on its lane are nodes
   std::vector<bool> recorded;      ///< by op: an event is recorded behind it
   std::vector<bool> awaited_copy;  ///< by op: a copy that its lane's next op, a kernel, follows
   OpLists dependents;              ///< by op: those that wait for it
-  OpLists called_first;     ///< by op: those of other threads whose calls come before its call
-  bool calls_meet = false;  ///< several threads call, and slow one another down
+  OpLists queue;         ///< by lane: what a thread calls and does, or a stream's ops, in order
+  OpLists called_first;  ///< by op: those of other threads whose calls come before its call
 };
 
 }  // namespace stallcast::sim

@@ -18,7 +18,9 @@
 namespace stallcast::sim {
 namespace {
 
+using hardware::How;
 using hardware::OpCost;
+using hardware::Site;
 using plan::LaneId;
 using plan::OpId;
 
@@ -49,6 +51,7 @@ class EventLoop {
       const bool host = plan.lanes[lane].kind == traces::LaneKind::kHost;
       (host ? threads_ : streams_).push_back(lane);
       lanes_[lane].host = host;
+      lanes_[lane].queue = compiled.queue[lane];
     }
     for (const auto direction : {plan::Direction::kHostToDevice, plan::Direction::kDeviceToHost}) {
       const auto background = model.BackgroundOf(direction);
@@ -77,7 +80,7 @@ class EventLoop {
     while (done_ < plan_.ops.size()) {
       const auto next = std::min_element(event_.begin(), event_.end());
       if (next == event_.end() || *next == kNever || OnlyBackground()) {
-        throw std::logic_error("an op of the plan waits for ever");
+        ThrowDeadlock();
       }
       now_ = *next;
       *next = kNever;
@@ -100,9 +103,9 @@ class EventLoop {
 
   struct Lane {
     const OpCost* cost = nullptr;  // of what is under way
+    std::span<const OpId> queue;   // what it calls and does, in order
+    size_t next = 0;               // of its queue; a stream has started those before
     size_t issued = 0;             // calls made for a stream's ops
-    size_t started = 0;            // of a stream's ops
-    size_t next = 0;               // op from which on to look for its next
     OpId current = OpId::kNone;    // under way
     OpId previous = OpId::kNone;   // the last op; of a host lane, or call
     Phase phase = Phase::kNone;
@@ -112,12 +115,11 @@ class EventLoop {
     double remaining = 0;        // units; of a fixed time that load stretches, ps
     double rate = 0;             // of `remaining` a ps
     double fixed = 0;            // the stretchable fixed time unloaded, ps; 0: it is not under way
-    int64_t fixed_from = 0;      // start of what has it
     int64_t others_called = 0;   // when the engine can know of what its first call does not carry
     bool carried_first = false;  // that is done, of the copy under way
     bool queued_behind_background = false;
     OpId until_called = OpId::kNone;  // a thread waits until another has made the call of this
-    double cold = 0;  // what calls of a thread that has slept, waited or gathered take longer, ps
+    double cold = 0;                  // what calls of a thread that has slept take longer, ps
   };
 
   // Copies of others. Two lanes: `timer` has the next one's time as its event, `timer` + 1 is the
@@ -160,6 +162,13 @@ class EventLoop {
                        [](const Lane& lane) { return lane.phase == Phase::kNone; });
   }
 
+  [[noreturn]] void ThrowDeadlock() const {
+    size_t op = 0;
+    while (op + 1 < missing_.size() && missing_[op] == 0) ++op;
+    throw std::logic_error("deadlock: op " + std::to_string(op) +
+                           " waits for an op that never runs");
+  }
+
   double Factor(OpId id) const {
     return factors_.empty() || id == OpId::kNone ? 1.0 : factors_[plan_.ops[At(id)].work.index()];
   }
@@ -180,10 +189,9 @@ class EventLoop {
   /// Lets a host thread make its calls until it blocks.
   void MakeCalls(size_t lane) {
     Lane& host = lanes_[lane];
-    for (; host.phase == Phase::kNone && host.next < plan_.ops.size(); ++host.next) {
-      const OpId id{static_cast<int32_t>(host.next)};
-      const plan::Op& op = plan_.ops[host.next];
-      if (At(op.issuer) != lane) continue;
+    for (; host.phase == Phase::kNone && host.next < host.queue.size(); ++host.next) {
+      const OpId id = host.queue[host.next];
+      const plan::Op& op = plan_.ops[At(id)];
       if (IsHostWork(op)) {
         if (missing_[At(id)] > 0) return;
         DoHostWork(lane, id);
@@ -227,47 +235,38 @@ class EventLoop {
   }
 
   /// Whether what a call takes depends on what others are at when it begins.
-  bool DependsOnState(OpId id) const {
-    return compiled_.calls_meet || compiled_.NatureOf(id).may_inline;
-  }
+  bool DependsOnState(OpId id) const { return compiled_.NatureOf(id).may_inline; }
 
   void Issue(size_t lane, OpId id, const plan::Op& op) {
     Lane& host = lanes_[lane];
     Lane& stream = lanes_[At(op.lane)];
     // The op's own call is what is missing, and nothing else is under way.
     carried_[At(id)] = compiled_.NatureOf(id).may_inline && missing_[At(id)] == 1 &&
-                       stream.phase == Phase::kNone && stream.issued == stream.started;
+                       stream.phase == Phase::kNone && stream.issued == stream.next;
     const OpCost& cost = CostOf(id);
     int64_t first = 0, all = 0;
     if (!op.graph_node) {
       // The waits are enqueued before the op, the event that others wait for behind it.
       const int64_t waits = int64_t{op.waits_count} * latency_.stream_wait.count();
-      // What goes in its call goes as a kernel does, and uses no engine.
-      const bool switches =
-          compiled_.gap[At(id)] == Gap::kCopy && cost.engine == hardware::Engine::kCopyH2D;
-      const int64_t before =
-          latency_.op.count() + waits + (switches ? latency_.copy_switch.count() : 0);
-      const Others others = compiled_.calls_meet ? OthersThan(lane) : Others{};
-      const int64_t longer = others.wait ? latency_.beside_call.count() : 0;
       // When so many of its calls are made, that alone take so long.
       const auto made = [&](int calls, Picoseconds time) {
-        int64_t at = before + time.count();
-        if (others.slow != 1) at = Rounded(static_cast<double>(at) * others.slow);
-        at += calls * longer;
+        const int64_t at = waits + time.count();
         return host.cold >= 1 ? at + Rounded(host.cold - std::ldexp(host.cold, -calls)) : at;
       };
       first = made(std::min(cost.calls, 1), cost.first_call);
       if (cost.second_call.count() > 0) {
         const int64_t second = made(2, cost.second_call);
-        stream.others_called = host.free_at + second + latency_.copy_launch.count();
+        stream.others_called =
+            host.free_at + second + latency_.handoff(Site::kHost, Site::kH2D, How::kStream).count();
       }
       all = made(cost.calls,
                  cost.host + (compiled_.recorded[At(id)] ? latency_.event_record : Picoseconds{0}));
       if (host.cold >= 1) host.cold = std::ldexp(host.cold, -cost.calls);
     }
     out_.call_end[At(id)] = Picoseconds(host.free_at + all);
-    const bool copies = compiled_.NatureOf(id).copy && !carried_[At(id)];
-    const Picoseconds latency = copies ? latency_.copy_launch : latency_.launch;
+    // An inline copy comes with the commands of kernels.
+    const Site site = carried_[At(id)] ? Site::kKernel : compiled_.NatureOf(id).site;
+    const Picoseconds latency = latency_.handoff(Site::kHost, site, How::kStream);
     HoldBack(id, host.free_at + first + latency.count(), {CauseKind::kIssue, id});
     host.free_at += all;
     host.previous = id;
@@ -281,30 +280,6 @@ class EventLoop {
   }
   /// Whether all of a copy goes in its call: then it is no copy to the streams.
   bool IsCarried(OpId id) const { return carried_[At(id)] && compiled_.Inlined(id)->calls == 1; }
-  bool UsesCopyEngine(OpId id) const { return compiled_.NatureOf(id).copy && !IsCarried(id); }
-
-  struct Others {
-    bool wait = false;  ///< one of them, for the device
-    double slow = 1;    ///< a call down, being in calls
-  };
-  Others OthersThan(size_t lane) const {
-    Others others;
-    int calling = 0;
-    for (const size_t i : threads_) {
-      if (i == lane) continue;
-      const Lane& other = lanes_[i];
-      if (other.free_at > now_) {
-        ++calling;
-        continue;
-      }
-      const size_t at = other.phase == Phase::kNone ? other.next : At(other.current);
-      if (at < plan_.ops.size() && compiled_.NatureOf(OpId{static_cast<int32_t>(at)}).host_sync) {
-        others.wait = true;
-      }
-    }
-    if (calling > 0) others.slow = calling > 1 ? latency_.contended_more : latency_.contended;
-    return others;
-  }
 
   void DoHostWork(size_t lane, OpId id) {
     Lane& host = lanes_[lane];
@@ -312,20 +287,11 @@ class EventLoop {
     const int64_t begin = host.free_at;
     HoldBack(id, begin,
              {host.previous == OpId::kNone ? CauseKind::kNone : CauseKind::kLane, host.previous});
-    const Picoseconds fixed =
-        cost.fixed + (cost.wakes ? GatherWoken(Earliest(id)) : Picoseconds{0});
-    event_[lane] = Earliest(id) + cost.host.count() + Stretch(fixed, id);
+    event_[lane] = Earliest(id) + cost.host.count() + Stretch(cost.fixed, id);
     out_.start[At(id)] = Picoseconds(begin);
     host.current = id;
     host.cost = &cost;
     host.phase = Phase::kFixed;
-  }
-
-  /// What the threads of a gather that begins then take to wake. Those of a run's first one have
-  /// slept as long as any.
-  Picoseconds GatherWoken(int64_t begin) const {
-    const int64_t since = gathered_ ? begin - *gathered_ : kNever;
-    return model_.GatherWoken(Picoseconds(since));
   }
 
   /// One of the things that the op waits for is done or known.
@@ -339,26 +305,15 @@ class EventLoop {
     }
   }
 
-  /// Moves `next` of a stream to its next op, or to the end.
-  void FindNext(size_t lane) {
-    size_t& next = lanes_[lane].next;
-    while (next < plan_.ops.size() && At(plan_.ops[next].lane) != lane) ++next;
-  }
-
   /// Starts a stream's next op, as soon as time allows, if nothing else holds it back.
   void Advance(size_t lane) {
     Lane& stream = lanes_[lane];
     if (stream.phase != Phase::kNone) return;
-    const plan::OpTable& ops = plan_.ops;
-    FindNext(lane);
-    if (stream.next == ops.size() || missing_[stream.next] > 0) return;
-    const OpId id{static_cast<int32_t>(stream.next++)};
-    ++stream.started;
+    if (stream.next == stream.queue.size() || missing_[At(stream.queue[stream.next])] > 0) return;
+    const OpId id = stream.queue[stream.next++];
     if (stream.previous != OpId::kNone) {
-      HoldBack(
-          id,
-          stream.free_at + GapBehind(lane, stream.previous, id) + EventTime(id, stream.previous),
-          {CauseKind::kLane, stream.previous});
+      HoldBack(id, stream.free_at + GapBehind(stream.previous, id),
+               {CauseKind::kLane, stream.previous});
     }
     stream.current = id;
     stream.cost = &CostOf(id);
@@ -366,44 +321,17 @@ class EventLoop {
     event_[lane] = Earliest(id);
   }
 
-  int64_t GapBehind(size_t lane, OpId previous, OpId id) {
-    Gap gap = compiled_.gap[At(id)];
-    if (gap == Gap::kKernel && latency_.crowded_gap.count() > 0 && GroupWaits(lane)) {
-      return Time(gap, latency_) + latency_.crowded_gap.count();
+  int64_t GapBehind(OpId previous, OpId id) const {
+    if (compiled_.in_graph[At(id)]) {
+      return latency_.handoff(Site::kKernel, Site::kKernel, How::kGraph).count();
     }
-    // What a call carries comes with the commands of kernels.
-    if (IsCarried(previous) || carried_[At(id)]) {
-      if (gap == Gap::kCopy) gap = Gap::kKernel;
-      if (gap == Gap::kToHost || gap == Gap::kToDevice) gap = Gap::kCopy;
+    Site from = compiled_.NatureOf(previous).site, to = compiled_.NatureOf(id).site;
+    if (from != to) {
+      // An inline copy comes with the commands of kernels.
+      if (IsCarried(previous)) from = Site::kKernel;
+      if (carried_[At(id)]) to = Site::kKernel;
     }
-    if (latency_.look_period.count() > 0) {
-      if (gap == Gap::kToHost) return UntilSeen(lane, id, gap, latency_.to_host_look);
-      if (gap == Gap::kToDevice) return UntilSeen(lane, id, gap, latency_.to_device_look);
-    }
-    return Time(gap, latency_);
-  }
-
-  /// Behind a copy the other way, whose end an engine sees when it looks: when this one's commands
-  /// come, and every period after.
-  int64_t UntilSeen(size_t lane, OpId id, Gap gap, Picoseconds first_look) const {
-    const int64_t period = latency_.look_period.count(), known = Earliest(id);
-    const int64_t end = lanes_[lane].free_at;
-    const int64_t done = end + latency_.between_copies.count();
-    if (done <= known) return 0;
-    // A period's half is what the mean gap has of waiting for the look.
-    const int64_t behind_look = std::max<int64_t>(0, Time(gap, latency_) - period / 2);
-    const int64_t at_first = known + first_look.count();
-    const int64_t late = std::max<int64_t>(0, done + behind_look - at_first);
-    return at_first + (late + period - 1) / period * period - end;
-  }
-
-  /// What the waits of an op and the event behind the one before take of the stream. Inside a graph
-  /// they are edges.
-  int64_t EventTime(OpId id, OpId previous) const {
-    const plan::Op& op = plan_.ops[At(id)];
-    if (op.graph_node) return 0;
-    return int64_t{op.waits_count} * latency_.event_wait.count() +
-           (compiled_.recorded[At(previous)] ? latency_.event_recorded.count() : 0);
+    return latency_.handoff(from, to, How::kStream).count();
   }
 
   void OnEvent(size_t index) {
@@ -450,14 +378,15 @@ class EventLoop {
   void Arrive(size_t index) {
     Lane& lane = lanes_[index];
     const OpCost& cost = *lane.cost;
-    if (cost.start == hardware::Start::kKernel && now_ < front_end_until_) {
+    if (cost.kernel && now_ < front_end_until_) {
       event_[index] = front_end_until_;
       return;
     }
     if (cost.engine == hardware::Engine::kNone) return Start(index, cost.fixed);
     if (cost.second_call.count() > 0 && !std::exchange(lane.carried_first, true)) {
       out_.start[At(lane.current)] = Picoseconds(now_);
-      event_[index] = std::max(MoveCarried(cost) + latency_.copy_gap.count(), lane.others_called);
+      const int64_t between = latency_.handoff(Site::kKernel, Site::kH2D, How::kStream).count();
+      event_[index] = std::max(MoveCarried(cost) + between, lane.others_called);
       return;
     }
     Server& server = ServerOf(cost);
@@ -507,51 +436,21 @@ class EventLoop {
     Lane& lane = lanes_[index];
     lane.phase = Phase::kFixed;
     const Picoseconds stretched(Stretch(fixed, lane.current));
-    if (!model_.has_load() || lane.cost->starts == 0) {
+    if (!lane.cost->kernel || model_.start_beside_gemm() == 0) {
       event_[index] = now_ + stretched.count();
       return;
     }
-    lane.fixed_from = now_;
     lane.fixed = lane.remaining = std::max(1.0, static_cast<double>(stretched.count()));
     lane.since = now_;
     lane.rate = StartSpeed(lane);
     event_[index] = now_ + Rounded(lane.remaining / lane.rate);
   }
 
-  /// Of a fixed time, how fast it passes at the load that others put on the device memory and on
-  /// the way to the host's.
+  /// How fast a kernel's fixed time passes.
   double StartSpeed(const Lane& lane) const {
-    const hardware::Start start = lane.cost->start;
-    const double behind_weights = weights_flow_ ? model_.StartBesideProduct(start) : 0;
-    const double loaded = std::max(model_.LoadedStart(start, memory_share_), behind_weights);
-    const double longer = lane.cost->starts * loaded + HeldUp(lane);
+    if (!weights_flow_) return 1;
+    const double longer = lane.cost->calls * model_.start_beside_gemm();
     return lane.fixed / (lane.fixed + longer * 1e12);
-  }
-
-  /// How much longer a lane's starts take for a gather's bytes on their way, s.
-  double HeldUp(const Lane& lane) const {
-    const double each =
-        IsHeldUp(lane) ? model_.HeldUpStart(lane.cost->start, gathering_blocks_) : 0;
-    if (each == 0) return 0;
-    const int64_t read_from = CommandsReadFrom(lane);
-    if (read_from < gathering_since_) return (lane.cost->starts - 1) * each;
-    // What is calibrated comes on top of a train's own time.
-    const int64_t meanwhile = lane.fixed_from - read_from - latency_.gap.count();
-    return lane.cost->starts * each - std::clamp(static_cast<double>(meanwhile) * 1e-12, 0.0, each);
-  }
-
-  /// From when on the GPU reads the commands of the op under way: its call, or the start of the one
-  /// before.
-  int64_t CommandsReadFrom(const Lane& lane) const {
-    const int64_t called = out_.call_end[At(lane.current)].count();
-    if (lane.previous == OpId::kNone) return called;
-    return std::max(called, out_.start[At(lane.previous)].count());
-  }
-
-  /// Whether a gather's bytes on their way delay it: not inside a graph, whose commands lie on the
-  /// GPU, nor large copies of others, as they were seen to come.
-  bool IsHeldUp(const Lane& lane) const {
-    return lane.current != OpId::kNone && !plan_.ops[At(lane.current)].graph_node;
   }
 
   void BeginFlow(size_t index) {
@@ -568,24 +467,24 @@ class EventLoop {
   /// How many times as long a product streams behind what other kernels have written; that much of
   /// it is written back then.
   double Dragged(const OpCost& cost) {
-    if (written_ == 0 || !cost.dragged) return 1;
+    if (written_ == 0 || !cost.streams_weights) return 1;
     const hardware::WriteBack& write_back = model_.write_back();
     const double alone = cost.amount / cost.rate, owed = write_back.Seconds(written_);
-    const double paid = std::min(owed, model_.profile().memory_drag_share * alone);
+    const double paid = std::min(owed, model_.profile().memory.drag_share * alone);
     written_ = write_back.Bytes(owed - paid);
     return 1 + paid / alone;
   }
 
   /// A prompt finds an idle GPU. Steps do not: a prompt came before them.
   static double BoostOf(const plan::Plan& plan, const hardware::Profile& profile) {
-    return plan.step_ends.empty() && profile.device_boost > 1 ? profile.device_boost_time : 0;
+    return plan.step_ends.empty() && profile.device.boost > 1 ? profile.device.boost_time : 0;
   }
 
   /// Of the time of a kernel that computes, what is left of it while the GPU has not computed so
   /// long that the power limit sets the clock.
   double Boosted(const OpCost& cost) {
     if (!cost.boosted || boost_left_ <= 0) return 1;
-    const double faster = model_.profile().device_boost;
+    const double faster = model_.profile().device.boost;
     const double whole = cost.amount / cost.rate / faster;
     const double boosted = std::min(whole, boost_left_);
     boost_left_ -= boosted;
@@ -594,44 +493,18 @@ class EventLoop {
 
   /// The set of flows has changed: flows whose rate is a new one get a new end.
   void UpdateRates() {
-    const bool weights_flow = LookUpBehindWeights();
     share_.Solve();
-    double blocks = 0;
+    bool weights_flow = false;
     for (const FairShare::Flow& flow : share_.flows()) {
-      Lane& lane = lanes_[static_cast<size_t>(flow.id)];
-      SetRate(static_cast<size_t>(flow.id), lane, flow.rate * 1e-12);
-      blocks += lane.cost->holding_blocks;
+      SetRate(static_cast<size_t>(flow.id), lanes_[static_cast<size_t>(flow.id)],
+              flow.rate * 1e-12);
+      weights_flow |= flow.cost->streams_weights;
     }
-    if (gathering_blocks_ == 0) gathering_since_ = now_;
-    if (!model_.has_load()) return;
-    const double used = share_.Used(hardware::Resource::kDeviceMemory);
-    const double share =
-        used / model_.capacity()[static_cast<size_t>(hardware::Resource::kDeviceMemory)];
-    if (share == memory_share_ && blocks == gathering_blocks_ && weights_flow == weights_flow_) {
-      return;
-    }
-    memory_share_ = share;
-    gathering_blocks_ = blocks;
+    if (weights_flow == weights_flow_) return;
     weights_flow_ = weights_flow;
     for (size_t i = 0; i < lanes_.size(); ++i) {
       if (lanes_[i].fixed > 0) SetRate(i, lanes_[i], StartSpeed(lanes_[i]));
     }
-  }
-
-  /// Gathers go on as the products beside them let them look up their next pieces. Whether there
-  /// are such products.
-  bool LookUpBehindWeights() {
-    bool weights_flow = false;
-    for (const FairShare::Flow& flow : share_.flows()) weights_flow |= flow.cost->streams_weights;
-    const double holds_round = weights_flow ? model_.RoundBesideProduct() : 0;
-    for (const FairShare::Flow& flow : share_.flows()) {
-      const OpCost& cost = *flow.cost;
-      if (cost.rounds == 0) continue;
-      const double waits = cost.rounds * holds_round;
-      share_.SetOwnRate(flow.id,
-                        waits > 0 ? cost.amount / (cost.amount / cost.rate + waits) : cost.rate);
-    }
-    return weights_flow;
   }
 
   void SetRate(size_t index, Lane& lane, double rate) {
@@ -669,14 +542,10 @@ class EventLoop {
     Complete(id, now_);
     if (IsHost(index)) {
       const plan::Op& op = plan_.ops[At(id)];
-      const Picoseconds idle = Picoseconds(now_) - out_.start[At(id)] - cost.host;
       if (op.waits_count > 0 && compiled_.NatureOf(id).handoff) {
-        lane.cold = static_cast<double>(model_.Woken(idle).count());
-      } else if (compiled_.NatureOf(id).host_sync) {
-        lane.cold = std::max(lane.cold, static_cast<double>(model_.Waited(idle).count()));
+        const Picoseconds asleep = Picoseconds(now_) - out_.start[At(id)] - cost.host;
+        lane.cold = static_cast<double>(model_.Woken(asleep).count());
       }
-      if (cost.wakes) gathered_ = now_;
-      lane.cold = std::max(lane.cold, static_cast<double>(cost.cools.count()));
       out_.call_end[At(id)] = Picoseconds(now_);
       if (!compiled_.called_first.ids.empty()) ReportCalled(id);
       MakeCalls(index);
@@ -729,53 +598,43 @@ class EventLoop {
   /// What an op that has the copy engine takes before its bytes flow.
   Picoseconds EngineTime(size_t index) {
     const OpCost& cost = *lanes_[index].cost;
-    const Picoseconds time = cost.fixed + cost.engine_start;
-    if (cost.crowded.count() > 0 && BusyStreamsBeside(index) >= 2) return time + cost.crowded;
-    return cost.grouped.count() > 0 && GroupWaits(index) ? time + cost.grouped : time;
-  }
-
-  /// Streams that have been given work which is not done.
-  int BusyStreamsBeside(size_t index) const {
-    int busy = 0;
-    for (const size_t i : streams_) {
-      const Lane& lane = lanes_[i];
-      if (i != index && (lane.phase != Phase::kNone || lane.issued > lane.started)) ++busy;
-    }
-    return busy;
+    const Picoseconds extra = cost.extra_if_sibling_waits;
+    return extra.count() > 0 && SiblingWaits(index) ? cost.fixed + extra : cost.fixed;
   }
 
   /// Whether another stream of the same group has a kernel that waits, for an event or for the
   /// stream's copies. What computes is alone in its group (kernels/runtime/fast_streams.h).
-  bool GroupWaits(size_t index) {
+  bool SiblingWaits(size_t index) const {
     if (plan_.lanes[index].compute) return false;
     return std::ranges::any_of(streams_, [&](size_t i) {
       return i != index && !plan_.lanes[i].compute && KernelWaits(i);
     });
   }
 
-  bool KernelWaits(size_t index) {
+  bool KernelWaits(size_t index) const {
     const Lane& lane = lanes_[index];
-    const bool follows = lane.issued > lane.started;
+    const bool follows = lane.issued > lane.next;
     if (lane.phase != Phase::kNone) {
       if (follows && compiled_.awaited_copy[At(lane.current)]) return true;
       return lane.phase == Phase::kArrival && lane.previous != OpId::kNone &&
              compiled_.awaited_copy[At(lane.previous)];
     }
-    if (!follows) return false;
-    FindNext(index);
-    return !compiled_.NatureOf(OpId{static_cast<int32_t>(lane.next)}).copy;
+    return follows && !compiled_.NatureOf(lane.queue[lane.next]).copy();
   }
 
   void Complete(OpId id, int64_t end) {
     out_.end[At(id)] = Picoseconds(end);
     out_.end_of_all = std::max(out_.end_of_all, Picoseconds(end));
     ++done_;
-    const Picoseconds sync = UsesCopyEngine(id) ? latency_.host_sync_copy : latency_.host_sync;
+    // Host work that others wait for is noticed as a kernel's end is.
+    const Site of = compiled_.NatureOf(id).site;
+    const Site site = of == Site::kHost || IsCarried(id) ? Site::kKernel : of;
     for (OpId next : compiled_.dependents[At(id)]) {
       const plan::Op& op = plan_.ops[At(next)];
-      const Picoseconds delay = !IsHostWork(op)                    ? EventLatency(id, next)
-                                : compiled_.NatureOf(next).handoff ? Handoff(op, end)
-                                                                   : sync;
+      const Picoseconds delay =
+          compiled_.NatureOf(next).handoff
+              ? Handoff(op, end)
+              : latency_.handoff(site, compiled_.NatureOf(next).site, How::kEvent);
       HoldBack(next, end + delay.count(), {CauseKind::kWait, id});
       Satisfy(next);
     }
@@ -789,15 +648,6 @@ class EventLoop {
     return model_.Handoff(Picoseconds(std::max<int64_t>(asleep, 0)));
   }
 
-  /// From the end of an op to the start of one on another lane that waits for it.
-  Picoseconds EventLatency(OpId from, OpId to) const {
-    const bool copied = UsesCopyEngine(from);
-    const bool copies = compiled_.NatureOf(to).copy;
-    return copied == copies ? latency_.event
-           : copies         ? latency_.event_to_copy
-                            : latency_.event_from_copy;
-  }
-
   const plan::Plan& plan_;
   const CompiledPlan& compiled_;
   const hardware::Latencies& latency_;
@@ -809,17 +659,13 @@ class EventLoop {
   std::vector<int64_t> event_;     // when each lane's phase ends; kNever: something else wakes it
   std::array<Server, 3> servers_;  // by hardware::Engine
   std::vector<Background> background_;
-  double boost_left_ = 0;            // s that kernels may compute at the clock of an idle GPU
-  double memory_share_ = 0;          // of the device memory that flows take
-  double gathering_blocks_ = 0;      // of zero-copy gathers whose bytes flow
-  bool weights_flow_ = false;        // of a product that is bound by memory
-  int64_t gathering_since_ = 0;      // start of the first gather under way; none is: the present
-  int64_t front_end_until_ = 0;      // no kernel starts before
-  double written_ = 0;               // bytes that wait to be written back, as WriteBack has them
-  std::optional<int64_t> gathered_;  // end of the last gather by several threads
-  std::vector<uint16_t> missing_;    // by op: waits and own call not yet done
-  std::vector<bool> called_;         // by op: its call has been made
-  std::vector<bool> carried_;        // by op: a copy whose call carried (the first of) it
+  double boost_left_ = 0;          // s that kernels may compute at the clock of an idle GPU
+  bool weights_flow_ = false;      // of a GEMM that is bound by memory
+  int64_t front_end_until_ = 0;    // no kernel starts before
+  double written_ = 0;             // bytes that wait to be written back, as WriteBack has them
+  std::vector<uint16_t> missing_;  // by op: waits and own call not yet done
+  std::vector<bool> called_;       // by op: its call has been made
+  std::vector<bool> carried_;      // by op: a copy whose call carried (the first of) it
   int64_t now_ = 0;
   size_t done_ = 0;
   Execution out_;

@@ -50,18 +50,16 @@ struct Execution {
 /// (plus the gap), every op it waits for has ended (plus the event latency), and its host call has
 /// returned (plus the launch latency); a copy then queues for the engine of its direction, first
 /// come first served, by lane among those that come in the same picosecond. A stream that has the
-/// engine keeps it for the copies that only follow one another; small ones of two streams share it,
-/// where the profile says so. An op then takes its fixed time alone and shares what it uses after
-/// that: the flows that run share each resource max-min fairly in proportion to their weights, none
-/// above its own rate (progressive filling). Fixed times pass slower while others load the device
-/// memory, where the profile says so. Background traffic queues for the copy engine as any copy; an
-/// op that waits for it has begun. Host threads make calls in program order and block only in host
-/// work. A call comes after those of other threads that its waits or its stream's order need. It
-/// takes its cost, longer while another thread is in a call or waits for the device, and longer
-/// after a thread has slept; a small copy to a stream that has nothing left to do goes in its call,
-/// and the first of several small pieces: the copy begins with it, and its others queue for the
-/// engine when the front end has moved it and handed over, and their first call is made. The same
-/// input gives the same result, bit for bit.
+/// engine keeps it for the copies that only follow one another. An op then takes its fixed time
+/// alone and shares what it uses after that: the flows that run share each resource max-min fairly
+/// in proportion to their weights, none above its own rate (progressive filling). A kernel's fixed
+/// time passes slower while a GEMM streams weights. Background traffic queues for the copy engine
+/// as any copy; an op that waits for it has begun. Host threads make calls in program order and
+/// block only in host work. A call comes after those of other threads that its waits or its
+/// stream's order need. It takes its cost, longer after a thread has slept; a small copy to a
+/// stream that has nothing left to do goes in its call, and the first of several small pieces: the
+/// copy begins with it, and its others queue for the engine when the front end has moved it and
+/// handed over, and their first call is made. The same input gives the same result, bit for bit.
 class Simulation {
  public:
   /// `plan` must outlive the simulation.

@@ -12,7 +12,7 @@ constexpr double kSlack = 1e-12;
 }  // namespace
 
 void FairShare::Add(int id, const hardware::OpCost& cost) {
-  flows_.push_back({id, &cost, cost.rate, 0, false});
+  flows_.push_back({id, &cost, 0, false});
 }
 
 void FairShare::Remove(int id) {
@@ -20,14 +20,10 @@ void FairShare::Remove(int id) {
       std::find_if(flows_.begin(), flows_.end(), [id](const Flow& f) { return f.id == id; }));
 }
 
-void FairShare::SetOwnRate(int id, double rate) {
-  std::ranges::find(flows_, id, &Flow::id)->own = rate;
-}
-
 void FairShare::Solve() {
   Loads load{};
   for (Flow& flow : flows_) {
-    flow.rate = flow.own;
+    flow.rate = flow.cost->rate;
     for (int i = 0; i < flow.cost->demands; ++i) {
       const hardware::Demand& d = flow.cost->demand[i];
       load[static_cast<size_t>(d.resource)] += d.per_unit * flow.rate;
@@ -37,17 +33,6 @@ void FairShare::Solve() {
   for (size_t r = 0; r < load.size(); ++r) {
     if (load[r] > capacity_[r] * (1 + kSlack)) return Fill(load);
   }
-}
-
-double FairShare::Used(hardware::Resource resource) const {
-  double used = 0;
-  for (const Flow& flow : flows_) {
-    for (int i = 0; i < flow.cost->demands; ++i) {
-      const hardware::Demand& demand = flow.cost->demand[i];
-      if (demand.resource == resource) used += demand.per_unit * flow.rate;
-    }
-  }
-  return used;
 }
 
 void FairShare::Fill(const Loads& full_load) {
@@ -62,7 +47,7 @@ void FairShare::Fill(const Loads& full_load) {
     double level = std::numeric_limits<double>::infinity();
     for (const Flow& flow : flows_) {
       if (flow.fixed) continue;
-      level = std::min(level, flow.own / flow.cost->weight);
+      level = std::min(level, flow.cost->rate / flow.cost->weight);
       for (int i = 0; i < flow.cost->demands; ++i) {
         const hardware::Demand& d = flow.cost->demand[i];
         growth[static_cast<size_t>(d.resource)] += d.per_unit * flow.cost->weight;
@@ -77,12 +62,12 @@ void FairShare::Fill(const Loads& full_load) {
     }
     for (Flow& flow : flows_) {
       if (flow.fixed) continue;
-      bool stops = flow.own <= flow.cost->weight * level * (1 + kSlack);
+      bool stops = flow.cost->rate <= flow.cost->weight * level * (1 + kSlack);
       for (int i = 0; i < flow.cost->demands; ++i) {
         stops |= full[static_cast<size_t>(flow.cost->demand[i].resource)];
       }
       if (!stops) continue;
-      flow.rate = std::min(flow.own, flow.cost->weight * level);
+      flow.rate = std::min(flow.cost->rate, flow.cost->weight * level);
       flow.fixed = true;
       --open;
       for (int i = 0; i < flow.cost->demands; ++i) {

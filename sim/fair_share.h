@@ -17,7 +17,6 @@ class FairShare {
   struct Flow {
     int id;
     const hardware::OpCost* cost;
-    double own;  // where nothing is contended
     double rate;
     bool fixed;
   };
@@ -28,13 +27,9 @@ class FairShare {
   /// `cost` must outlive the flow.
   void Add(int id, const hardware::OpCost& cost);
   void Remove(int id);
-  /// From the next Solve() on, a flow's own rate instead of its cost's.
-  void SetOwnRate(int id, double rate);
   /// Recomputes all rates.
   void Solve();
   std::span<const Flow> flows() const { return flows_; }
-  /// What the flows take of a resource, in its units/s.
-  double Used(hardware::Resource resource) const;
 
  private:
   using Loads = std::array<double, hardware::kResources>;

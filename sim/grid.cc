@@ -93,15 +93,15 @@ uint64_t Fingerprint(const hardware::Profile& p) {
     for (double v : values) text += fmt::format("{:a},", v);
     text += ';';
   };
-  for (const hardware::ProfileField& field : hardware::ProfileFields()) add({p.*field.member});
-  for (const hardware::Curve* curve : hardware::Curves(p)) {
-    add(curve->x());
-    add(curve->y());
+  for (const hardware::ProfileField& field : hardware::ProfileFields()) add({field.In(p)});
+  for (const hardware::CurveField& field : hardware::CurveFields()) {
+    add(field.In(p).x());
+    add(field.In(p).y());
   }
-  for (const hardware::Surface* surface : hardware::Surfaces(p)) {
-    add(surface->rows());
-    add(surface->columns());
-    add(surface->values());
+  for (const hardware::SurfaceField& field : hardware::SurfaceFields()) {
+    add(field.In(p).rows());
+    add(field.In(p).columns());
+    add(field.In(p).values());
   }
   for (const auto& [name, fit] : p.kernels) {
     text += name;

@@ -122,32 +122,6 @@ std::pair<Quantiles, std::vector<Quantiles>> SampleSteps(
   return {QuantilesOf(std::move(means)), std::move(of_steps)};
 }
 
-// By Little's law, what else reads the host's memory waits while a gather's bytes in flight arrive
-// (capture/results/h200-findings.md, what a zero-copy gather holds up). Where the profile does
-// not have it, kernels and copies start as if they did not.
-std::optional<std::string> BesideGathers(const plan::Plan& plan, const Metrics& metrics,
-                                         const hardware::Profile& machine) {
-  if (!machine.zero_copy_holds_kernel.empty()) return {};
-  constexpr double kLeastOverlap = 0.05;
-  constexpr Bytes kBytesABlock = plan::ZeroCopyGather::kBytesABlock;
-  constexpr int64_t kOfOneRoundTrip = 2;  // blocks
-  if (metrics.roles[static_cast<size_t>(traces::Role::kRecall)].overlap() < kLeastOverlap)
-    return {};
-  int64_t blocks = 0;
-  for (const plan::Op& op : plan.ops) {
-    if (op.graph_node) return {};  // its commands lie on the GPU
-    if (const auto* gather = std::get_if<plan::ZeroCopyGather>(&op.work)) {
-      blocks = std::max(blocks, gather->BusyBlocks());
-    }
-  }
-  if (blocks <= kOfOneRoundTrip) return {};
-  return fmt::format(
-      "not predicted: beside a gather of {} blocks, which have {} KiB on their way, what is called "
-      "starts up to {:.0f} us later for each thing that the GPU reads of the host's memory first",
-      blocks, blocks * kBytesABlock / 1024,
-      static_cast<double>(blocks * kBytesABlock) / machine.link_h2d * 1e6);
-}
-
 // A method that selects needs keys and values of a head, and layers that attend everything.
 void CheckModel(const methods::NamedMethod& named, const llm::Model& model) {
   if (!named.method->NewPolicy()) {
@@ -527,7 +501,6 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     }
     if (timeline) *timeline = ToTimeline(simulation, execution);
     out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
-    if (auto note = BesideGathers(plan, out.metrics, costs.profile())) out.notes.push_back(*note);
   }
   if (run.prefill) {
     StopIfAsked(stop);
@@ -572,8 +545,8 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   out.gpu_memory = out.weights + out.footprint.gpu();
   const hardware::Profile& machine = costs.profile();
   out.machine_status = machine.status;
-  const Limits limits{std::max<Bytes>(static_cast<Bytes>(machine.memory_bytes) - kGpuReserve, 0),
-                      static_cast<Bytes>(machine.host_bytes)};
+  const Limits limits{std::max<Bytes>(static_cast<Bytes>(machine.memory.bytes) - kGpuReserve, 0),
+                      static_cast<Bytes>(machine.host.bytes)};
   out.gpu_limit = limits.gpu;
   out.host_limit = limits.host;
   out.fits = Fits(method, model, limits, shortest, longest, run.batch);
@@ -605,8 +578,8 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
           fmt::format("{}: {:.1f} of {:.1f} GB/s copied", path, copied / 1e9, asked / 1e9));
     }
   };
-  background("background.h2d", machine.background_h2d, out.metrics.background_h2d);
-  background("background.d2h", machine.background_d2h, out.metrics.background_d2h);
+  background("background.h2d", machine.background.h2d, out.metrics.background_h2d);
+  background("background.d2h", machine.background.d2h, out.metrics.background_d2h);
   for (const std::string& changed : machine.overrides) {
     out.notes.push_back("overridden: " + changed);
   }

@@ -578,11 +578,11 @@ ReplayMachine MakeReplayMachine(const hardware::Profile& profile) {
   const auto share = [](double part, double whole) {
     return part > 0 && whole > 0 ? std::min(1.0, part / whole) : 1.0;
   };
-  machine.both_h2d = share(profile.link_both_h2d, profile.link_h2d);
-  machine.both_d2h = share(profile.link_both_d2h, profile.link_d2h);
-  if (!profile.zero_copy.empty()) {
+  machine.both_h2d = share(profile.link.both_h2d, profile.link.h2d);
+  machine.both_d2h = share(profile.link.both_d2h, profile.link.d2h);
+  if (!profile.zero_copy.rate.empty()) {
     constexpr double kPiece = 64 * 1024, kBlocks = 64;
-    machine.zero_copy = share(profile.zero_copy.At(kPiece, kBlocks), profile.link_h2d);
+    machine.zero_copy = share(profile.zero_copy.rate.At(kPiece, kBlocks), profile.link.h2d);
   }
   return machine;
 }

@@ -135,8 +135,8 @@ void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRo
   page_times.Set(profile);
   if (wanted(kCopies)) {
     for (const bool down : {true, false}) {
-      const hardware::Curve& piece = down ? profile.copy_h2d_piece : profile.copy_d2h_piece;
-      const double rate = down ? profile.link_h2d : profile.link_d2h;
+      const hardware::Curve& piece = down ? profile.copy.h2d_piece : profile.copy.d2h_piece;
+      const double rate = down ? profile.link.h2d : profile.link.d2h;
       const std::string link = down ? "link to device" : "link to host";
       for (const double bytes : piece.x()) {
         rows.push_back(Transfer(kCopies, Bytes(bytes) + (down ? " to device" : " to host"), bytes,
@@ -144,13 +144,13 @@ void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRo
       }
       if (down) {
         const double page = 16384, alone = piece.At(page) + page / rate;
-        for (const double pool : profile.copy_translation.x()) {
+        for (const double pool : profile.copy.translation.x()) {
           rows.push_back(Transfer(kCopies,
                                   fmt::format("{} anywhere in {}", Bytes(page), Bytes(pool)), page,
-                                  alone + profile.copy_translation.At(pool), link, rate));
+                                  alone + profile.copy.translation.At(pool), link, rate));
         }
       }
-      const double both = down ? profile.link_both_h2d : profile.link_both_d2h;
+      const double both = down ? profile.link.both_h2d : profile.link.both_d2h;
       rows.push_back(Transfer(
           kCopies,
           fmt::format("{} to {}, both ways at once", Bytes(1 << 28), down ? "device" : "host"),
@@ -161,21 +161,21 @@ void AddCopies(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRo
   Batches batches;
   batches.Measure(watch, pages);
   batches.Set(profile);
-  for (const double bytes : profile.batch_host_piece.x()) {
-    const double seconds = profile.batch_host_piece.At(bytes) +
-                           profile.batch_engine_piece.At(bytes) + bytes / profile.link_h2d;
+  for (const double bytes : profile.batch.host_piece.x()) {
+    const double seconds = profile.batch.host_piece.At(bytes) +
+                           profile.batch.engine_piece.At(bytes) + bytes / profile.link.h2d;
     rows.push_back(Transfer(kBatches, Bytes(bytes) + " a piece", bytes, seconds, "link to device",
-                            profile.link_h2d));
+                            profile.link.h2d));
   }
 }
 
 void AddZeroCopy(Stopwatch& watch, hardware::Profile& profile, std::vector<BenchRow>& rows) {
   MeasureZeroCopy(watch, CopyEnds(), profile);
-  for (const double bytes : profile.zero_copy.rows()) {
+  for (const double bytes : profile.zero_copy.rate.rows()) {
     for (const double blocks : {4, 16}) {
       rows.push_back(Transfer(kZeroCopy, fmt::format("{} a piece, {} blocks", Bytes(bytes), blocks),
-                              bytes, bytes / profile.zero_copy.At(bytes, blocks), "link to device",
-                              profile.link_h2d));
+                              bytes, bytes / profile.zero_copy.rate.At(bytes, blocks),
+                              "link to device", profile.link.h2d));
     }
   }
 }
@@ -221,7 +221,7 @@ std::vector<BenchRow> Bench(const BenchOptions& options) {
                  counts.flops,
                  "",
                  0};
-    const double memory = row.bytes / profile.memory_bandwidth, arithmetic = row.flops / tensor;
+    const double memory = row.bytes / profile.memory.bandwidth, arithmetic = row.flops / tensor;
     row.limit = memory > arithmetic ? "memory" : "tensor";
     row.share = std::max(memory, arithmetic) / row.seconds;
     rows.push_back(row);
@@ -243,15 +243,15 @@ std::vector<BenchRow> Bench(const BenchOptions& options) {
     // A layer's recall at batch 4, in pages and in rows: each byte is read and written.
     constexpr double kRecalled = 16 << 20;
     for (const double piece : {16384, 256}) {
-      for (const double threads : profile.host_gather_rate.x()) {
+      for (const double threads : profile.host.gather_rate.x()) {
         rows.push_back(Transfer(
             kHostGather,
             fmt::format("{} x {} a piece, {} threads", kRecalled / piece, Bytes(piece), threads),
             kRecalled,
-            profile.host_gather_start.At(threads) +
-                kRecalled / piece * profile.host_gather_row.At(threads) +
-                kRecalled / profile.host_gather_rate.At(threads),
-            "host memory", profile.host_memory / 2));
+            profile.host.gather_start.At(threads) +
+                kRecalled / piece * profile.host.gather_row.At(threads) +
+                kRecalled / profile.host.gather_rate.At(threads),
+            "host memory", profile.host.memory / 2));
       }
     }
   }

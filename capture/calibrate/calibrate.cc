@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <optional>
-#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,7 +12,6 @@
 #include "capture/calibrate/host_drift.h"
 #include "capture/calibrate/layer_trains.h"
 #include "capture/calibrate/measure_batches.h"
-#include "capture/calibrate/measure_beside_gather.h"
 #include "capture/calibrate/measure_beside_product.h"
 #include "capture/calibrate/measure_boost.h"
 #include "capture/calibrate/measure_device.h"
@@ -33,6 +31,12 @@
 
 namespace stallcast::capture {
 namespace {
+
+using hardware::How;
+using hardware::Site;
+
+// Between kernels of a stream, s, until it is recorded; about as long on all GPUs since Volta.
+constexpr double kAssumedGap = 1e-6;
 
 std::string CudaVersion() {
   int version = 0;
@@ -62,7 +66,7 @@ class Moments {
   /// All of it.
   void MeasureNow() {
     MeasureHostNow();
-    OnFastestCore([&] { waits_.push_back(MeasureWaits(watch_, ends_, pages_)); });
+    OnFastestCore([&] { waits_.push_back(MeasureWaits(watch_, ends_)); });
     OnFastestCore([&] {
       links_.push_back(MeasureLink(watch_, ends_));
       page_times_.Measure(watch_);
@@ -73,14 +77,13 @@ class Moments {
     threads_.Measure(watch_);
     OnFastestCore([&] { calls_.push_back(MeasureCalls(watch_, ends_)); });
     gathers_.Measure();
-    gathers_.MeasureCallsBehind(watch_, ends_);
     OnFastestCore([&] { batches_.Measure(watch_, pages_); });
     OnFastestCore([&] { ops_.push_back(op_timer_.Seconds()); });
   }
   void SetHost(hardware::Profile& profile) const {
     SetTypical(calls_, profile);
     threads_.Set(profile);
-    profile.host_op = Median(ops_);
+    profile.host.op = Median(ops_);
     gathers_.Set(profile);
     batches_.Set(profile);
     Note(DriftNote(calls_), profile);
@@ -120,18 +123,33 @@ cudaDeviceProp PropertiesOfDevice() {
   return properties;
 }
 
+// Kinds that have no probe move their bytes as a layout does.
+void AssumeOthers(hardware::Profile& profile) {
+  const hardware::KernelFit& layout = profile.kernels.at(std::string(plan::Layout::kName));
+  hardware::KernelFit assumed{.fixed_s = layout.fixed_s,
+                              .bandwidth = layout.bandwidth,
+                              .spread = layout.spread,
+                              .min_bytes = layout.min_bytes,
+                              .max_bytes = layout.max_bytes,
+                              .source = "assumed: not timed, its bytes pass as a layout's"};
+  std::vector<std::string_view> others;
+  for (const std::string_view kind : hardware::KernelKinds()) {
+    if (profile.kernels.try_emplace(std::string(kind), assumed).second) others.push_back(kind);
+  }
+  if (others.empty()) return;
+  profile.notes.push_back(
+      fmt::format("Not timed, their bytes pass as a layout's: {}.", fmt::join(others, ", ")));
+}
+
 }  // namespace
 
 hardware::Profile Calibrate(const CalibrateOptions& options) {
   const auto progress = [&](const std::string& what, double share) {
     if (options.progress) options.progress(what, share);
   };
-  // What nothing here measures is the H200's: kernels that have no probe.
-  hardware::Profile profile = hardware::FindProfile("h200");
-  profile.overrides.clear();
-  // But what products lose to bytes that others have written: nothing that is not seen here.
-  profile.zero_copy_drag = {};
-  profile.memory_drag_most = profile.memory_drag_share = 0;
+  hardware::Profile profile;
+  profile.handoff(Site::kKernel, Site::kKernel, How::kStream) =
+      profile.handoff(Site::kKernel, Site::kKernel, How::kGraph) = kAssumedGap;
   const cudaDeviceProp properties = PropertiesOfDevice();
   const traces::proto::TraceInfo info = RunInfo();
   profile.name = options.name;
@@ -140,9 +158,9 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   profile.provenance = fmt::format("{}, driver {}, CUDA {}, {}, command: {}", info.machine(),
                                    DriverOf(info), CudaVersion(), info.created(), options.command);
   profile.notes.clear();
-  profile.device_sms = properties.multiProcessorCount;
-  profile.memory_bytes = static_cast<double>(properties.totalGlobalMem);
-  profile.host_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+  profile.device.sms = properties.multiProcessorCount;
+  profile.memory.bytes = static_cast<double>(properties.totalGlobalMem);
+  profile.host.bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
                        static_cast<double>(sysconf(_SC_PAGESIZE)) * 0.8;
 
   Stopwatch watch;
@@ -156,8 +174,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   };
   stage("device memory", 0);
   MeasureMemory(watch, profile);
-  OnFastestCore([&] { MeasureCrowding(watch, ends, profile); });
-  MeasureTurns(watch, ends, MeasureLink(watch, ends).h2d, profile);
+  OnFastestCore([&] { MeasureGroupTurn(watch, ends, profile); });
   stage("host calls", 0.02);
   moments.MeasureNow();
   MeasureHost(watch, profile);
@@ -166,17 +183,15 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   stage("zero-copy reads", 0.1);
   MeasureZeroCopy(watch, ends, profile);
   MeasureTranslation(watch, pools, profile);
-  MeasureBesideGather(watch, ends, profile);
   MeasureBoost(watch, profile);
   stage("between ops", 0.18);
   OnFastestCore([&] {
     MeasureHandovers(watch, profile);
-    MeasureLoad(watch, ends, profile);
-    MeasureBesideProduct(watch, ends, pools, profile);
+    MeasureBesideProduct(watch, profile);
   });
   moments.MeasureNow();
   // Of kernels a gap is assumed; it is measured last, as recording slows calls.
-  const double assumed_gap = profile.device_gap;
+  const double assumed_gap = profile.handoff(Site::kKernel, Site::kKernel, How::kStream);
   // Most moments lie here, where the time goes.
   constexpr int kAmongKernels = 5;
   int among_kernels = 0;
@@ -214,23 +229,18 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   }
   // Of a small copy and the wait for it, what is neither call nor copy; where that was not
   // recorded, the host learns of its end as of a kernel's.
-  const double left = profile.device_copy_latency - profile.host_copy_back_call -
-                      profile.copy_d2h_piece.At(sizeof(int));
-  const double before = before_flag ? left * *before_flag : left - profile.host_sync;
-  profile.device_copy_latency = std::max(before, 1e-8);
-  profile.host_sync_copy = std::max(left - profile.device_copy_latency, 1e-7);
-  // Of such a copy behind a kernel, what is neither the copy nor that the host learns of it instead
-  // of the kernel's end.
-  profile.device_flag_gap =
-      std::max(profile.device_flag_gap - profile.copy_d2h_piece.At(sizeof(int)) -
-                   (profile.host_sync_copy - profile.host_sync),
-               1e-8);
+  const double left = profile.handoff(Site::kHost, Site::kH2D, How::kStream) -
+                      profile.host.copy_back_call - profile.copy.d2h_piece.At(sizeof(int));
+  const double before = before_flag
+                            ? left * *before_flag
+                            : left - profile.handoff(Site::kKernel, Site::kHost, How::kEvent);
+  profile.handoff.SetCopyLaunch(std::max(before, 1e-8));
   const std::string source = fmt::format("measured, {}", info.created());
   for (const hardware::ProfileField& field : hardware::ProfileFields()) {
-    if (!field.in_file) continue;
+    if (!field.in_file()) continue;
     profile.sources[std::string(field.path)] = source;
   }
-  if (profile.memory_drag_most == 0) {
+  if (profile.memory.drag_most == 0) {
     for (const char* path : {"memory.drag_most", "memory.drag_share"}) {
       profile.sources[path] =
           "none: it was not seen, or could not be: that takes CUPTI and memory for a few layers";
@@ -238,38 +248,34 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   }
   profile.sources["host.bytes"] = "0.8 of the host's memory";
   profile.sources["host.spread"] = "assumed: calls vary from run to run";
-  for (const std::string_view curve : hardware::CurvePaths()) {
-    profile.sources[std::string(curve)] = source;
+  for (const hardware::CurveField& curve : hardware::CurveFields()) {
+    profile.sources[std::string(curve.path)] = source;
+  }
+  for (const hardware::SurfaceField& surface : hardware::SurfaceFields()) {
+    profile.sources[std::string(surface.path)] = source;
   }
   // The gap that other times were taken without is the one that belongs to them.
-  const double shift = assumed_gap - profile.device_gap;
-  profile.device_event_latency = std::max(profile.device_event_latency - shift, 1e-8);
-  profile.device_copy_gap = std::max(profile.device_copy_gap - shift / 2, 1e-8);
-  profile.device_event_to_copy = std::max(profile.device_event_to_copy - shift / 2, 1e-8);
-  profile.device_event_from_copy = std::max(profile.device_event_from_copy - shift / 2, 1e-8);
-  profile.zero_copy_start = std::max(profile.zero_copy_start + shift, 1e-7);
+  const double shift = assumed_gap - profile.handoff(Site::kKernel, Site::kKernel, How::kStream);
+  profile.handoff.SetEvent(
+      std::max(profile.handoff(Site::kKernel, Site::kKernel, How::kEvent) - shift, 1e-8));
+  profile.handoff.SetCopyGap(
+      std::max(profile.handoff(Site::kKernel, Site::kH2D, How::kStream) - shift / 2, 1e-8));
+  profile.handoff.SetEventToCopy(
+      std::max(profile.handoff(Site::kKernel, Site::kH2D, How::kEvent) - shift / 2, 1e-8));
+  profile.handoff.SetEventFromCopy(
+      std::max(profile.handoff(Site::kH2D, Site::kKernel, How::kEvent) - shift / 2, 1e-8));
+  profile.zero_copy.start = std::max(profile.zero_copy.start + shift, 1e-7);
   for (TimedProbe& kernel : timed) {
     if (!kernel.timing.recorded) {
       kernel.timing.seconds = std::max(kernel.timing.seconds + shift, 1e-7);
     }
   }
   FitKernels(timed, profile);
-  std::set<std::string_view> timed_kinds;
-  for (const TimedProbe& kernel : timed) timed_kinds.insert(plan::KindName(kernel.probe.work));
-  std::vector<std::string_view> others;
   for (auto& [kind, fit] : profile.kernels) {
-    if (timed_kinds.contains(kind)) {
-      fit.source = fmt::format("{}: {} shapes; spread is of each from the others", source,
-                               fit.points.size());
-    } else {
-      fit.source = "an H200's: " + fit.source;
-      others.push_back(kind);
-    }
+    fit.source = fmt::format("{}: {} shapes; spread is of each from the others", source,
+                             fit.points.size());
   }
-  if (!others.empty()) {
-    profile.notes.push_back(
-        fmt::format("Not timed, an H200's values: {}.", fmt::join(others, ", ")));
-  }
+  AssumeOthers(profile);
   hardware::Check(profile, options.name);
   return profile;
 }
@@ -296,18 +302,18 @@ hardware::Profile CalibrateHost(hardware::Profile profile, const CalibrateOption
   }
   moments.SetHost(profile);
   for (auto& [kind, fit] : profile.kernels) {
-    fit.host_s *= profile.host_launch / before.host_launch;
+    fit.host_s *= profile.host.launch / before.host.launch;
   }
   const std::string source = fmt::format("measured, {}", info.created());
   for (const hardware::ProfileField& field : hardware::ProfileFields()) {
-    if (profile.*field.member != before.*field.member) {
+    if (field.In(profile) != field.In(before)) {
       profile.sources[std::string(field.path)] = source;
     }
   }
-  for (const std::string_view curve : hardware::CurvePaths()) {
-    const bool measured = curve.starts_with("host.") || curve.starts_with("batch.") ||
-                          curve == "copy.h2d_inline_call";
-    if (measured) profile.sources[std::string(curve)] = source;
+  for (const hardware::CurveField& curve : hardware::CurveFields()) {
+    const bool measured = curve.path.starts_with("host.") || curve.path.starts_with("batch.") ||
+                          curve.path == "copy.h2d_inline_call";
+    if (measured) profile.sources[std::string(curve.path)] = source;
   }
   profile.provenance +=
       fmt::format("; the host's part {}, command: {}", info.created(), options.command);

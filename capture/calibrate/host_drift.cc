@@ -14,6 +14,9 @@
 namespace stallcast::capture {
 namespace {
 
+using hardware::How;
+using hardware::Site;
+
 constexpr std::string_view kDriftBegins = "A launch took ";
 
 // More than calls differ from one quiet moment to the next.
@@ -25,19 +28,17 @@ constexpr double kMost = 10;
 // Where a call stands in a profile.
 struct Call {
   double HostCalls::*call;
-  double hardware::Profile::*typical;
-  double hardware::Profile::*recorded;  // null: recording adds nothing to it
+  double hardware::Profile::Host::*typical;
+  double hardware::Profile::Recorder::*recorded;
 };
+using Host = hardware::Profile::Host;
+using Recorder = hardware::Profile::Recorder;
 constexpr Call kCalls[] = {
-    {&HostCalls::launch, &hardware::Profile::host_launch, &hardware::Profile::recorder_launch},
-    {&HostCalls::event_record, &hardware::Profile::host_event_record,
-     &hardware::Profile::recorder_event_record},
-    {&HostCalls::stream_wait, &hardware::Profile::host_stream_wait,
-     &hardware::Profile::recorder_stream_wait},
-    {&HostCalls::copy, &hardware::Profile::host_copy_call, &hardware::Profile::recorder_copy_call},
-    {&HostCalls::copy_switch, &hardware::Profile::host_copy_switch, nullptr},
-    {&HostCalls::copy_back, &hardware::Profile::host_copy_back_call,
-     &hardware::Profile::recorder_copy_back_call}};
+    {&HostCalls::launch, &Host::launch, &Recorder::launch},
+    {&HostCalls::event_record, &Host::event_record, &Recorder::event_record},
+    {&HostCalls::stream_wait, &Host::stream_wait, &Recorder::stream_wait},
+    {&HostCalls::copy, &Host::copy_call, &Recorder::copy_call},
+    {&HostCalls::copy_back, &Host::copy_back_call, &Recorder::copy_back_call}};
 
 template <class Moment>
 double MedianOf(double Moment::*value, std::span<const Moment> moments) {
@@ -58,27 +59,24 @@ HostCalls Typical(std::span<const HostCalls> moments) {
 
 void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile) {
   const HostCalls typical = Typical(moments);
-  for (const Call& of : kCalls) profile.*of.typical = typical.*of.call;
+  for (const Call& of : kCalls) profile.host.*of.typical = typical.*of.call;
 }
 
 void SetWaits(std::span<const HostWaits> moments, hardware::Profile& profile) {
   const auto median = [&](double HostWaits::*wait) { return MedianOf(wait, moments); };
-  const double behind_call = median(&HostWaits::kernel) - profile.host_launch;
-  profile.host_sync = profile.device_launch_latency = std::max(behind_call / 2, 1e-7);
-  profile.device_copy_latency = median(&HostWaits::flag);
-  profile.device_flag_gap = median(&HostWaits::flag_behind_kernel);
-  profile.device_direction_gap = std::max(median(&HostWaits::to_host_gap), 1e-8);
-  profile.device_direction_gap_h2d = std::max(median(&HostWaits::to_device_gap), 1e-8);
-  profile.device_look_period = std::max(median(&HostWaits::look_period), 0.0);
-  profile.device_first_look = std::max(median(&HostWaits::to_host_look), 0.0);
-  profile.device_first_look_h2d =
-      std::max(median(&HostWaits::to_device_look) - profile.host_copy_back_call, 0.0);
+  const double behind_call = median(&HostWaits::kernel) - profile.host.launch;
+  profile.handoff(Site::kHost, Site::kKernel, How::kStream) =
+      profile.handoff.SetHostSync(std::max(behind_call / 2, 1e-7));
+  profile.handoff.SetCopyLaunch(median(&HostWaits::flag));
+  profile.handoff(Site::kH2D, Site::kD2H, How::kStream) =
+      std::max(median(&HostWaits::to_host_gap), 1e-8);
+  profile.handoff(Site::kD2H, Site::kH2D, How::kStream) =
+      std::max(median(&HostWaits::to_device_gap), 1e-8);
 }
 
 void SetRecorded(const HostCalls& alone, const HostCalls& recorded, hardware::Profile& profile) {
   for (const Call& of : kCalls) {
-    if (of.recorded != nullptr)
-      profile.*of.recorded = std::max(recorded.*of.call - alone.*of.call, 0.0);
+    profile.recorder.*of.recorded = std::max(recorded.*of.call - alone.*of.call, 0.0);
   }
 }
 
@@ -105,8 +103,8 @@ std::string HostDriftWarning(const HostNow& now, const hardware::Profile& profil
                        there * 1e6, profile.name);
   };
   std::vector<std::string> differences;
-  if (Differ(now.launch, profile.host_launch)) {
-    differences.push_back(differs("launch", now.launch, profile.host_launch));
+  if (Differ(now.launch, profile.host.launch)) {
+    differences.push_back(differs("launch", now.launch, profile.host.launch));
   }
   if (now.gather > 0) {
     const double gather = GatherSeconds(profile);
@@ -125,14 +123,14 @@ std::vector<std::pair<std::string, std::string>> OverridesForCurrentHost(
     hardware::Set(profile, path, value);
     values.emplace_back(path, std::move(value));
   };
-  const double slower = profile.host_slower * now.launch / profile.host_launch;
+  const double slower = profile.host.slower * now.launch / profile.host.launch;
   set("host.slower", fmt::format("{:.3f}", slower));
-  const double copies = now.copy / profile.host_copy_call;
+  const double copies = now.copy / profile.host.copy_call;
   set("host.copy_call", fmt::format("{:.4g}us", now.copy * 1e6));
-  set("host.copy_back_call", fmt::format("{:.4g}us", profile.host_copy_back_call * copies * 1e6));
+  set("host.copy_back_call", fmt::format("{:.4g}us", profile.host.copy_back_call * copies * 1e6));
   if (now.gather <= 0) return values;
   // A gather's bytes take twice as long at half the rate, the rest of it does not.
-  const double rate = profile.host_gather_thread;
+  const double rate = profile.host.gather_thread;
   hardware::Profile half = profile;
   hardware::Set(half, "host.gather_thread", fmt::format("{}B/s", rate / 2));
   const double whole = GatherSeconds(profile), bytes = GatherSeconds(half) - whole;

@@ -16,36 +16,30 @@ namespace stallcast::capture {
 /// What CUDA calls cost the host at some moment, s.
 struct HostCalls {
   double launch = 0, event_record = 0, stream_wait = 0;
-  double copy = 0;         ///< to the GPU, one of many pages
-  double copy_switch = 0;  ///< of that and a launch, where they alternate, beyond both
-  double copy_back = 0;    ///< to the host, behind a kernel
+  double copy = 0;       ///< to the GPU, one of many pages
+  double copy_back = 0;  ///< to the host, behind a kernel
 };
 
 /// What a host waits for behind its calls, s, the stream being idle before.
 struct HostWaits {
   double kernel = 0;  ///< from the launch of an empty kernel until the host knows of its end
   double flag = 0;    ///< the same of a copy of some bytes to the host
-  /// What such a copy behind a kernel takes more than the wait for that kernel does.
-  double flag_behind_kernel = 0;
   /// What a copy to the host comes later behind one to the GPU than behind one to the host, and the
   /// other way round.
   double to_host_gap = 0, to_device_gap = 0;
-  /// device.look_period, and from what such copies start at the first look: one to the host that
-  /// long behind its own call, one to the GPU behind the call of the other.
-  double look_period = 0, to_host_look = 0, to_device_look = 0;
 };
 
 /// The median of each call over the moments, of which there is one at least.
 HostCalls Typical(std::span<const HostCalls> moments);
 
-/// Typical() as host.launch, event_record, stream_wait, copy_call, copy_switch and copy_back_call
+/// Typical() as host.launch, event_record, stream_wait, copy_call and copy_back_call
 /// of `profile`.
 void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile);
 
 /// The medians over the moments, of which there is one at least, of waits behind the calls that
-/// `profile` has: device.direction_gap, look_period, first_look and those of h2d; half of `kernel`
-/// without its call as host.sync and as device.launch_latency, which MeasureGaps() divides better;
-/// `flag` and `flag_behind_kernel`, whole, as device.copy_latency and device.flag_gap.
+/// `profile` has: hand-offs between copies of opposite ways; half of `kernel` without its call as
+/// the hand-off to the host and half as the launch latency, which MeasureGaps() divides better;
+/// `flag`, whole, as the launch latency of copies.
 void SetWaits(std::span<const HostWaits> moments, hardware::Profile& profile);
 
 /// What each call takes more while it is recorded than alone: recorder.launch, event_record,

@@ -13,6 +13,9 @@
 namespace stallcast::capture {
 namespace {
 
+using hardware::How;
+using hardware::Site;
+
 constexpr int kTrain = 32;                         // layers of a step
 constexpr int64_t kAhead = 3'000'000;              // ns: what most trains take to launch
 constexpr int32_t kPageTokens = 16, kBlocks = 16;  // of gathers
@@ -121,9 +124,9 @@ void LayerTrains::ReadGathers(const std::map<int32_t, OpSpans>& spans,
     drags.push_back(drag);
   }
   if (bytes.empty()) return;
-  profile.zero_copy_drag = hardware::Curve(bytes, drags);
-  profile.memory_drag_most = *std::ranges::max_element(drags);
-  profile.memory_drag_share = std::min(1.0, profile.memory_drag_most / alone);
+  profile.zero_copy.drag = hardware::Curve(bytes, drags);
+  profile.memory.drag_most = *std::ranges::max_element(drags);
+  profile.memory.drag_share = std::min(1.0, profile.memory.drag_most / alone);
 }
 
 void MeasureKernelGap(Stopwatch& watch, ProductLayers& layers, hardware::Profile& profile) {
@@ -146,8 +149,9 @@ void MeasureKernelGap(Stopwatch& watch, ProductLayers& layers, hardware::Profile
   }
   if (gaps.empty()) return;
   const double recorded = Median(std::move(gaps));
-  profile.recorder_kernel = std::max(Median(std::move(more)), 0.0);
-  profile.device_gap = std::max(recorded - profile.recorder_kernel, 1e-8);
+  profile.recorder.kernel = std::max(Median(std::move(more)), 0.0);
+  profile.handoff(Site::kKernel, Site::kKernel, How::kStream) =
+      std::max(recorded - profile.recorder.kernel, 1e-8);
 }
 
 }  // namespace stallcast::capture

@@ -68,10 +68,10 @@ class LayerTrains {
   std::map<size_t, int32_t> probes_;  // steps of products
 };
 
-/// Fills in device.gap, between products behind nothing, and recorder.kernel: what a recorded layer
-/// takes beyond one that is not is divided among its gaps. Behind kernels whose reads push out of
-/// the cache what starts a kernel, gaps are a third longer: that is in what those drag. Where
-/// nothing can be recorded, or the layers do not fit, both stay as they are.
+/// Fills in the hand-off between kernels, of products behind nothing, and recorder.kernel: what a
+/// recorded layer takes beyond one that is not is divided among its gaps. Behind kernels whose
+/// reads push out of the cache what starts a kernel, gaps are a third longer: that is in what those
+/// drag. Where nothing can be recorded, or the layers do not fit, both stay as they are.
 void MeasureKernelGap(Stopwatch& watch, ProductLayers& layers, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -13,16 +13,16 @@ constexpr double kNoticed = 1.03;
 }  // namespace
 
 void SetLink(std::span<const LinkRates> moments, hardware::Profile& profile) {
-  profile.link_both_h2d = profile.link_both_d2h = 0;
+  profile.link.both_h2d = profile.link.both_d2h = 0;
   for (const LinkRates& moment : moments) {
-    profile.link_h2d = std::max(profile.link_h2d, moment.h2d);
-    profile.link_d2h = std::max(profile.link_d2h, moment.d2h);
-    profile.link_both_h2d = std::max(profile.link_both_h2d, moment.both_h2d);
-    profile.link_both_d2h = std::max(profile.link_both_d2h, moment.both_d2h);
+    profile.link.h2d = std::max(profile.link.h2d, moment.h2d);
+    profile.link.d2h = std::max(profile.link.d2h, moment.d2h);
+    profile.link.both_h2d = std::max(profile.link.both_h2d, moment.both_h2d);
+    profile.link.both_d2h = std::max(profile.link.both_d2h, moment.both_d2h);
   }
   // One way beside the other is never faster than alone; the clocks say so now and then.
-  profile.link_both_h2d = std::min(profile.link_both_h2d, profile.link_h2d);
-  profile.link_both_d2h = std::min(profile.link_both_d2h, profile.link_d2h);
+  profile.link.both_h2d = std::min(profile.link.both_h2d, profile.link.h2d);
+  profile.link.both_d2h = std::min(profile.link.both_d2h, profile.link.d2h);
 }
 
 std::string LinkDriftNote(std::span<const LinkRates> moments) {
@@ -35,11 +35,11 @@ std::string LinkDriftNote(std::span<const LinkRates> moments) {
 }
 
 std::string OtherLinkNote(double h2d, const hardware::Profile& profile) {
-  if (profile.link_h2d <= kNoticed * h2d) return "";
+  if (profile.link.h2d <= kNoticed * h2d) return "";
   return fmt::format(
       "the link carries {:.1f} GB/s here, {:.1f} in the profile {}: something else uses it, run "
       "again when it is quiet",
-      h2d * 1e-9, profile.link_h2d * 1e-9, profile.name);
+      h2d * 1e-9, profile.link.h2d * 1e-9, profile.name);
 }
 
 }  // namespace stallcast::capture

@@ -45,19 +45,19 @@ void Batches::Measure(Stopwatch& watch, LayerPages& pages) {
 
 void Batches::Set(hardware::Profile& profile) const {
   std::vector<double> sizes, host, engine, calls;
-  profile.copy_inline_below = 1;
+  profile.copy.inline_below = 1;
   for (const Times& of : times_) {
     const double piece = Median(of.in_call), all = Median(of.in_all);
     // Of pieces that the call carries, it has most of the time.
-    if (all < 2 * piece) profile.copy_inline_below = of.bytes + 1;
+    if (all < 2 * piece) profile.copy.inline_below = of.bytes + 1;
     sizes.push_back(of.bytes);
     host.push_back(piece);
-    engine.push_back(std::max(all - piece - of.bytes / profile.link_h2d, 1e-9));
+    engine.push_back(std::max(all - piece - of.bytes / profile.link.h2d, 1e-9));
     calls.push_back(Median(of.call));
   }
-  profile.host_batch_call = Median(std::move(calls));
-  profile.batch_host_piece = hardware::Curve(sizes, host);
-  profile.batch_engine_piece = hardware::Curve(sizes, engine);
+  profile.host.batch_call = Median(std::move(calls));
+  profile.batch.host_piece = hardware::Curve(sizes, host);
+  profile.batch.engine_piece = hardware::Curve(sizes, engine);
 }
 
 }  // namespace stallcast::capture

@@ -4,9 +4,7 @@
 #include <cmath>
 
 #include "capture/calibrate/kernel_probe.h"
-#include "capture/calibrate/scattered_gather.h"
 #include "kernels/decoder/decoder.h"
-#include "models/plan/work.h"
 
 namespace stallcast::capture {
 namespace {
@@ -56,61 +54,14 @@ double LongerBeside(Stopwatch& watch, Products& products, const Work& work) {
   return std::isfinite(longer) ? std::max(longer, 0.0) : 0;
 }
 
-PiecesBesideProduct MeasurePieces(Stopwatch& watch, const CopyEnds& ends, Products& products) {
-  int at = 0;
-  const auto longer = [&](bool to_device) {
-    return LongerBeside(watch, products, [&](int) {
-      ends.CopyPage(at++, CopyEnds::kPage, to_device, watch.stream());
-    });
-  };
-  return {.h2d = longer(true), .d2h = longer(false)};
-}
-
 }  // namespace
 
-PiecesBesideProduct MeasurePiecesBesideProduct(Stopwatch& watch, const CopyEnds& ends) {
-  Products products(watch);
-  return MeasurePieces(watch, ends, products);
-}
-
-void MeasureBesideProduct(Stopwatch& watch, const CopyEnds& ends, const LayerPools& pools,
-                          hardware::Profile& profile) {
-  constexpr int kTurns = 21, kPageTokens = 32;
-  constexpr int kGathers = 4, kBlocks = 4, kFew = 4, kMany = 12;  // rounds of so many blocks
+void MeasureBesideProduct(Stopwatch& watch, hardware::Profile& profile) {
   Products products(watch);
   // Two pages of 32 tokens, to their slots.
-  const Prepared scatter = LayoutProbe(2, kPageTokens, 128).prepare();
-  const auto scatters = [&](int i) { scatter.launch(i, watch.stream()); };
-  // Pages that were not read before, as recalls read them.
-  const ScatteredGather gather({pools.Pool(0, 0), static_cast<size_t>(pools.bytes())},
-                               ends.device.get(), kPageTokens, /*rows=*/false, CopyEnds::kPool);
-  int next = 0;
-  const auto gathers = [&](int rounds) {
-    const auto pieces = static_cast<int32_t>(rounds * kBlocks * plan::ZeroCopyGather::kBytesABlock /
-                                             static_cast<int64_t>(gather.piece_bytes()));
-    return [&, pieces](int) {
-      gather.Run(kBlocks, pieces, watch.stream(), next);
-      next += pieces;
-      if (next + pieces > gather.pieces()) next = 0;
-    };
-  };
-  profile.product_holds_kernel = LongerBeside(watch, products, scatters);
-  const PiecesBesideProduct pieces = MeasurePieces(watch, ends, products);
-  profile.product_holds_h2d_piece = pieces.h2d;
-  profile.product_holds_d2h_piece = pieces.d2h;
-  const double few_alone = watch.Period(kGathers, gathers(kFew), kTrials);
-  const double many_alone = watch.Period(kGathers, gathers(kMany), kTrials);
-  // In turn: five of each at a time gave one of three calibrations a third of the others' time.
-  const auto gather_time = [&](int rounds) {
-    products(watch.other());
-    return watch.PeriodWhileBusy(kGathers, gathers(rounds));
-  };
-  const double rounds_beside = Stopwatch::Median(kTurns, [&] {
-    const double few = gather_time(kFew), many = gather_time(kMany);
-    return std::isfinite(few) ? many - few : INFINITY;
-  });
-  const double round = (rounds_beside - (many_alone - few_alone)) / (kMany - kFew);
-  profile.product_holds_round = std::isfinite(round) ? std::max(round, 0.0) : 0;
+  const Prepared scatter = LayoutProbe(2, /*page_tokens=*/32, 128).prepare();
+  profile.gemm.delays_kernel =
+      LongerBeside(watch, products, [&](int i) { scatter.launch(i, watch.stream()); });
 }
 
 }  // namespace stallcast::capture

@@ -82,8 +82,8 @@ void MeasureBoost(Stopwatch& watch, hardware::Profile& profile) {
   }
   const double factor = Median(std::move(factors));
   const bool shows = factor > kShows;
-  profile.device_boost = shows ? factor : 0;
-  profile.device_boost_time = shows ? Median(std::move(seconds)) : 0;
+  profile.device.boost = shows ? factor : 0;
+  profile.device.boost_time = shows ? Median(std::move(seconds)) : 0;
 }
 
 }  // namespace stallcast::capture

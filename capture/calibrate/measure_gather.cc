@@ -37,13 +37,8 @@ constexpr int kTrials = 21;
 // Before those: behind a rest the first dozens by several threads take longer than the hundreds of
 // a run (capture/results/h200-findings.md, what a host call costs).
 constexpr std::chrono::milliseconds kSettling{8};
-// From one gather's end to the next one's begin: a method's recalls are 0.1 ms to some ms apart.
-// Within the first the threads are awake still.
-constexpr std::chrono::microseconds kApart[] = {50us,  100us,  200us,  400us,
-                                                800us, 1600us, 3200us, 6400us};
-constexpr int kSleepers = 4;
-// Before calls that are timed.
-constexpr int64_t kGathered[] = {kLeast, kFew, kMany};
+// From one gather's end to the next one's begin: within that the threads are awake still.
+constexpr std::chrono::microseconds kApart = 50us;
 
 // One stretch; or a token's key and value row, the values behind all keys of the layer.
 constexpr PlaceShape kPages{kPage}, kTokens{kRow, 2, kLayer / 2};
@@ -70,16 +65,15 @@ class Gathers::Pool {
     std::memset(out_.get(), 1, static_cast<size_t>(out_.bytes()));
   }
 
-  /// Seconds of a gather of so many bytes, each `apart` from the one before, as a method's layers
+  /// Seconds of a gather of so many bytes, each kApart from the one before, as a method's layers
   /// keep a pace: behind one pause among gathers without any, threads wake more slowly. The host
   /// lists pages, the device lists tokens.
-  double Seconds(int64_t bytes, const PlaceShape& shape, int threads,
-                 std::chrono::microseconds apart = kApart[0]) {
+  double Seconds(int64_t bytes, const PlaceShape& shape, int threads) {
     const int64_t count = bytes / shape.bytes(), in_layer = kLayer / shape.bytes();
     return MedianOnceSettled([&] {
       const std::vector<int64_t> picked = Picked(random_, count, in_layer);
       std::vector<int64_t> listed;
-      const auto begin = std::max(ended_ + apart, SteadyClock::now());
+      const auto begin = std::max(ended_ + kApart, SteadyClock::now());
       SpinUntil(begin);
       const bool by_host = shape.rows == 1;
       if (by_host) {
@@ -89,28 +83,6 @@ class Gathers::Pool {
       Gather(by_host ? listed : picked, shape, threads);
       ended_ = SteadyClock::now();
       return std::chrono::duration<double>(ended_ - begin).count();
-    });
-  }
-
-  /// Seconds that the host takes, behind a gather of so many bytes of pages or behind a wait, for
-  /// the calls that bring to the GPU what was gathered and scatter and attend it there.
-  double CallsBehind(bool gather, int64_t bytes, int threads, const Stopwatch& watch,
-                     const CopyEnds& ends) {
-    constexpr int kLaunches = 6;
-    return MedianOnceSettled([&] {
-      const std::vector<int64_t> places = Picked(random_, bytes / kPage, kLayer / kPage);
-      kernels::Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
-      if (gather) {
-        Gather(places, kPages, threads);
-      } else {
-        SpinUntil(SteadyClock::now() + kApart[0]);
-      }
-      const auto begin = SteadyClock::now();
-      kernels::Check(cudaMemcpyAsync(ends.device.get(), out_.get(), static_cast<size_t>(bytes),
-                                     cudaMemcpyHostToDevice, watch.stream()),
-                     "cudaMemcpyAsync");
-      for (int i = 0; i < kLaunches; ++i) kernels::Nothing(watch.stream());
-      return std::chrono::duration<double>(SteadyClock::now() - begin).count();
     });
   }
 
@@ -140,7 +112,7 @@ double GatherHere(std::span<const std::byte> pool) {
     const std::vector<int64_t> picked = Picked(random, kGatherNow.pieces, a_layer);
     const std::byte* from =
         pool.data() + next++ % (all / a_layer) * a_layer * kGatherNow.piece_bytes;
-    SpinUntil(SteadyClock::now() + kApart[0]);
+    SpinUntil(SteadyClock::now() + kApart);
     const auto begin = SteadyClock::now();
     kernels::HostGather(from, picked.data(), kGatherNow.pieces, {kGatherNow.piece_bytes}, out.get(),
                         kGatherNow.threads);
@@ -164,26 +136,6 @@ void Gathers::Measure() {
     of.many_pages.push_back(pool_->Seconds(kMany, kPages, of.threads));
     of.few_rows.push_back(pool_->Seconds(kFew, kTokens, of.threads));
     of.many_rows.push_back(pool_->Seconds(kMany, kTokens, of.threads));
-  }
-  const int sleepers = Sleepers();
-  if (sleepers == 1) return;
-  const kernels::OnCore core = kernels::OnFastestCore();
-  apart_.resize(std::size(kApart));
-  for (size_t i = 0; i < apart_.size(); ++i) {
-    apart_[i].push_back(pool_->Seconds(kFew, kPages, sleepers, kApart[i]));
-  }
-}
-
-int Gathers::Sleepers() const { return std::min(kSleepers, times_.back().threads); }
-
-void Gathers::MeasureCallsBehind(const Stopwatch& watch, const CopyEnds& ends) {
-  colder_.resize(std::size(kGathered));
-  for (size_t i = 0; i < colder_.size(); ++i) {
-    const kernels::OnCore core = kernels::OnFastestCore();
-    const auto behind = [&](bool gather) {
-      return pool_->CallsBehind(gather, kGathered[i], Sleepers(), watch, ends);
-    };
-    colder_[i].push_back(behind(true) - behind(false));
   }
 }
 
@@ -209,34 +161,13 @@ void Gathers::Set(hardware::Profile& profile) const {
     starts.push_back(std::max(few - static_cast<double>(kFew) * at_first, 1e-8));
     rows.push_back(row);
   }
-  profile.host_gather_thread = rates.front();
-  profile.host_gather_piece = rows.front();
-  profile.host_gather_first_rate = hardware::Curve(counts, first_rates);
-  profile.host_gather_rate = hardware::Curve(counts, rates);
-  profile.host_gather_start = hardware::Curve(counts, starts);
-  profile.host_gather_row = hardware::Curve(counts, rows);
-  profile.host_memory = 2 * *std::ranges::max_element(rates);
-
-  profile.host_gathered = {};
-  if (!colder_.empty()) {
-    std::vector<double> bytes, longer;
-    for (size_t i = 0; i < colder_.size(); ++i) {
-      bytes.push_back(static_cast<double>(kGathered[i]));
-      longer.push_back(Median(colder_[i]));
-    }
-    profile.host_gathered =
-        hardware::Curve(std::move(bytes), NeverFalling(std::move(longer), 1e-9));
-  }
-
-  profile.host_gather_woken = {};
-  if (apart_.empty()) return;
-  std::vector<double> asleep, longer;
-  for (size_t i = 0; i < apart_.size(); ++i) {
-    asleep.push_back(std::chrono::duration<double>(kApart[i]).count());
-    longer.push_back(Median(apart_[i]) - Median(apart_.front()));
-  }
-  profile.host_gather_woken =
-      hardware::Curve(std::move(asleep), NeverFalling(std::move(longer), 1e-9));
+  profile.host.gather_thread = rates.front();
+  profile.host.gather_piece = rows.front();
+  profile.host.gather_first_rate = hardware::Curve(counts, first_rates);
+  profile.host.gather_rate = hardware::Curve(counts, rates);
+  profile.host.gather_start = hardware::Curve(counts, starts);
+  profile.host.gather_row = hardware::Curve(counts, rows);
+  profile.host.memory = 2 * *std::ranges::max_element(rates);
 }
 
 }  // namespace stallcast::capture

@@ -7,17 +7,15 @@
 #include <span>
 #include <vector>
 
-#include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/layer_pools.h"
-#include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
 namespace stallcast::capture {
 
 /// Gathers like those of a layer's recall, of pages that the host lists first and of tokens' rows
-/// that it has listed, each from another layer's pool, by threads that are still awake, and by
-/// such as have meanwhile gone to sleep; and the calls behind them. A host that others use gathers
-/// faster at one moment than at another, by a third within seconds: time them at several.
+/// that it has listed, each from another layer's pool, by threads that are still awake. A host that
+/// others use gathers faster at one moment than at another, by a third within seconds: time them at
+/// several.
 class Gathers {
  public:
   /// From layers' pools of LayerPages::kPool, which `pools` must outlive.
@@ -26,11 +24,9 @@ class Gathers {
 
   /// Times all of them once.
   void Measure();
-  /// Times the calls behind some of them once.
-  void MeasureCallsBehind(const Stopwatch& watch, const CopyEnds& ends);
   /// Fills in host.gather_thread, gather_piece, gather_first_rate, gather_rate, gather_start and
-  /// gather_row by the number of threads, gather_woken, and host.memory, from the medians of what
-  /// has been timed: once at least; host.gathered where calls behind have been.
+  /// gather_row by the number of threads, and host.memory, from the medians of what has been timed:
+  /// once at least.
   void Set(hardware::Profile& profile) const;
 
  private:
@@ -41,12 +37,8 @@ class Gathers {
     int threads = 1;
     std::vector<double> least_pages{}, few_pages{}, many_pages{}, few_rows{}, many_rows{};
   };
-  /// Threads of the gathers that several make, as methods have them.
-  int Sleepers() const;
   std::unique_ptr<Pool> pool_;
   std::vector<Times> times_;
-  std::vector<std::vector<double>> apart_;   ///< s by the time since the last, by moment
-  std::vector<std::vector<double>> colder_;  ///< s by bytes, by moment
 };
 
 /// Seconds that kGatherNow takes here from one layer's share of `pool` after the other, as Gathers

@@ -11,7 +11,6 @@
 
 #include "capture/calibrate/device_times.h"
 #include "capture/calibrate/fit.h"
-#include "capture/calibrate/measure_beside_product.h"
 #include "capture/calibrate/recording.h"
 #include "kernels/movement/movement.h"
 #include "kernels/runtime/cuda_handles.h"
@@ -22,6 +21,9 @@
 
 namespace stallcast::capture {
 namespace {
+
+using hardware::How;
+using hardware::Site;
 
 using kernels::Buffer;
 using kernels::Check;
@@ -61,23 +63,6 @@ double WaitFor(const Stopwatch& watch, const Enqueue& enqueue) {
   });
 }
 
-// What a flag between a kernel and the host's wait adds to the wait for the kernel alone. The front
-// end of copies looks for the kernel's end every 8.2 us: kernels whose lengths meet each moment of
-// two such rounds, and longer than the calls behind them.
-double FlagBehindKernel(const Stopwatch& watch, const CopyEnds& ends, int64_t bytes) {
-  constexpr int64_t kShortestNs = 20000, kStepNs = 512, kLengths = 32;
-  const Buffer<uint64_t> stamps(2);
-  int at = 0;
-  const auto seconds = [&](bool flag) {
-    return WaitFor(watch, [&] {
-      kernels::Stamp(stamps.get(), kShortestNs + at++ % kLengths * kStepNs, watch.stream());
-      if (flag) ends.CopyPage(at, bytes, false, watch.stream());
-    });
-  };
-  const double alone = seconds(false);
-  return seconds(true) - alone;
-}
-
 constexpr int64_t kScalar = sizeof(int), kLargePage = 131072;
 
 struct Copied {
@@ -111,66 +96,6 @@ double DirectionGap(const Stopwatch& watch, const CopyEnds& ends, bool to_device
     sum += WaitForCopies(watch, ends, {first, second}) - WaitForCopies(watch, ends, {first});
   }
   return sum / kLengths - of_second;
-}
-
-// Seconds from the call of a copy to the host that still runs when the commands of one to the GPU
-// come to the start of that one, as if it came there with its call. Most first ones end before the
-// first look, whatever the machine; none goes in its call.
-double FirstLookToDevice(const Stopwatch& watch, const CopyEnds& ends) {
-  const Copied page{true, kLargePage};
-  const double alone = WaitForCopies(watch, ends, {page});
-  std::vector<double> starts;
-  for (const int64_t bytes : {98304, 131072, 196608, 262144, 327680}) {
-    starts.push_back(WaitForCopies(watch, ends, {{false, bytes}, page}) - alone);
-  }
-  return Median(std::move(starts));
-}
-
-// Seconds from the call of a flag that comes while a page's copy runs to its start: what the wait
-// for it takes longer than for one behind a flag that is done. Pages as layers recall them and
-// calls as far apart as a plan's: the engine fetches a copy's commands from the host's memory,
-// behind what the page's copy has begun to read there. (Those that come within 1.6 us of the page's
-// own come before that, and start 4 us earlier: bench_host_calls.)
-double FirstLookToHost(const Stopwatch& watch, const CopyEnds& ends, LayerPages& pages) {
-  constexpr int kLayers = 16, kPages = 5;
-  constexpr auto kBetweenCalls = std::chrono::nanoseconds(300);
-  int at = 0;
-  const auto wait_for_flag = [&] {
-    ends.CopyPage(at++, kScalar, false, watch.stream());
-    const auto called = SteadyClock::now();
-    Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
-    return SecondsSince(called);
-  };
-  return Stopwatch::Median(kLayers, [&] {
-    pages.Choose(kPages, kLargePage, watch.stream(), Lie::kFar);
-    for (int flag = 0; flag < 3; ++flag) wait_for_flag();
-    double later = 0;
-    for (int i = 0; i < kPages; ++i) {
-      pages.Copy(i, watch.stream());
-      SpinUntil(SteadyClock::now() + kBetweenCalls);
-      later += wait_for_flag();
-      later -= wait_for_flag();
-    }
-    return later / kPages;
-  });
-}
-
-// From one look for a kernel's end to the next: what flags take more behind kernels that end after
-// the second one than behind those that end after the first, their calls being the same.
-double LookPeriod(const Stopwatch& watch, const CopyEnds& ends) {
-  const Buffer<uint64_t> stamps(2);
-  const auto behind = [&](std::initializer_list<int64_t> lengths_ns) {
-    std::vector<double> waits;
-    for (const int64_t length : lengths_ns) {
-      int at = 0;
-      waits.push_back(WaitFor(watch, [&] {
-        kernels::Stamp(stamps.get(), length, watch.stream());
-        ends.CopyPage(at++, kScalar, false, watch.stream());
-      }));
-    }
-    return Median(std::move(waits));
-  };
-  return behind({12700, 13200, 13700}) - behind({4500, 5000, 5500});
 }
 
 }  // namespace
@@ -226,10 +151,6 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
       return seconds / kTrainCalls;
     });
     calls.copy = CopyHere(watch, ends, at, 1);
-    calls.copy_switch = std::max(behind_a_launch([&](int) {
-                                   ends.CopyPage(at++, CopyEnds::kPage, true, watch.stream());
-                                 }) - calls.copy,
-                                 0.0);
     calls.copy_back =
         behind_a_launch([&](int) { ends.CopyPage(at++, kFlag, false, watch.stream()); });
     return calls;
@@ -237,7 +158,7 @@ HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends) {
   return Typical(Stopwatch::QuietTrials(kTrainTrials, trial));
 }
 
-HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages) {
+HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends) {
   watch.Finish();
   int at = 0;
   // Among copies of pages; alone, the same flag over and over, they take 1 us less.
@@ -252,34 +173,13 @@ HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages
   };
   return {.kernel = WaitFor(watch, [&] { kernels::Nothing(watch.stream()); }),
           .flag = (behind_a_page(4) - behind_a_page(1)) / 3,
-          .flag_behind_kernel = FlagBehindKernel(watch, ends, kScalar),
           .to_host_gap = DirectionGap(watch, ends, false),
-          .to_device_gap = DirectionGap(watch, ends, true),
-          .look_period = LookPeriod(watch, ends),
-          .to_host_look = FirstLookToHost(watch, ends, pages),
-          .to_device_look = FirstLookToDevice(watch, ends)};
+          .to_device_gap = DirectionGap(watch, ends, true)};
 }
 
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
   const OnCore core = kernels::OnFastestCore();
-  profile.host_launch = LaunchHere(watch);
-  const Event event(cudaEventDisableTiming);
-  // What they take of the stream: a wait for what is done, and a record.
-  const double alone = watch.Period(100, [&](int) { kernels::Nothing(watch.stream()); });
-  Check(cudaEventRecord(event, watch.other()), "cudaEventRecord");
-  watch.Finish();
-  const double waited = watch.Period(100, [&](int) {
-    Check(cudaStreamWaitEvent(watch.stream(), event, 0), "cudaStreamWaitEvent");
-    kernels::Nothing(watch.stream());
-  });
-  const Event recorded_event(cudaEventDisableTiming);
-  const double recorded = watch.Period(100, [&](int) {
-    kernels::Nothing(watch.stream());
-    Check(cudaEventRecord(recorded_event, watch.stream()), "cudaEventRecord");
-  });
-  profile.device_event_wait = std::max(waited - alone, 0.0);
-  profile.device_event_record = std::max(recorded - alone, 0.0);
-
+  profile.host.launch = LaunchHere(watch);
   std::vector<double> nodes, launches;
   for (const int count : {20, 100, 400, 1000}) {
     const cudaGraphExec_t graph = EmptyGraph(watch.stream(), count);
@@ -290,10 +190,10 @@ void MeasureHost(Stopwatch& watch, hardware::Profile& profile) {
     cudaGraphExecDestroy(graph);
   }
   const Line line = FitLine(nodes, launches);
-  profile.host_graph_launch = line.a;
-  profile.host_graph_node = line.b;
+  profile.host.graph_launch = line.a;
+  profile.host.graph_node = line.b;
 
-  profile.host_spread = 0.1;
+  profile.host.spread = 0.1;
 }
 
 std::optional<double> MeasureGaps(Stopwatch& watch, const CopyEnds& ends,
@@ -393,12 +293,13 @@ std::optional<double> MeasureGaps(Stopwatch& watch, const CopyEnds& ends,
   const double between = gap(kKernels), in_graph = gap(kGraph);
   const std::optional<Wait> of_kernel = wait_of(kWaits), of_flag = wait_of(kFlags);
   if (between == 0 || !of_kernel || !of_flag) return std::nullopt;
-  profile.device_gap = between;
-  if (in_graph > 0) profile.device_graph_gap = in_graph;
-  const double total = profile.host_sync + profile.device_launch_latency - of_kernel->work;
+  profile.handoff(Site::kKernel, Site::kKernel, How::kStream) = between;
+  if (in_graph > 0) profile.handoff(Site::kKernel, Site::kKernel, How::kGraph) = in_graph;
+  const double total = profile.handoff(Site::kKernel, Site::kHost, How::kEvent) +
+                       profile.handoff(Site::kHost, Site::kKernel, How::kStream) - of_kernel->work;
   if (total > 0) {
-    profile.device_launch_latency = total * of_kernel->share;
-    profile.host_sync = total * (1 - of_kernel->share);
+    profile.handoff(Site::kHost, Site::kKernel, How::kStream) = total * of_kernel->share;
+    profile.handoff.SetHostSync(total * (1 - of_kernel->share));
   }
   return of_flag->share;
 }
@@ -449,9 +350,8 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
       rounds([](const auto& work) { work(); }, [&](int) { return watch.Period(kCopies, copy); });
   const HostCalls unrecorded = typical(alone);
   SetRecorded(unrecorded, unrecorded, profile);  // nothing more, where nothing is recorded
-  profile.recorder_op = profile.recorder_copy = profile.recorder_sync = 0;
-  profile.recorder_kernel = 0;
-  profile.recorder_holds_h2d_piece = profile.recorder_holds_d2h_piece = 0;
+  profile.recorder.op = profile.recorder.copy = profile.recorder.sync = 0;
+  profile.recorder.kernel = 0;
   const std::unique_ptr<Recording> recording = Recording::Begin();
   if (!recording) return;
   GpuRecorder& recorder = recording->recorder();
@@ -471,17 +371,11 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     watch.Finish();
     return of_op;
   });
-  op(kOthers, 0, [&] {
-    const PiecesBesideProduct pieces = MeasurePiecesBesideProduct(watch, ends);
-    const auto more = [](double of, double untraced) { return std::max(of - untraced, 0.0); };
-    profile.recorder_holds_h2d_piece = more(pieces.h2d, profile.product_holds_h2d_piece);
-    profile.recorder_holds_d2h_piece = more(pieces.d2h, profile.product_holds_d2h_piece);
-  });
   SetRecorded(unrecorded, typical(recorded), profile);
-  profile.recorder_op = median(recorded, &Round::other);
+  profile.recorder.op = median(recorded, &Round::other);
   // What is neither the copy's call nor its time.
-  profile.recorder_sync = std::max(median(recorded, &Round::wait) - median(alone, &Round::wait) -
-                                       profile.recorder_copy_back_call,
+  profile.recorder.sync = std::max(median(recorded, &Round::wait) - median(alone, &Round::wait) -
+                                       profile.recorder.copy_back_call,
                                    0.0);
 
   // From copy to copy, most of them: one that stood still would make its train a slow one.
@@ -495,13 +389,13 @@ void MeasureRecorder(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     before = &span;
   }
   if (apart.empty()) return;
-  profile.recorder_copy = std::max(Median(std::move(apart)) - median(alone, &Round::other), 0.0);
+  profile.recorder.copy = std::max(Median(std::move(apart)) - median(alone, &Round::other), 0.0);
 }
 
 void RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
   constexpr int kCopies = 40;
-  profile.copy_h2d_inline_time = {};
-  const std::vector<double> sizes = profile.copy_h2d_inline_call.x();
+  profile.copy.h2d_inline_time = {};
+  const std::vector<double> sizes = profile.copy.h2d_inline_call.x();
   const std::unique_ptr<Recording> recording = sizes.empty() ? nullptr : Recording::Begin();
   if (!recording) return;
   GpuRecorder& recorder = recording->recorder();
@@ -520,7 +414,7 @@ void RecordInlinedCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profi
     if (!seconds) return;
     times.push_back(std::max(*seconds, 1e-8));
   }
-  profile.copy_h2d_inline_time = hardware::Curve(sizes, std::move(times));
+  profile.copy.h2d_inline_time = hardware::Curve(sizes, std::move(times));
 }
 
 }  // namespace stallcast::capture

@@ -5,7 +5,6 @@
 
 #include "capture/calibrate/copy_ends.h"
 #include "capture/calibrate/host_drift.h"
-#include "capture/calibrate/layer_pages.h"
 #include "capture/calibrate/stopwatch.h"
 #include "models/hardware/profile.h"
 
@@ -20,15 +19,15 @@ double CopyHere(Stopwatch& watch, const CopyEnds& ends, int& at, int trials = 15
 HostCalls MeasureCalls(Stopwatch& watch, const CopyEnds& ends);
 
 /// What a host waits for behind its calls, now, on the calling thread's core.
-HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages);
+HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends);
 
 /// Fills in host.* but what MeasureCalls(), MeasureWaits() and Threads time; of these,
 /// host.launch as it is at the moment. The calling thread is kept on the fastest core.
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 
-/// Fills in device.gap, graph_gap and launch_latency from a recording of empty kernels and of
-/// flags, and splits the time of launch and synchronisation between launch_latency and host.sync as
-/// it has them. Of what passes beside a flag's call and its copy until the host knows of it, the
+/// Fills in the hand-offs between kernels, in a stream and in a graph, from a recording of empty
+/// kernels and of flags, and splits the time of launch and synchronisation between launch and host
+/// as it has them. Of what passes beside a flag's call and its copy until the host knows of it, the
 /// share before the copy; none where nothing can be recorded: then all is as assumed. CUDA calls
 /// are slower afterwards, so host times must have been measured.
 std::optional<double> MeasureGaps(Stopwatch& watch, const CopyEnds& ends,

@@ -20,6 +20,9 @@
 namespace stallcast::capture {
 namespace {
 
+using hardware::How;
+using hardware::Site;
+
 // Trains this long are free of what starts and ends them.
 constexpr double kTrainSeconds = 2e-3;
 // An H200 lowers its clock within some ten milliseconds of full load. Trains that fall short of
@@ -190,7 +193,8 @@ void RecordKernels(Stopwatch& watch, const CopyEnds& ends, ProductLayers& layers
     if (!seconds) continue;
     timing.seconds = std::max(*seconds, 1e-7);
     timing.recorded = true;
-    const double drag = timing.among_products - timing.seconds - profile.device_gap;
+    const double drag = timing.among_products - timing.seconds -
+                        profile.handoff(Site::kKernel, Site::kKernel, How::kStream);
     timing.drag = drag < kLeastDrag ? 0 : drag;
   }
 }
@@ -200,7 +204,7 @@ void FitKernels(const std::vector<TimedProbe>& timed, hardware::Profile& profile
   for (const auto& [probe, timing] : timed) {
     kinds[std::string(plan::KindName(probe.work))].push_back(
         {probe.work, timing.seconds,
-         timing.launches * profile.host_launch / plan::Count(probe.work).launches, timing.drag});
+         timing.launches * profile.host.launch / plan::Count(probe.work).launches, timing.drag});
   }
   for (const auto& [name, works] : kinds) profile.kernels[name] = FitKernel(works);
 }

@@ -42,7 +42,7 @@ void TimeAmongProducts(Stopwatch& watch, ProductLayers& layers, std::vector<Time
 
 /// Times the short ones again from a recording, each among the products of a decode step: colder
 /// than behind one like itself, and free of what passes until it starts. They drag what they take
-/// there beyond that and device.gap. Fills in zero_copy.drag, memory.drag_most and drag_share of
+/// there beyond that and the gap. Fills in zero_copy.drag, memory.drag_most and drag_share of
 /// the profile, from gathers among the same products. Where nothing can be recorded all stay as
 /// they are and nothing drags.
 void RecordKernels(Stopwatch& watch, const CopyEnds& ends, ProductLayers& layers,

@@ -20,6 +20,9 @@
 namespace stallcast::capture {
 namespace {
 
+using hardware::How;
+using hardware::Site;
+
 using kernels::Buffer;
 using kernels::Check;
 
@@ -136,42 +139,6 @@ double GatherStart(Stopwatch& watch, const CopyEnds& ends) {
   return FitLine(sizes, times).a;
 }
 
-// Seconds that one block takes for each 64 KiB of tokens in units, as LouisKV chooses them: what
-// more of them take longer.
-double TokenRound(Stopwatch& watch, const CopyEnds& ends) {
-  constexpr int32_t kHeads = 8, kDim = 128, kUnit = 16, kFew = 128, kMany = 1024, kLaunches = 4;
-  constexpr int64_t kTokenBytes = int64_t{2} * kDim * sizeof(__nv_bfloat16);
-  const auto units = static_cast<uint32_t>(ends.pool / (kTokenBytes * kHeads * kUnit));
-  std::mt19937 random(1);
-  std::vector<int64_t> source;
-  for (int32_t i = 0; i < kHeads * kMany; i += kUnit) {
-    const int64_t unit = random() % units;
-    for (int32_t token = 0; token < kUnit; ++token) {
-      source.push_back((unit * kUnit + token) * kHeads + i / kMany);
-    }
-  }
-  const auto sources = kernels::Uploaded(source);
-  const auto pages = [](std::byte* at) {
-    return kernels::HndPages(reinterpret_cast<__nv_bfloat16*>(at), 1, kHeads, kDim);
-  };
-  const auto seconds = [&](int32_t tokens) {
-    const auto count = kernels::Uploaded(std::vector<int32_t>(kHeads, tokens));
-    return watch.Period(kLaunches, [&](int) {
-      kernels::ZeroCopyTokens(pages(ends.host),
-                              {.source = sources.get(),
-                               .count = count.get(),
-                               .rows = kHeads,
-                               .k = kMany,
-                               .heads = kHeads,
-                               .slots_a_sequence = kMany},
-                              pages(ends.device.get()), /*blocks=*/1, watch.stream());
-    });
-  };
-  constexpr Bytes kMore = (kMany - kFew) * kHeads * kTokenBytes;
-  return std::max(seconds(kMany) - seconds(kFew), 1e-9) /
-         static_cast<double>(plan::ZeroCopyGather::Rounds(kMore, 1));
-}
-
 }  // namespace
 
 LinkRates MeasureLink(Stopwatch& watch, const CopyEnds& ends) {
@@ -196,7 +163,7 @@ void MeasureMemory(Stopwatch& watch, hardware::Profile& profile) {
     times.push_back(watch.Period(
         8, [&](int) { kernels::ReadOnce(memory.get(), bytes, sink.get(), watch.stream()); }));
   }
-  profile.memory_bandwidth = 1 / FitLine(sizes, times).b;
+  profile.memory.bandwidth = 1 / FitLine(sizes, times).b;
 }
 
 void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
@@ -204,10 +171,10 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
   const Copies d2h = FitCopies(watch, ends, false);
   const Line& down = h2d.line;
   const Line& up = d2h.line;
-  profile.copy_h2d_piece = h2d.piece, profile.copy_d2h_piece = d2h.piece;
-  profile.copy_h2d_start = down.a, profile.link_h2d = 1 / down.b;
-  profile.copy_d2h_start = up.a, profile.link_d2h = 1 / up.b;
-  profile.copy_spread = std::max(down.spread, up.spread);
+  profile.copy.h2d_piece = h2d.piece, profile.copy.d2h_piece = d2h.piece;
+  profile.copy.h2d_start = down.a, profile.link.h2d = 1 / down.b;
+  profile.copy.d2h_start = up.a, profile.link.d2h = 1 / up.b;
+  profile.copy.spread = std::max(down.spread, up.spread);
 
   // Rows of 256 bytes, as many as a page and head have.
   std::vector<double> rows, times;
@@ -219,7 +186,7 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
             "cudaMemcpy2DAsync");
     }));
   }
-  profile.copy_2d_row = std::max(FitLine(rows, times).b, 1e-12);
+  profile.copy.row_2d = std::max(FitLine(rows, times).b, 1e-12);
 
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
@@ -227,7 +194,7 @@ void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& pr
     ends.Copy(0, kLarge, true, stream);
     return static_cast<double>(kLarge);
   });
-  profile.copy_device_factor = std::max(copies.lost / copies.moved, 1.0);
+  profile.copy.device_factor = std::max(copies.lost / copies.moved, 1.0);
 }
 
 void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile) {
@@ -252,14 +219,14 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
             4, [&](int) { gather.Run(static_cast<int32_t>(count), some, watch.stream()); }, 3));
       }
       const Line line = FitLine(sizes, times);
-      rates.push_back(std::min(1 / line.b, profile.link_h2d));
+      rates.push_back(std::min(1 / line.b, profile.link.h2d));
       spread = std::max(spread, line.spread);
     }
   }
-  profile.zero_copy = hardware::Surface(pieces, blocks, rates);
-  profile.zero_copy_start = std::max(GatherStart(watch, ends) - profile.device_gap, 1e-7);
-  profile.zero_copy_spread = spread;
-  profile.zero_copy_round_tokens = TokenRound(watch, ends);
+  profile.zero_copy.rate = hardware::Surface(pieces, blocks, rates);
+  profile.zero_copy.start = std::max(
+      GatherStart(watch, ends) - profile.handoff(Site::kKernel, Site::kKernel, How::kStream), 1e-7);
+  profile.zero_copy.spread = spread;
 
   const Buffer<std::byte> memory(kRead);
   const Buffer<int> sink(1);
@@ -273,7 +240,7 @@ void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& 
     measured.push_back(count);
     loss.push_back(std::max(gathers.lost - gathers.moved, 1e6));
   }
-  profile.zero_copy_memory_loss = hardware::Curve(measured, loss);
+  profile.zero_copy.memory_loss = hardware::Curve(measured, loss);
 }
 
 }  // namespace stallcast::capture

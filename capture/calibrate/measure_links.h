@@ -13,11 +13,11 @@ LinkRates MeasureLink(Stopwatch& watch, const CopyEnds& ends);
 
 /// Fills in memory.bandwidth.
 void MeasureMemory(Stopwatch& watch, hardware::Profile& profile);
-/// Fills in copy.* but copy.crowded_piece, inline_below and translation, and link.h2d and d2h, as
+/// Fills in copy.* but copy.group_turn, inline_below and translation, and link.h2d and d2h, as
 /// they are at the moment.
 void MeasureCopies(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
-/// Fills in zero_copy.rate, start, spread, round_tokens and memory_loss. Takes link.h2d and
-/// device.gap from the profile.
+/// Fills in zero_copy.rate, start, spread and memory_loss. Takes link.h2d and
+/// the hand-off between kernels from the profile.
 void MeasureZeroCopy(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -47,21 +47,21 @@ void Pages::Measure(Stopwatch& watch) {
 }
 
 void Pages::Set(hardware::Profile& profile) const {
-  const hardware::Curve& curve = profile.copy_h2d_piece;
+  const hardware::Curve& curve = profile.copy.h2d_piece;
   std::vector<double> sizes(curve.x().begin(), curve.x().end());
   std::vector<double> beyond(curve.y().begin(), curve.y().end());
   for (size_t i = 0; i < sizes.size(); ++i) {
     const auto of = std::ranges::find(near_, static_cast<int64_t>(sizes[i]), &Times::bytes);
     if (of == near_.end()) continue;
-    beyond[i] = std::max(Median(of->seconds) - sizes[i] / profile.link_h2d, 1e-9);
+    beyond[i] = std::max(Median(of->seconds) - sizes[i] / profile.link.h2d, 1e-9);
   }
-  profile.copy_h2d_piece = hardware::Curve(std::move(sizes), std::move(beyond));
+  profile.copy.h2d_piece = hardware::Curve(std::move(sizes), std::move(beyond));
   std::vector<double> pools, times;
   for (const Times& of : translation_) {
     pools.push_back(static_cast<double>(of.bytes));
     times.push_back(std::max(Median(of.seconds), 1e-12));
   }
-  profile.copy_translation = hardware::Curve(std::move(pools), std::move(times));
+  profile.copy.translation = hardware::Curve(std::move(pools), std::move(times));
 }
 
 }  // namespace stallcast::capture

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
-#include <functional>
 #include <random>
 #include <utility>
 
 #include "capture/calibrate/fit.h"
-#include "capture/calibrate/neighbour.h"
 #include "capture/calibrate/sleeper.h"
 #include "kernels/runtime/buffer.h"
 #include "kernels/runtime/cuda_error.h"
@@ -19,6 +16,9 @@
 
 namespace stallcast::capture {
 namespace {
+
+using hardware::How;
+using hardware::Site;
 
 using kernels::Buffer;
 using kernels::Check;
@@ -99,7 +99,6 @@ class Threads::CallMix {
           "cudaMemcpyAsync");
   }
 
-  static constexpr int kWorks = 2;  // the copy and the kernel
   static constexpr size_t kPiece = 16384, kMost = 65536;
   static constexpr int64_t kPool = int64_t{1} << 30;
 
@@ -165,74 +164,6 @@ void Threads::TimeWoken(Stopwatch& watch, const std::vector<int>& cores, Times& 
   }
 }
 
-// The same of launches by a thread that has waited for the device, and did not sleep.
-void Threads::TimeWaited(Stopwatch& watch, Times& times) const {
-  constexpr int kRounds = 31;
-  constexpr int64_t kNanoseconds = 1000;
-  const Buffer<uint64_t> stamps(2);
-  for (const int microseconds : kIdle) {
-    FirstCalls calls;
-    for (int round = 0; round < kRounds; ++round) {
-      kernels::Stamp(stamps.get(), microseconds * kNanoseconds, watch.stream());
-      Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
-      calls.Time([&] { kernels::Nothing(watch.stream()); });
-      watch.Finish();
-    }
-    times.waited.push_back(calls.Longer());
-  }
-}
-
-// What calls take longer while another thread waits in one, and how many times as long while one
-// makes one after the other, and while two do.
-void Threads::TimeBeside(Stopwatch& watch, const std::vector<int>& cores, Times& times) const {
-  constexpr int kTrials = 5, kCalls = 60, kLaunches = 200;
-  constexpr int64_t kKernelNs = 400'000;  // longer than the calls beside it
-  const Event done(cudaEventDisableTiming);
-  const auto calls = [&] {
-    return watch.HostTime(
-        kCalls,
-        [&](int i) {
-          // What the calls wait for is still to come, as in a plan.
-          if (i == 0) Check(cudaEventRecord(done, watch.stream()), "cudaEventRecord");
-          mix_->Call(watch.other(), done);
-        },
-        3);
-  };
-  const Buffer<uint64_t> stamps(2);
-  const cudaStream_t other = watch.third(), another = watch.fourth();
-  const std::function<void()> waits = [&] {
-    kernels::Stamp(stamps.get(), kKernelNs, other);
-    Check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
-  };
-  // Now and then they wait for what they have launched, so that no queue is ever full.
-  const auto launches = [](cudaStream_t stream) -> std::function<void()> {
-    return [stream] {
-      for (int i = 0; i < kLaunches; ++i) kernels::Nothing(stream);
-      Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    };
-  };
-  struct Slower {
-    double longer, times;  // s for each of the mix's works; of all
-  };
-  const auto beside = [&](const std::vector<std::function<void()>>& works) {
-    std::vector<double> longer, slower_times;
-    for (int trial = 0; trial < kTrials; ++trial) {
-      const double alone = calls();
-      std::deque<Neighbour> neighbours;
-      for (size_t i = 0; i < works.size(); ++i) neighbours.emplace_back(cores, i + 1, works[i]);
-      const double slower = calls();
-      for (Neighbour& neighbour : neighbours) neighbour.Finish();
-      longer.push_back((slower - alone) / CallMix::kWorks);
-      slower_times.push_back(slower / alone);
-    }
-    return Slower{Median(std::move(longer)), Median(std::move(slower_times))};
-  };
-  // Events and waits for them take no longer beside one that waits.
-  times.beside_call = beside({waits}).longer;
-  times.contended = beside({launches(other)}).times;
-  times.contended_more = beside({launches(other), launches(another)}).times;
-}
-
 // Copies of a few KiB to an idle stream take the host longer the larger they are: their bytes go to
 // the GPU among the commands. Larger ones again take only the call. Timed with the launch that
 // follows in a recall, which may have to wait for them, less that of a launch alone; by turns,
@@ -260,14 +191,12 @@ void Threads::Measure(Stopwatch& watch) {
   Times& times = moments_.emplace_back();
   // As a run's threads are, on cores that are fastest right then.
   const auto on_fastest_cores = [timer = kernels::LaunchTimer()](const auto& time) {
-    const std::vector<int> cores = kernels::FastestCores(3, timer);
+    const std::vector<int> cores = kernels::FastestCores(2, timer);
     const kernels::OnCore core(cores, 0);
     time(cores);
   };
   on_fastest_cores([&](const std::vector<int>& cores) { TimeNotices(cores, times); });
   on_fastest_cores([&](const std::vector<int>& cores) { TimeWoken(watch, cores, times); });
-  on_fastest_cores([&](const std::vector<int>& /*cores*/) { TimeWaited(watch, times); });
-  on_fastest_cores([&](const std::vector<int>& cores) { TimeBeside(watch, cores, times); });
   on_fastest_cores([&](const std::vector<int>& /*cores*/) { TimeInCalls(watch, times); });
 }
 
@@ -285,21 +214,17 @@ void Threads::Set(hardware::Profile& profile) const {
     return all;
   };
   constexpr double kLeast = 1e-9;
-  profile.host_notify = median([](const Times& times) { return times.notify; });
-  profile.host_handoff_asleep =
+  profile.host.notify = median([](const Times& times) { return times.notify; });
+  profile.host.handoff_asleep =
       hardware::Curve(IdleSeconds(), NeverFalling(medians(&Times::handoffs), 1e-7));
-  profile.host_handoff = profile.host_handoff_asleep.At(kUsuallyAsleep);
+  profile.handoff(Site::kHost, Site::kHost, How::kEvent) =
+      profile.host.handoff_asleep.At(kUsuallyAsleep);
   const auto longer = [&](const std::vector<double> Times::*of) {
     std::vector<double> first = medians(of);
     for (double& seconds : first) seconds = std::max(seconds, kLeast);
     return hardware::Curve(IdleSeconds(), std::move(first));
   };
-  profile.host_woken = longer(&Times::woken);
-  profile.host_waited = longer(&Times::waited);
-  profile.host_beside_call = std::max(median([](const Times& t) { return t.beside_call; }), 0.0);
-  profile.host_contended = std::max(median([](const Times& t) { return t.contended; }), 1.0);
-  profile.host_contended_more =
-      std::max(median([](const Times& t) { return t.contended_more; }), profile.host_contended);
+  profile.host.woken = longer(&Times::woken);
 
   std::vector<double> seconds = medians(&Times::in_calls);
   for (double& call : seconds) call = std::max(call, 1e-7);
@@ -309,9 +234,9 @@ void Threads::Set(hardware::Profile& profile) const {
     if (seconds[i] > 1.5 * never) in_calls = i + 1;
   }
   seconds.resize(in_calls);
-  profile.copy_h2d_inline_call = {};
+  profile.copy.h2d_inline_call = {};
   if (in_calls > 0) {
-    profile.copy_h2d_inline_call =
+    profile.copy.h2d_inline_call =
         hardware::Curve({kInCalls.begin(), kInCalls.begin() + static_cast<ptrdiff_t>(in_calls)},
                         std::move(seconds));
   }

@@ -1,4 +1,4 @@
-// What threads cost one another, and what copies take that go in their calls.
+// What waking a thread costs, and what copies take that go in their calls.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ struct Handoffs {
 /// So many, to a thread on the second of `cores`, by the calling one, which spins while it sleeps.
 Handoffs TimeHandoffs(const std::vector<int>& cores, std::chrono::microseconds asleep, int count);
 
-/// Threads that hand work to one another, wake, and call beside one another. What others do on the
+/// Threads that hand work to one another and wake. What others do on the
 /// host's cores meanwhile slows them for seconds: time them at several moments.
 class Threads {
  public:
@@ -28,9 +28,8 @@ class Threads {
   /// Times all of them once. The calling thread and those that it starts are kept on the fastest
   /// cores.
   void Measure(Stopwatch& watch);
-  /// Fills in host.notify, handoff, handoff_asleep, woken, waited, beside_call, contended and
-  /// contended_more, and copy.h2d_inline_call, from the medians of what has been timed: once at
-  /// least.
+  /// Fills in host.notify, handoff, handoff_asleep and woken, and copy.h2d_inline_call, from the
+  /// medians of what has been timed: once at least.
   void Set(hardware::Profile& profile) const;
 
  private:
@@ -38,14 +37,11 @@ class Threads {
   /// s; where there are several, by time idle or by size.
   struct Times {
     double notify = 0;
-    std::vector<double> handoffs{}, woken{}, waited{};
-    double beside_call = 0, contended = 1, contended_more = 1;
+    std::vector<double> handoffs{}, woken{};
     std::vector<double> in_calls{};
   };
   void TimeNotices(const std::vector<int>& cores, Times& times) const;
   void TimeWoken(Stopwatch& watch, const std::vector<int>& cores, Times& times) const;
-  void TimeWaited(Stopwatch& watch, Times& times) const;
-  void TimeBeside(Stopwatch& watch, const std::vector<int>& cores, Times& times) const;
   void TimeInCalls(Stopwatch& watch, Times& times) const;
 
   std::unique_ptr<CallMix> mix_;

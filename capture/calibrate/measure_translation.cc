@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <random>
 #include <span>
 #include <utility>
@@ -19,6 +18,9 @@
 
 namespace stallcast::capture {
 namespace {
+
+using hardware::How;
+using hardware::Site;
 
 using kernels::Buffer;
 
@@ -159,7 +161,6 @@ class Chunks : Fetches {
  private:
   static constexpr int32_t kChunk = 8;  // tokens, as ShadowKV has them
   static constexpr Bytes kChunkBytes = kChunk * kRowBytes;
-  static_assert(kChunkBytes == plan::ZeroCopyGather::kBytesAWarp);
 
   // The numbers below `end`, for each row.
   Buffer<int32_t> EachRow(int64_t end) const {
@@ -195,19 +196,10 @@ hardware::Curve ByPool(const LayerPools& layers, unsigned seed, std::span<const 
 hardware::Curve Translation(Stopwatch& watch, const LayerPools& layers,
                             const hardware::Profile& profile) {
   constexpr std::array kRows = {2, 8, 32};
-  const double fixed = profile.device_gap + profile.zero_copy_start;
+  const double fixed =
+      profile.handoff(Site::kKernel, Site::kKernel, How::kStream) + profile.zero_copy.start;
   return ByPool<Tokens>(layers, /*seed=*/2, kRows, [&](const Tokens& tokens, int count) {
     return (tokens.Seconds(watch, count, /*the_same=*/false) - fixed) / tokens.regions();
-  });
-}
-
-// By a block each of whose warps needs an address that is not known, round by round.
-hardware::Curve TranslationWait(Stopwatch& watch, const LayerPools& layers) {
-  constexpr std::array kRows = {2, 8};
-  return ByPool<Chunks>(layers, /*seed=*/4, kRows, [&](const Chunks& chunks, int count) {
-    const double known = chunks.Seconds(watch, kFewLayers, /*the_same=*/true);
-    const double anew = chunks.Seconds(watch, count, /*the_same=*/false);
-    return (anew - known) / chunks.rounds();
   });
 }
 
@@ -223,42 +215,11 @@ double RoundAhead(Stopwatch& watch, const LayerPools& layers) {
   return std::max(many.second - few.second, 1e-9) / (many.first - few.first);
 }
 
-// Where few layers take turns nothing is translated anew that was read in the turn before; where
-// all read others, everything is.
-hardware::Curve Kept(Stopwatch& watch, const LayerPools& layers) {
-  constexpr int kRows = 8;
-  constexpr double kLeast = 1e-3;
-  const int64_t pool = layers.bytes() / kLayers;
-  std::mt19937 random(3);
-  std::map<double, double> by_regions;
-  for (const int a_row : {100, 200}) {
-    const Tokens tokens(random, layers, pool, kLayers, kRows, a_row);
-    const double anew = tokens.Seconds(watch, kLayers, /*the_same=*/false);
-    const double known = tokens.Seconds(watch, kFewLayers, /*the_same=*/true);
-    for (const int count : {8, 16, 20, 24, 28, kLayers}) {
-      const double seconds = tokens.Seconds(watch, count, /*the_same=*/true);
-      // On a host with little memory all addresses may stay known.
-      by_regions[count * tokens.regions()] =
-          anew > known ? std::clamp((anew - seconds) / (anew - known), kLeast, 1.0) : 1.0;
-    }
-  }
-  std::vector<double> regions, kept;
-  for (const auto& [some, share] : by_regions) {
-    regions.push_back(some);
-    // More regions between leave no more of them known.
-    kept.push_back(kept.empty() ? share : std::min(share, kept.back()));
-  }
-  return {std::move(regions), std::move(kept)};
-}
-
 }  // namespace
 
 void MeasureTranslation(Stopwatch& watch, const LayerPools& layers, hardware::Profile& profile) {
-  profile.zero_copy_translation = Translation(watch, layers, profile);
-  profile.zero_copy_translation_wait = TranslationWait(watch, layers);
-  profile.zero_copy_round_ahead = RoundAhead(watch, layers);
-  profile.zero_copy_kept = Kept(watch, layers);
-  profile.zero_copy_scattered = {};  // of the profile that this one began as
+  profile.zero_copy.translation = Translation(watch, layers, profile);
+  profile.zero_copy.round_ahead = RoundAhead(watch, layers);
 }
 
 }  // namespace stallcast::capture

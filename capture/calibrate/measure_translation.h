@@ -7,12 +7,11 @@
 
 namespace stallcast::capture {
 
-/// Fills in zero_copy.translation and kept, by fetches of 100 scattered tokens of each of some rows
-/// (single keys and values) from the pools of layers in turn, of others in each turn and of the
-/// same ones, and translation_wait and round_ahead by such fetches of chunks of eight tokens'
-/// values with one block. Before each, other bytes are read, as many as a layer's products read.
-/// Where their bytes take longer, these count. Takes device.gap and zero_copy.start from the
-/// profile.
+/// Fills in zero_copy.translation, by fetches of 100 scattered tokens of each of some rows (single
+/// keys and values) from the pools of layers in turn, of others in each turn, and round_ahead by
+/// fetches of chunks of eight tokens' values with one block. Before each, other bytes are read, as
+/// many as a layer's GEMMs read. Where their bytes take longer, these count. Takes the gap and
+/// zero_copy.start from the profile.
 void MeasureTranslation(Stopwatch& watch, const LayerPools& layers, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -17,6 +17,9 @@
 namespace stallcast::cli {
 namespace {
 
+using hardware::How;
+using hardware::Site;
+
 struct CalibrateCommand {
   std::string name, out;
   std::string host;  // the profile of which the host's part is measured anew
@@ -25,15 +28,20 @@ struct CalibrateCommand {
     const auto begin = std::chrono::steady_clock::now();
     hardware::Profile former;
     if (!host.empty()) former = hardware::FindProfile(host);
-    Progress progress;
     capture::CalibrateOptions options;
     options.name = !name.empty() ? name : host.empty() ? "this-machine" : former.name;
+    const std::string path = out.empty() ? options.name + ".toml" : out;
+    // Measuring takes minutes: whether the result can be written is found out before.
+    WriteWholeIf(path, [](const std::filesystem::path& file) {
+      hardware::SaveProfile({}, file);
+      return false;
+    });
+    Progress progress;
     options.command = capture::CommandLine();
     options.progress = [&](const std::string& what, double share) { progress.Update(what, share); };
     const hardware::Profile profile = host.empty()
                                           ? capture::Calibrate(options)
                                           : capture::CalibrateHost(std::move(former), options);
-    const std::string path = out.empty() ? options.name + ".toml" : out;
     WriteWhole(path,
                [&](const std::filesystem::path& file) { hardware::SaveProfile(profile, file); });
     progress.Clear();
@@ -46,8 +54,9 @@ struct CalibrateCommand {
     text += fmt::format(
         "launch {:.2f} us, copy call {:.2f} us, synchronisation {:.2f} us, gap {:.2f} us\n"
         "{}\nUse it: stallcast predict TRACE --machine {}\n",
-        profile.host_launch * 1e6, profile.host_copy_call * 1e6, profile.host_sync * 1e6,
-        profile.device_gap * 1e6, notes, path);
+        profile.host.launch * 1e6, profile.host.copy_call * 1e6,
+        profile.handoff(Site::kKernel, Site::kHost, How::kEvent) * 1e6,
+        profile.handoff(Site::kKernel, Site::kKernel, How::kStream) * 1e6, notes, path);
     Print(text);
   }
 
@@ -68,8 +77,8 @@ struct CalibrateCommand {
   static std::string Rates(const hardware::Profile& profile) {
     return fmt::format(
         "link {:.1f} GB/s down, {:.1f} up, {:.1f} + {:.1f} at once; device memory {:.0f} GB/s",
-        profile.link_h2d / 1e9, profile.link_d2h / 1e9, profile.link_both_h2d / 1e9,
-        profile.link_both_d2h / 1e9, profile.memory_bandwidth / 1e9);
+        profile.link.h2d / 1e9, profile.link.d2h / 1e9, profile.link.both_h2d / 1e9,
+        profile.link.both_d2h / 1e9, profile.memory.bandwidth / 1e9);
   }
 };
 

@@ -96,13 +96,13 @@ class BackgroundCopies::Direction {
 };
 
 BackgroundCopies::BackgroundCopies(const hardware::Profile& profile) {
-  const auto piece = static_cast<int64_t>(profile.background_piece);
-  if (profile.background_h2d > 0) {
-    directions_.push_back(std::make_unique<Direction>("background.h2d", profile.background_h2d,
+  const auto piece = static_cast<int64_t>(profile.background.piece);
+  if (profile.background.h2d > 0) {
+    directions_.push_back(std::make_unique<Direction>("background.h2d", profile.background.h2d,
                                                       piece, cudaMemcpyHostToDevice));
   }
-  if (profile.background_d2h > 0) {
-    directions_.push_back(std::make_unique<Direction>("background.d2h", profile.background_d2h,
+  if (profile.background.d2h > 0) {
+    directions_.push_back(std::make_unique<Direction>("background.d2h", profile.background.d2h,
                                                       piece, cudaMemcpyDeviceToHost));
   }
 }

@@ -3,8 +3,7 @@
 
     report.py FOLDER NAME    prints the tables and sums of FOLDER/NAME-*.csv
     report.py --write        brings the tables of this folder's pages up to date with its CSV files
-    report.py --check        exit 1 where a page's table, or what README.md says of all runs, is
-                             not what the CSV files say
+    report.py --check        exit 1 where a table of a page is not what the CSV files say
     report.py --adopt FOLDER NAME LETTER
                              makes those the runs of this folder, of a machine called LETTER; what
                              it had goes to the other machines' (the pages' text stays as it is)
@@ -19,7 +18,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
-README = PROJECT / "README.md"
 # Other machines whose errors stand in the last columns.
 OTHERS = ("BT", "BR")
 # What the runs of a context that no sample has were replayed on, where it is not plain.
@@ -324,70 +322,6 @@ def with_tables(name, text, tables):
     return text
 
 
-def missing_claims(results):
-    """What README.md and the pages say of all their runs, where they do not."""
-    everything, prompts = total(results.all()), total(results.prompts, "prefill_error_percent")
-    grid = parts(results.runs["validation"])[0]
-    first = total(grid)
-    unseen = total([row for row in grid if row["context"] == "65536"])
-    beside = total(results.beside)
-    pairs, right, apart = order(grid)
-    recordings, recalls = exposed_recalls(results)
-    of_page = [total(results.runs[file]) for file in RUN_FILES]
-    # The longest context's ratios of a step and of a prompt: measured, predicted, published.
-    step, prompt = [
-        [f"{ratio:.2f}" for ratio in ratios[-3:]]
-        for ratios in published_experiment(results)
-        if ratios[1] == 400_000
-    ]
-    units = sum(int(row["units_compared"]) for row in results.all())
-    goal = "the same"
-    claims = {
-        README: [
-            f"{everything['runs']} runs of fourteen methods and two models lie within "
-            f"{everything['median']} % at the median; {everything['within8']} keep the 8 %",
-            f": {everything['runs']} runs | 3 % at the median, 8 % at worst | "
-            f"{everything['median']} %; {everything['within8']} within 8 |",
-            f": {first['runs']} | {goal} | {first['median']} %, {first['worst']} % at worst",
-            f": {unseen['runs']} | {goal} | {unseen['median']} %, {unseen['worst']} % at worst",
-            f": {beside['runs']} | {goal} | {beside['median']} %; {beside['within8']} within 8",
-            f"{prompts['runs']} prompts | 8 % | {prompts['median']} % at the median, "
-            f"{prompts['worst']} % at worst",
-            f"{recordings} recordings | 10 % or 50 us | {recalls} |",
-            f"decode {step[0]} x, prefill {prompt[0]} x; predicted {step[1]} and {prompt[1]}; "
-            f"published {step[2]} and {prompt[2]}",
-            f"{units / 1e6:.0f} million selected units compared",
-        ],
-        HERE / "h200-validation.md": [
-            f"All {everything['runs']} decode runs of these pages: {everything['median']} % at the "
-            f"median, {everything['within3']} within 3 %, {everything['within8']} within 8 %",
-            f"Of {pairs} pairs of runs of one context and batch, {right} are in the measured order",
-            f"lie within {apart:.1f} % of one another",
-            f"all of the {units / 1e6:.0f} million units compared",
-            f"{recalls} of {recordings} recordings keep the goal",
-            launches(results.all()),
-        ],
-        HERE / "h200-louiskv-prkv-validation.md": [
-            f"{of_page[1]['runs']} decode runs: {of_page[1]['median']} % at the median (goal 3), "
-            f"{of_page[1]['within3']} within 3 %, {of_page[1]['within8']} within 8 %",
-            f"{of_page[1]['worst']} % at worst",
-        ],
-        HERE / "h200-pariskv-wgkv-validation.md": [
-            f"{of_page[2]['runs']} decode runs: {of_page[2]['median']} % at the median (goal 3), "
-            f"{of_page[2]['worst']} % at worst (goal 8), {of_page[2]['within3']} within 3 %",
-        ],
-        HERE / "h200-shadowkv-validation.md": [
-            f"{of_page[3]['runs']} decode runs: {of_page[3]['median']} % at the median (goal 3), "
-            f"{of_page[3]['worst']} % at worst (goal 8), {of_page[3]['within3']} within 3 %",
-        ],
-    }
-    for path, texts in claims.items():
-        said = path.read_text(encoding="utf-8")
-        for text in texts:
-            if text not in said:
-                yield f"{path.name} does not say: {text}"
-
-
 def write(path, titles, rows):
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, titles, restval="", extrasaction="ignore", lineterminator="\n")
@@ -457,7 +391,6 @@ def main(arguments):
             for old_line, line in zip(text.splitlines(), new.splitlines()):
                 if old_line != line:
                     faults.append(f"{name} has: {old_line}\n  and should have: {line}")
-    faults += missing_claims(results)
     for fault in faults:
         print(f"report.py: {fault}", file=sys.stderr)
     return 1 if faults else 0

@@ -1,42 +1,53 @@
 #!/usr/bin/env python3
-"""Measured runs predicted anew: by another calibration of the same machine, or by today's code.
+"""Predicts the measured runs of this folder again and says how near the predictions are.
 
-    repredict.py FOLDER NAME PROFILE NEW
-        writes FOLDER/NEW-*.csv: the rows of FOLDER/NAME-*.csv, which measure.sh wrote, with what
-        `stallcast predict` gives with PROFILE (a name or a file); what was measured stays. Exposed
-        recall is predicted where the recording lies in FOLDER/timelines. STALLCAST_BIN names the
-        folder of stallcast (default: build/bin), STALLCAST_TRACES that of the traces that ran
-        (default: traces/samples; capture/results/traces for this folder's rows). What is of the
-        profile that the runs had is left out: notes on the host and link, as launch_us and
-        link_gb_per_s say the same, and what was predicted for the host as it was around a run.
+    repredict.py [A] [B] [--machine-a PROFILE] [--machine-b PROFILE] [--list]
+
+        A: the decode runs of h200-*validation.csv, with the shipped profile h200.
+        B: unseen-runs.csv, runs that no rule and no profile value was made for, with the profile of
+           the machine that ran them, unseen-h200.toml.
+        Prints, for each set: the median of |predicted / measured - 1|, the runs within 3 % and 8 %,
+        the worst, and how many pairs of runs of one model, context and batch come out in the right
+        order, of those whose measured times differ by 3 % or more. --list adds every run by error.
+
+STALLCAST_BIN names the folder of stallcast (default: build/bin). Synthetic traces are made once, in
+STALLCAST_SYNTHETIC (default: build/traces).
 """
 
+import argparse
 import csv
 import io
-import json
+import itertools
 import os
+import statistics
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[2]
+RESULTS = Path(__file__).resolve().parent
+PROJECT = RESULTS.parents[1]
 STALLCAST = Path(os.environ.get("STALLCAST_BIN", PROJECT / "build" / "bin")) / "stallcast"
-TRACES = Path(os.environ.get("STALLCAST_TRACES", PROJECT / "traces" / "samples"))
-# The trace of each context, as measure.sh has them: shipped, or made in FOLDER/traces.
-SHIPPED = {"8192": "*-8k.kvt", "32000": "*-32k.kvt"}
-MADE = {
-    "8000": "rotated-8k",
-    "32768": "segments-32k",
-    "65536": "synth-64k",
-    "131072": "rotated-128k",
-    "200000": "rotated-200k",
-    "262144": "rotated-256k",
-    "400000": "rotated-400k",
+TRACES = RESULTS / "traces"
+SYNTHETIC = Path(os.environ.get("STALLCAST_SYNTHETIC", PROJECT / "build" / "traces"))
+
+# What `stallcast synth` makes for a run, by context; measure.sh makes those of A likewise.
+MADE_A = {
+    "32768": ("--prompt 32K --steps 256 --layers 2 --segment-length 16 --similarity 0.9"
+              " --head-correlation 0.9"),
+    "65536": "--prompt 64K --steps 256 --layers 2 --model llama-3.1-8b",
+    "131072": "--prompt 128K --steps 32 --layers 2 --model llama-3.1-8b --rotate",
 }
-OF_THE_HOST = ("host_now_ms", "host_now_error_percent")
-OF_THE_PROFILE = ("a launch takes", "a host gather", "the link carries", "predicted with")
+MADE_B = {
+    "20000": ("--prompt 20000 --steps 64 --layers 2 --model qwen3-8b --similarity 0.93"
+              " --segment-length 9 --seed 77"),
+    "96000": ("--prompt 96000 --steps 32 --layers 1 --model llama-3.1-8b --similarity 0.9"
+              " --segment-length 6 --seed 78 --rotate"),
+}
+RECORDED = {"8192": "code-8k.kvt", "32000": "code-32k.kvt"}
+FILES_A = ("h200-validation.csv", "h200-louiskv-prkv-validation.csv",
+           "h200-pariskv-wgkv-validation.csv", "h200-shadowkv-validation.csv")
+DISTINCT = 1.03  # measured times whose order counts differ by so much
 
 
 def stallcast(*arguments):
@@ -46,117 +57,100 @@ def stallcast(*arguments):
     except FileNotFoundError:
         raise SystemExit(f"{program}: {STALLCAST} is missing: ./dev build makes it") from None
     if done.returncode != 0:
-        raise SystemExit(f"{program}: stallcast {' '.join(map(str, arguments))}: {done.stderr.strip()}")
+        raise SystemExit(f"{program}: stallcast {' '.join(map(str, arguments))}: "
+                         f"{done.stderr.strip()}")
     return done.stdout
 
 
-def trace_of(folder, row):
-    context = row["context"]
-    if context in SHIPPED:
-        found = sorted(TRACES.glob(SHIPPED[context]))
-        if len(found) != 1:
-            raise SystemExit(f"repredict.py: {len(found)} of {TRACES}/{SHIPPED[context]}: one is needed")
-        return found[0]
-    if context in MADE:
-        made = folder / "traces" / f"{MADE[context]}.kvt"
-        if not made.exists():
-            raise SystemExit(f"repredict.py: {made} is missing: measure.sh's section synth makes it")
-        return made
-    raise SystemExit(f"repredict.py: a context of {context}: measure.sh has no trace of it")
+def rows(*names):
+    for name in names:
+        with open(RESULTS / name, newline="", encoding="utf-8") as file:
+            yield from csv.DictReader(file)
 
 
-def prediction(folder, row, profile, rate):
-    arguments = ["predict", trace_of(folder, row), "--machine", profile]
+def trace(run, made):
+    context = run["context"]
+    if context in RECORDED:
+        return TRACES / RECORDED[context]
+    path = SYNTHETIC / f"{'a' if made is MADE_A else 'b'}-{context}.kvt"
+    if not path.exists():
+        SYNTHETIC.mkdir(parents=True, exist_ok=True)
+        stallcast("synth", path, *made[context].split())
+    return path
+
+
+def predict(run, path, machine):
+    """The mean step of a run, in ms."""
+    arguments = ["predict", path, "--machine", machine, "--no-prefill", "--format", "csv"]
     for option in ("method", "model", "batch", "steps"):
-        arguments += [f"--{option}", row[option]]
-    for parameter in row["params"].split():
+        arguments += [f"--{option}", run[option]]
+    for parameter in run["params"].split():
         arguments += ["-p", parameter]
-    if row["graph"] == "true":
+    if run["graph"] == "true":
         arguments.append("--graph")
-    if TRACES.resolve() == PROJECT / "capture" / "results" / "traces":
-        # As those runs had them.
+    # As those runs had them: heads repeated, and the thresholds that were the defaults then.
+    if path.parent == TRACES:
         arguments.append("--repeat-heads")
-        tau = {"freekv": "0.9", "louiskv": "0.7"}.get(row["method"])
-        if tau and "tau=" not in row["params"]:
-            arguments += ["-p", f"tau={tau}"]
-    if rate:
-        arguments += ["--set", f"background.h2d={rate}GB/s"]
-    return arguments
+    tau = {"freekv": "0.9", "louiskv": "0.7"}.get(run["method"])
+    if tau and "tau=" not in run["params"]:
+        arguments += ["-p", f"tau={tau}"]
+    return float(next(csv.DictReader(io.StringIO(stallcast(*arguments))))["step_mean_ms"])
 
 
-def recording_of(folder, file, row):
-    """As `stallcast-gpu run --timelines` calls it."""
-    name = f"{row['method']}-{trace_of(folder, row).stem}-b{row['batch']}-{row['model']}"
-    name += "".join("-" + of.replace("=", "-") for of in sorted(row["params"].split()))
-    small = "small" if file.endswith("small") else ""
-    return folder / "timelines" / small / f"{name}.measured.kvt"
-
-
-def exposed_recall(arguments, recording):
-    with tempfile.TemporaryDirectory() as temporary:
-        predicted = Path(temporary) / "predicted.kvt"
-        stallcast(*arguments, "--no-prefill", "--set", "host.recorded=1", "--timeline", predicted)
-        compared = json.loads(
-            stallcast("compare", predicted, recording, "--exposed", "--format", "json"))
-    return next((role["predicted_ms"] for role in compared if role["exposed"] == "recall"), 0.0)
-
-
-def error(row, predicted, measured):
-    return 100 * (float(row[predicted]) / float(row[measured]) - 1)
-
-
-def repredict(folder, file, row, profile):
-    rate = file.removeprefix("background-") if file.startswith("background-") else ""
-    arguments = prediction(folder, row, profile, rate)
-    prefill = bool(row.get("measured_prefill_ms"))
-    without = [] if prefill else ["--no-prefill"]
-    now = next(csv.DictReader(io.StringIO(stallcast(*arguments, *without, "--format", "csv"))))
-    row["predicted_ms"], row["predicted_p50_ms"] = now["step_mean_ms"], now["step_p50_ms"]
-    row["error_percent"] = error(row, "predicted_ms", "measured_ms")
-    if prefill:
-        row["predicted_prefill_ms"] = 1e3 * float(now["prefill_s"])
-        row["prefill_error_percent"] = error(row, "predicted_prefill_ms", "measured_prefill_ms")
-    if row.get("measured_exposed_recall_ms"):
-        recording = recording_of(folder, file, row)
-        if not recording.exists():
-            raise SystemExit(f"repredict.py: {recording} is missing: run measure.sh recordings")
-        row["predicted_exposed_recall_ms"] = exposed_recall(arguments, recording)
-    for column in OF_THE_HOST:
-        row.pop(column, None)
-    notes = [note for note in row["note"].split("; ") if not note.startswith(OF_THE_PROFILE)]
-    row["note"] = "; ".join(notes)
-
-
-def main(arguments):
-    if len(arguments) != 4 or arguments[0].startswith("-"):
-        print(__doc__.strip(), file=sys.stderr)
-        return 2
-    folder, name, profile, new = Path(arguments[0]), *arguments[1:]
-    if new == name:
-        print("repredict.py: the new rows need a name of their own", file=sys.stderr)
-        return 2
-    if not STALLCAST.exists():
-        print(f"repredict.py: {STALLCAST} is missing: ./dev build makes it", file=sys.stderr)
-        return 1
-    paths = sorted(folder.glob(f"{name}-*.csv"))
-    if not paths:
-        print(f"repredict.py: no {folder}/{name}-*.csv: write some with measure.sh",
-              file=sys.stderr)
-        return 1
-    for path in paths:
-        file = path.stem.removeprefix(f"{name}-")
-        with open(path, newline="", encoding="utf-8") as lines:
-            rows = list(csv.DictReader(lines))
-        if not rows:
+def order(runs, measured, predicted):
+    """Of how many pairs the order is right, and how many there are."""
+    right = pairs = 0
+    setting = [(run["model"], run["context"], run["batch"], run["graph"]) for run in runs]
+    for i, j in itertools.combinations(range(len(runs)), 2):
+        if setting[i] != setting[j]:
             continue
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda row: repredict(folder, file, row, profile), rows))
-        with open(folder / f"{new}-{file}.csv", "w", newline="", encoding="utf-8") as lines:
-            writer = csv.DictWriter(lines, rows[0].keys(), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-    return 0
+        slow, fast = (i, j) if measured[i] > measured[j] else (j, i)
+        if measured[slow] < DISTINCT * measured[fast]:
+            continue
+        pairs += 1
+        right += predicted[slow] > predicted[fast]
+    return right, pairs
+
+
+def judge(name, runs, made, machine, listed):
+    # A method's first prediction on a trace replays its policy, and the others use its log.
+    paths = [trace(run, made) for run in runs]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        predicted = list(pool.map(lambda i: predict(runs[i], paths[i], machine), range(len(runs))))
+    measured = [float(run["measured_ms"]) for run in runs]
+    errors = [100 * (now / then - 1) for now, then in zip(predicted, measured)]
+    sizes = [abs(error) for error in errors]
+    right, pairs = order(runs, measured, predicted)
+    print(f"{name}: {len(runs)} runs, median {statistics.median(sizes):.2f} %, "
+          f"mean {statistics.mean(sizes):.2f} %, within 3 %: {sum(s <= 3 for s in sizes)}, "
+          f"within 8 %: {sum(s <= 8 for s in sizes)}, worst {max(sizes):.1f} %, "
+          f"in order: {right} of {pairs} pairs")
+    if listed:
+        for error, run in sorted(zip(errors, runs), key=lambda pair: -abs(pair[0])):
+            print(f"  {error:+6.2f} %  {run['method']} {run['params']} {run['model']} "
+                  f"context {run['context']} batch {run['batch']}"
+                  f"{' graph' if run['graph'] == 'true' else ''}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="*", metavar="A|B")
+    parser.add_argument("--machine-a", default="h200", metavar="PROFILE")
+    parser.add_argument("--machine-b", default=RESULTS / "unseen-h200.toml", metavar="PROFILE")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    sets = {
+        "A": (FILES_A, MADE_A, options.machine_a, 131072),
+        "B": (("unseen-runs.csv",), MADE_B, options.machine_b, None),
+    }
+    for name in options.sets or sets:
+        if name not in sets:
+            parser.error(f"there is no set '{name}': give A or B")
+        files, made, machine, most = sets[name]
+        runs = [run for run in rows(*files) if most is None or int(run["context"]) <= most]
+        judge(name, runs, made, machine, options.list)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -238,7 +238,7 @@ Control MachineValue(const std::string& path, Dimension dimension, std::string_v
 Control FieldControl(const hardware::ProfileField& field, const SharedProfile& profile) {
   const std::string path(field.path);
   Control control =
-      MachineValue(path, field.dimension, field.help, (*profile).*field.member, profile);
+      MachineValue(path, field.dimension, field.help, field.In(std::as_const(*profile)), profile);
   control.group =
       QStringLiteral("Machine: ") + From(path.substr(0, path.find('.'))).replace('_', ' ');
   return control;
@@ -350,7 +350,7 @@ std::vector<Control> Controls(const PredictRequest& request,
   controls.push_back(Graph());
   const auto fields = hardware::ProfileFields();
   const auto recorded =
-      std::ranges::find(fields, &hardware::Profile::host_recorded, &hardware::ProfileField::member);
+      std::ranges::find(fields, "host.recorded", &hardware::ProfileField::path);
   controls.push_back(Recorded(*recorded, profile));
 
   const auto preset = std::find_if(named.info->presets.begin(), named.info->presets.end(),

@@ -35,8 +35,6 @@ Picoseconds Time(double seconds) {
 
 // No default: a new op kind does not compile until it has a cost.
 class Coster {
-  using Lookup = plan::ZeroCopyGather::Lookup;
-
  public:
   Coster(const Profile& profile, const std::array<double, kResources>& capacity,
          const WriteBack& write_back, const KernelFit& fit, const TimedPoints& points,
@@ -52,9 +50,7 @@ class Coster {
   OpCost operator()(const plan::Gemm&) const {
     OpCost cost = Kernel();
     cost.boosted = FlopsTime() >= static_cast<double>(counts_.device()) / fit_.bandwidth;
-    cost.dragged = !cost.boosted;
-    if (cost.boosted) return cost;
-    cost.streams_weights = true;
+    cost.streams_weights = !cost.boosted;
     return cost;
   }
   OpCost operator()(const plan::GroupedGemm&) const { return Kernel(); }
@@ -66,9 +62,9 @@ class Coster {
     OpCost cost = Kernel();
     // Without a fit: as fast as GPUs pass bytes on over the link to the host.
     if (!cost.extrapolated || cost.amount <= 0) return cost;
-    const double link = std::min(profile_.link_h2d, profile_.link_d2h);
+    const double link = std::min(profile_.link.h2d, profile_.link.d2h);
     cost.rate = cost.weight = std::min(cost.rate, link);
-    cost.fixed = Time(2 * (sum.gpus - 1) * profile_.device_copy_latency);
+    cost.fixed = Time(2 * (sum.gpus - 1) * profile_.handoff(Site::kHost, Site::kH2D, How::kStream));
     cost.demands = 0;
     Add(cost, Resource::kDeviceMemory, 1);
     return cost;
@@ -115,22 +111,24 @@ class Coster {
     const bool h2d = copy.direction == plan::Direction::kHostToDevice;
     const auto pieces = static_cast<double>(copy.pieces);
     const auto piece = static_cast<double>(copy.piece_bytes);
-    const hardware::Curve& curve = h2d ? profile_.copy_h2d_piece : profile_.copy_d2h_piece;
-    const double start = curve.empty() ? (h2d ? profile_.copy_h2d_start : profile_.copy_d2h_start)
+    const hardware::Curve& curve = h2d ? profile_.copy.h2d_piece : profile_.copy.d2h_piece;
+    const double start = curve.empty() ? (h2d ? profile_.copy.h2d_start : profile_.copy.d2h_start)
                                        : curve.At(std::max(piece, 1.0));
     OpCost cost;
-    cost.spread = profile_.copy_spread;
+    cost.spread = profile_.copy.spread;
     cost.amount = static_cast<double>(counts_.link_h2d + counts_.link_d2h);
-    cost.rate = h2d ? profile_.link_h2d : profile_.link_d2h;
-    const double one_call = h2d ? profile_.host_copy_call : profile_.host_copy_back_call;
+    cost.rate = h2d ? profile_.link.h2d : profile_.link.d2h;
+    const double one_call =
+        h2d ? profile_.host.copy_call + Recorded(profile_.recorder.copy_call)
+            : profile_.host.copy_back_call + Recorded(profile_.recorder.copy_back_call);
     cost.host = cost.first_call = Time(one_call);
-    cost.engine_start = Time(start);
+    cost.fixed = Time(start);
     switch (copy.path) {
       case plan::CopyPath::kBulk:
         break;
       case plan::CopyPath::k2D:
-        if (piece > 0 && profile_.copy_2d_row > 0) {
-          cost.rate = std::min(cost.rate, piece / profile_.copy_2d_row);
+        if (piece > 0 && profile_.copy.row_2d > 0) {
+          cost.rate = std::min(cost.rate, piece / profile_.copy.row_2d);
         }
         break;
       case plan::CopyPath::kPerPiece: {
@@ -138,48 +136,40 @@ class Coster {
         const double translation = Translation(copy, cost);
         cost.host = Time(pieces * one_call);
         cost.calls = static_cast<int32_t>(std::min<int64_t>(copy.pieces, INT32_MAX));
-        cost.engine_start =
-            Time(pieces * start + translation + std::max(pieces - 1, 0.0) * profile_.recorder_copy);
-        cost.crowded = Time(pieces * profile_.copy_crowded_piece);
-        cost.grouped = Time(profile_.copy_group_turn);
+        cost.fixed = Time(pieces * start + translation +
+                          std::max(pieces - 1, 0.0) * Recorded(profile_.recorder.copy));
+        cost.extra_if_sibling_waits = Time(profile_.copy.group_turn);
         cost.last_piece = Time(start + translation / pieces + piece / cost.rate);
         break;
       }
       case plan::CopyPath::kBatched: {
-        const double large = std::max(piece, profile_.copy_inline_below);
+        const double large = std::max(piece, profile_.copy.inline_below);
         const bool carried = h2d && piece < large;
         const double size = h2d ? piece : large;
-        const double call = profile_.batch_host_piece.At(size);
-        double engine = profile_.batch_engine_piece.At(size);
-        cost.host = cost.first_call = Time(profile_.host_batch_call + pieces * call);
+        const double call = profile_.batch.host_piece.At(size);
+        double engine = profile_.batch.engine_piece.At(size);
+        cost.host = cost.first_call = Time(BatchCall() + pieces * call);
         if (carried) {
-          const hardware::Curve& moved = profile_.copy_h2d_inline_time;
+          const hardware::Curve& moved = profile_.copy.h2d_inline_time;
           if (!moved.empty()) {
             const double bytes = std::max(piece, 1.0);
             cost.rate = std::min(cost.rate, bytes / moved.At(bytes));
             engine = 0;
           }
           const double few = BeforeHandOver(pieces, piece);
-          cost.first_call = Time(profile_.host_batch_call + few * call);
+          cost.first_call = Time(BatchCall() + few * call);
           cost.last_piece = Time(start + few * (engine + piece / cost.rate));
         }
-        cost.engine_start += Time(pieces * engine);
-        cost.extrapolated = !profile_.batch_host_piece.Covers(piece);
+        cost.fixed += Time(pieces * engine);
+        cost.extrapolated = !profile_.batch.host_piece.Covers(piece);
         break;
       }
     }
     cost.engine = h2d ? Engine::kCopyH2D : Engine::kCopyD2H;
-    cost.start = h2d ? Start::kH2DPiece : Start::kD2HPiece;
-    cost.starts = copy.path == plan::CopyPath::kPerPiece ? pieces : 1;
     UseLink(cost, h2d);
-    const double most = profile_.copy_device_loss;
-    const double beyond = profile_.copy_device_factor - 1;
+    const double most = profile_.copy.device_loss;
+    const double beyond = profile_.copy.device_factor - 1;
     UseMemory(cost, 1 + (most > 0 ? std::min(beyond, most / cost.rate) : beyond));
-    const hardware::Curve& turns = profile_.copy_h2d_turns;
-    const bool calls = copy.path == plan::CopyPath::kBulk || copy.path == plan::CopyPath::kPerPiece;
-    if (h2d && calls && cost.amount > 0 && !turns.empty() && piece <= turns.x().back()) {
-      TakeTurns(cost, pieces, turns.At(piece));
-    }
     return cost;
   }
 
@@ -195,7 +185,7 @@ class Coster {
 
   // Of the addresses of scattered pieces, all together, s.
   double Translation(const plan::Copy& copy, OpCost& cost) const {
-    const hardware::Curve& by_pool = profile_.copy_translation;
+    const hardware::Curve& by_pool = profile_.copy.translation;
     if (by_pool.empty() || copy.scattered_over == 0) return 0;
     const auto pool = static_cast<double>(copy.scattered_over);
     cost.extrapolated = cost.extrapolated || pool > by_pool.x().back();
@@ -206,70 +196,50 @@ class Coster {
     const auto piece = static_cast<double>(gather.piece_bytes);
     const auto blocks = static_cast<double>(gather.BusyBlocks());
     OpCost cost = Launched(points_.At(shape_));
-    cost.fixed = Time(profile_.zero_copy_start);
+    cost.fixed = Time(profile_.zero_copy.start);
     cost.amount = static_cast<double>(counts_.link_h2d);
-    // As many blocks that look up pieces are as fast.
-    const double alike = blocks * (Round(piece, Lookup::kPieces) / Round(piece, gather.lookup));
-    cost.rate = std::min(profile_.zero_copy.At(piece, alike), profile_.link_h2d);
-    cost.holding_blocks = blocks;
-    cost.rounds = static_cast<double>(gather.Rounds(counts_.link_h2d, gather.BusyBlocks()));
-    cost.spread = profile_.zero_copy_spread;
-    cost.extrapolated = !profile_.zero_copy.Covers(piece, blocks);
+    // As many blocks that look up their pieces before each round are as fast.
+    const double alike =
+        blocks * (Round(piece, /*looks_ahead=*/false) / Round(piece, LooksAhead(gather)));
+    cost.rate = std::min(profile_.zero_copy.rate.At(piece, alike), profile_.link.h2d);
+    cost.spread = profile_.zero_copy.spread;
+    cost.extrapolated = !profile_.zero_copy.rate.Covers(piece, blocks);
     if (gather.scattered_over > 0) Scatter(gather, cost);
     cost.written = cost.amount;
     UseLink(cost, true);
-    if (const hardware::Curve& share = profile_.zero_copy_link_share; !share.empty()) {
-      cost.weight *= share.At(blocks);
-    }
-    UseMemory(cost, 1 + profile_.zero_copy_memory_loss.At(blocks) / cost.rate);
+    UseMemory(cost, 1 + profile_.zero_copy.memory_loss.At(blocks) / cost.rate);
     Add(cost, Resource::kSms,
-        std::min(blocks / kGatherBlocksAnSm, profile_.device_sms) / cost.rate);
+        std::min(blocks / kGatherBlocksAnSm, profile_.device.sms) / cost.rate);
     return cost;
   }
 
-  // Seconds that a block waits for the bytes that it has on their way.
-  double Round(double piece, Lookup lookup) const {
-    double of_its_own = 0;
-    if (lookup == Lookup::kAhead) of_its_own = profile_.zero_copy_round_ahead;
-    if (lookup == Lookup::kTokens) of_its_own = profile_.zero_copy_round_tokens;
-    if (of_its_own > 0) return of_its_own;
+  static bool LooksAhead(const plan::ZeroCopyGather& gather) {
+    return gather.lookup == plan::ZeroCopyGather::Lookup::kAhead;
+  }
+
+  // Seconds that a block waits for the bytes that it has in flight.
+  double Round(double piece, bool looks_ahead) const {
+    if (looks_ahead && profile_.zero_copy.round_ahead > 0) return profile_.zero_copy.round_ahead;
     return static_cast<double>(plan::ZeroCopyGather::kBytesABlock) /
-           profile_.zero_copy.At(piece, 1);
+           profile_.zero_copy.rate.At(piece, 1);
   }
 
   // A region's addresses are translated while the bytes of the one before come. Few blocks wait for
-  // the host's answers, not for the link: round by round, and longer where an address is not known.
+  // the host's answers, not for the link: round by round, and for each address.
   void Scatter(const plan::ZeroCopyGather& gather, OpCost& cost) const {
-    const hardware::Curve& by_pool = profile_.zero_copy_translation;
-    const hardware::Curve& scattered = profile_.zero_copy_scattered;
-    const hardware::Curve& measured = by_pool.empty() ? scattered : by_pool;
-    if (measured.empty()) return;
+    const hardware::Curve& by_pool = profile_.zero_copy.translation;
+    if (by_pool.empty()) return;
     const auto pool = static_cast<double>(gather.scattered_over);
-    cost.extrapolated = cost.extrapolated || pool > measured.x().back();
+    cost.extrapolated = cost.extrapolated || pool > by_pool.x().back();
     const auto regions = static_cast<double>(gather.regions < 0 ? gather.pieces : gather.regions);
     if (regions <= 0) return;
-    double known = 0;
-    if (const hardware::Curve& kept = profile_.zero_copy_kept; !kept.empty()) {
-      known = static_cast<double>(gather.regions_again) *
-              kept.At(static_cast<double>(gather.regions_a_step));
-    }
-    // Between two gathers of a layer those of all others pass: as from the largest pool.
-    const double one = by_pool.empty() ? 1 / scattered.y().back() : by_pool.At(pool);
-    const double anew = regions - known, bytes = cost.amount / regions / cost.rate;
-    const double answered =
-        cost.rounds * Round(static_cast<double>(gather.piece_bytes), gather.lookup);
-    cost.rate = cost.amount / std::max(known * bytes + anew * std::max(bytes, one),
-                                       answered + Translating(pool, anew, one, cost));
-  }
-
-  // How long few blocks wait for addresses.
-  double Translating(double pool, double regions, double one, const OpCost& cost) const {
-    const hardware::Curve& wait = profile_.zero_copy_translation_wait;
-    if (wait.empty()) return regions * one / cost.holding_blocks;
-    constexpr int64_t kWarps =
-        plan::ZeroCopyGather::kBytesABlock / plan::ZeroCopyGather::kBytesAWarp;
-    const double a_warp = regions / (cost.rounds * (cost.holding_blocks * kWarps));
-    return cost.rounds * std::min(a_warp, 1.0) * wait.At(pool);
+    const double one = by_pool.At(pool);
+    const auto blocks = static_cast<double>(gather.BusyBlocks());
+    const auto rounds = static_cast<double>(gather.Rounds(counts_.link_h2d, gather.BusyBlocks()));
+    const double reply_time =
+        rounds * Round(static_cast<double>(gather.piece_bytes), LooksAhead(gather));
+    cost.rate = cost.amount / std::max(regions * std::max(cost.amount / regions / cost.rate, one),
+                                       reply_time + regions * one / blocks);
   }
 
   OpCost operator()(const plan::HostGather& gather) const {
@@ -278,31 +248,27 @@ class Coster {
     const int64_t threads =
         std::clamp<int64_t>(gather.threads, 1, std::max<int64_t>(1, gather.pieces));
     const auto piece = static_cast<double>(gather.piece_bytes), all = static_cast<double>(threads);
-    const hardware::Curve& rate = profile_.host_gather_rate;
-    double bytes = rate.empty() ? all * profile_.host_gather_thread : rate.At(all);
-    if (const hardware::Curve& first = profile_.host_gather_first_rate;
+    const hardware::Curve& rate = profile_.host.gather_rate;
+    double bytes = rate.empty() ? all * profile_.host.gather_thread : rate.At(all);
+    if (const hardware::Curve& first = profile_.host.gather_first_rate;
         !first.empty() && cost.amount > 0) {
       const double sooner = std::min(cost.amount, hardware::kGatherFirst);
       bytes = cost.amount / (sooner / first.At(all) + (cost.amount - sooner) / bytes);
     }
     // Beside the bytes, a piece takes what was timed; else threads do not hinder one another there.
-    const hardware::Curve& row = profile_.host_gather_row;
-    const double found = row.empty() ? profile_.host_gather_piece / all : row.At(all);
-    cost.rate = std::min(piece / (found + piece / bytes), profile_.host_memory / 2);
+    const hardware::Curve& row = profile_.host.gather_row;
+    const double found = row.empty() ? profile_.host.gather_piece / all : row.At(all);
+    cost.rate = std::min(piece / (found + piece / bytes), profile_.host.memory / 2);
     // The other threads are woken first.
-    const hardware::Curve& start = profile_.host_gather_start;
+    const hardware::Curve& start = profile_.host.gather_start;
     if (!start.empty()) {
       cost.fixed = Time(start.At(all));
     } else if (threads > 1) {
-      cost.fixed = Time(profile_.host_handoff);
-    }
-    cost.wakes = threads > 1 && !profile_.host_gather_woken.empty();
-    if (const hardware::Curve& by_bytes = profile_.host_gathered; !by_bytes.empty()) {
-      cost.cools = Time(by_bytes.FromZero(cost.amount));
+      cost.fixed = Time(profile_.handoff(Site::kHost, Site::kHost, How::kEvent));
     }
     cost.extrapolated = (!rate.empty() && !rate.Covers(all)) || (!row.empty() && !row.Covers(all));
     cost.weight = cost.rate;
-    cost.spread = profile_.host_spread;
+    cost.spread = profile_.host.spread;
     Add(cost, Resource::kHostMemory, 2);
     return cost;
   }
@@ -310,18 +276,25 @@ class Coster {
   OpCost operator()(const plan::HostSync&) const { return {}; }
   OpCost operator()(const plan::HostHandoff&) const {
     OpCost cost;
-    cost.host = cost.first_call = Time(profile_.host_notify);
+    cost.host = cost.first_call = Time(profile_.host.notify);
     return cost;
   }
   OpCost operator()(const plan::GraphLaunch& launch) const {
     OpCost cost;
-    cost.host = cost.first_call = Time(
-        profile_.host_graph_launch + static_cast<double>(launch.nodes) * profile_.host_graph_node);
-    cost.spread = profile_.host_spread;
+    cost.host = cost.first_call =
+        Time(profile_.host.graph_launch + Recorded(profile_.recorder.launch) +
+             static_cast<double>(launch.nodes) * profile_.host.graph_node);
+    cost.spread = profile_.host.spread;
     return cost;
   }
 
  private:
+  // What a call takes more where the run is recorded.
+  double Recorded(double more) const { return profile_.host.recorded * more; }
+  double BatchCall() const {
+    return profile_.host.batch_call + Recorded(profile_.recorder.copy_call);
+  }
+
   static OpCost NoCall() {
     OpCost cost;
     cost.calls = 0;
@@ -330,13 +303,13 @@ class Coster {
 
   OpCost Launched(const KernelPoint& point) const {
     OpCost cost;
-    const double call = fit_.host_s > 0 ? fit_.host_s * point.host_factor : profile_.host_launch;
-    cost.first_call = Time(call + profile_.recorder_launch);
+    const double call = fit_.host_s > 0 ? fit_.host_s * point.host_factor : profile_.host.launch;
+    cost.first_call = Time(call + Recorded(profile_.recorder.launch));
     cost.host = cost.first_call * counts_.launches;
-    if (counts_.launches > 1) cost.last_piece = Time(profile_.device_launch_latency);
+    if (counts_.launches > 1)
+      cost.last_piece = Time(profile_.handoff(Site::kHost, Site::kKernel, How::kStream));
     cost.calls = counts_.launches;
-    cost.start = Start::kKernel;
-    cost.starts = counts_.launches;
+    cost.kernel = true;
     return cost;
   }
 
@@ -363,29 +336,16 @@ class Coster {
     cost.amount = bytes;
     cost.rate = bytes / (seconds * factor * longer);
     cost.weight = cost.rate;
-    const double blocks = std::clamp(std::ceil(bytes / kBytesABlock), 1.0, profile_.device_sms);
+    const double blocks = std::clamp(std::ceil(bytes / kBytesABlock), 1.0, profile_.device.sms);
     Add(cost, Resource::kDeviceMemory, 1);
     Add(cost, Resource::kSms, blocks / cost.rate);
     return cost;
   }
 
   void UseLink(OpCost& cost, bool h2d) const {
-    cost.weight = kLinkPriority * (h2d ? profile_.link_both_h2d : profile_.link_both_d2h);
+    cost.weight = kLinkPriority * (h2d ? profile_.link.both_h2d : profile_.link.both_d2h);
     Add(cost, h2d ? Resource::kLinkH2D : Resource::kLinkD2H, 1);
     Add(cost, Resource::kLinkBoth, 1);
-  }
-
-  // Small copies of a stream do not keep the engine for themselves: what they take of it, and what
-  // they take alone, make them a flow.
-  void TakeTurns(OpCost& cost, double pieces, double turn) const {
-    const double alone = Seconds(cost.engine_start) + cost.amount / cost.rate;
-    const double of_engine = std::min(pieces * turn + cost.amount / cost.rate, alone);
-    cost.rate = cost.amount / alone;
-    cost.engine_start = cost.crowded = cost.grouped = Picoseconds{0};
-    cost.engine = Engine::kNone;
-    cost.start = Start::kNone;
-    cost.starts = 0;
-    Add(cost, Resource::kCopyTurns, of_engine / cost.amount);
   }
 
   // A flow alone must reach its rate whatever a what-if makes of the memory.
@@ -403,40 +363,10 @@ class Coster {
   const plan::WorkCounts& counts_;
 };
 
-void Add(double seconds, Curve& curve) {
-  if (curve.empty()) return;
-  std::vector<double> y = curve.y();
-  for (double& of : y) of += seconds;
-  curve = Curve(curve.x(), std::move(y));
-}
-
 Picoseconds WakeTime(const Curve& by_idle, Picoseconds idle) {
   const double seconds = Seconds(idle);
   if (by_idle.empty() || seconds <= 0) return Picoseconds{0};
   return FromSeconds(by_idle.FromZero(seconds));
-}
-
-// What recording costs where a run is recorded, and its calls but for launches of kernels.
-void AddRecorder(Profile& profile) {
-  for (double Profile::*more :
-       {&Profile::recorder_copy, &Profile::recorder_kernel, &Profile::recorder_op,
-        &Profile::recorder_launch, &Profile::recorder_copy_call, &Profile::recorder_copy_back_call,
-        &Profile::recorder_event_record, &Profile::recorder_stream_wait, &Profile::recorder_sync,
-        &Profile::recorder_holds_h2d_piece, &Profile::recorder_holds_d2h_piece}) {
-    profile.*more *= profile.host_recorded;
-  }
-  profile.product_holds_h2d_piece += profile.recorder_holds_h2d_piece;
-  profile.product_holds_d2h_piece += profile.recorder_holds_d2h_piece;
-  profile.device_gap += profile.recorder_kernel;
-  profile.host_copy_call += profile.recorder_copy_call;
-  profile.host_batch_call += profile.recorder_copy_call;
-  Add(profile.recorder_copy_call, profile.copy_h2d_inline_call);
-  profile.host_copy_back_call += profile.recorder_copy_back_call;
-  profile.host_event_record += profile.recorder_event_record;
-  profile.host_stream_wait += profile.recorder_stream_wait;
-  profile.host_graph_launch += profile.recorder_launch;
-  profile.host_sync += profile.recorder_sync;
-  if (profile.host_sync_copy > 0) profile.host_sync_copy += profile.recorder_sync;
 }
 
 // The law of the kind that a kind without a fit is costed as; what was timed of it are other
@@ -454,7 +384,6 @@ KernelFit FitOfAnotherKind(const Profile& profile, int kind) {
 
 CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
   Check(profile_, profile_.name);
-  AddRecorder(profile_);
   for (int kind = 0; kind < plan::kOpKinds; ++kind) {
     const auto fit = profile_.kernels.find(plan::KindName(kind));
     if (fit == profile_.kernels.end()) {
@@ -464,91 +393,46 @@ CostModel::CostModel(Profile profile) : profile_(std::move(profile)) {
     KernelFit& law = fits_[static_cast<size_t>(kind)] = fit->second;
     points_[static_cast<size_t>(kind)] = TimedPoints(std::exchange(law.points, {}));
   }
-  latencies_ = {.launch = FromSeconds(profile_.device_launch_latency),
-                .copy_launch = FromSeconds(profile_.device_copy_latency),
-                .gap = FromSeconds(profile_.device_gap),
-                .crowded_gap = FromSeconds(profile_.device_crowded_gap),
-                .copy_gap = FromSeconds(profile_.device_copy_gap),
-                .flag_gap = FromSeconds(profile_.device_flag_gap > 0 ? profile_.device_flag_gap
-                                                                     : profile_.device_copy_gap),
-                .between_copies = FromSeconds(profile_.recorder_copy),
-                .to_host_gap = FromSeconds(profile_.device_direction_gap),
-                .to_device_gap = FromSeconds(profile_.device_direction_gap_h2d > 0
-                                                 ? profile_.device_direction_gap_h2d
-                                                 : profile_.device_direction_gap),
-                .look_period = FromSeconds(profile_.device_look_period),
-                .to_host_look = FromSeconds(profile_.device_first_look),
-                .to_device_look = FromSeconds(profile_.device_first_look_h2d),
-                .event = FromSeconds(profile_.device_event_latency),
-                .event_to_copy = FromSeconds(profile_.device_event_to_copy),
-                .event_from_copy = FromSeconds(profile_.device_event_from_copy),
-                .event_wait = FromSeconds(profile_.device_event_wait),
-                .event_recorded = FromSeconds(profile_.device_event_record),
-                .graph_gap = FromSeconds(profile_.device_graph_gap),
-                .event_record = FromSeconds(profile_.host_event_record),
-                .stream_wait = FromSeconds(profile_.host_stream_wait),
-                .copy_switch = FromSeconds(profile_.host_copy_switch),
-                .op = FromSeconds(profile_.host_op + profile_.recorder_op),
-                .host_sync = FromSeconds(profile_.host_sync),
-                .host_sync_copy = FromSeconds(profile_.host_sync_copy > 0 ? profile_.host_sync_copy
-                                                                          : profile_.host_sync),
-                .host_handoff = FromSeconds(profile_.host_handoff),
-                .beside_call = FromSeconds(profile_.host_beside_call),
-                .contended = profile_.host_contended,
-                .contended_more = std::max(profile_.host_contended_more, profile_.host_contended)};
+  SetLatencies();
   write_back_ = WriteBack(profile_);
-  capacity_[At(Resource::kDeviceMemory)] = profile_.memory_bandwidth;
-  capacity_[At(Resource::kLinkH2D)] = profile_.link_h2d;
-  capacity_[At(Resource::kLinkD2H)] = profile_.link_d2h;
+  capacity_[At(Resource::kDeviceMemory)] = profile_.memory.bandwidth;
+  capacity_[At(Resource::kLinkH2D)] = profile_.link.h2d;
+  capacity_[At(Resource::kLinkD2H)] = profile_.link.d2h;
   capacity_[At(Resource::kLinkBoth)] = std::max(
-      {profile_.link_both_h2d + profile_.link_both_d2h, profile_.link_h2d, profile_.link_d2h});
-  capacity_[At(Resource::kSms)] = profile_.device_sms;
-  capacity_[At(Resource::kHostMemory)] = profile_.host_memory;
-  capacity_[At(Resource::kCopyTurns)] = 1;
-  beside_product_ = {0, profile_.product_holds_kernel, profile_.product_holds_h2d_piece,
-                     profile_.product_holds_d2h_piece};
-  has_load_ = std::ranges::any_of(beside_product_, [](double longer) { return longer > 0; });
-  for (const Curve Profile::*curve :
-       {&Profile::zero_copy_holds_kernel, &Profile::zero_copy_holds_h2d_piece,
-        &Profile::zero_copy_holds_d2h_piece}) {
-    has_load_ = has_load_ || !(profile_.*curve).empty();
-  }
-  const std::pair<Start, const Curve*> loads[] = {{Start::kKernel, &profile_.load_kernel},
-                                                  {Start::kH2DPiece, &profile_.load_h2d_piece},
-                                                  {Start::kD2HPiece, &profile_.load_d2h_piece}};
-  for (const auto& [start, curve] : loads) {
-    if (curve->empty()) continue;
-    has_load_ = true;
-    auto& table = loaded_[static_cast<size_t>(start)];
-    for (size_t i = 1; i < table.size(); ++i) {
-      const double share = static_cast<double>(i) / static_cast<double>(table.size() - 1);
-      table[i] = curve->FromZero(share);
-    }
-  }
+      {profile_.link.both_h2d + profile_.link.both_d2h, profile_.link.h2d, profile_.link.d2h});
+  capacity_[At(Resource::kSms)] = profile_.device.sms;
+  capacity_[At(Resource::kHostMemory)] = profile_.host.memory;
 }
 
-double CostModel::HeldUpStart(Start start, double blocks) const {
-  const auto at = [blocks](const Curve& curve) {
-    return curve.empty() || blocks <= 0 ? 0 : curve.FromZero(blocks);
-  };
-  switch (start) {
-    case Start::kNone:
-      break;
-    case Start::kKernel:
-      return at(profile_.zero_copy_holds_kernel);
-    case Start::kH2DPiece:
-      return at(profile_.zero_copy_holds_h2d_piece);
-    case Start::kD2HPiece:
-      return at(profile_.zero_copy_holds_d2h_piece);
+void CostModel::SetLatencies() {
+  const auto recorded = [&](double more) { return FromSeconds(profile_.host.recorded * more); };
+  HandoffTable<Picoseconds>& handoff = latencies_.handoff;
+  for (size_t how = 0; how < kHowNames.size(); ++how) {
+    for (size_t from = 0; from < kSiteNames.size(); ++from) {
+      for (size_t to = 0; to < kSiteNames.size(); ++to) {
+        const auto a = static_cast<Site>(from), b = static_cast<Site>(to);
+        const auto follows = static_cast<How>(how);
+        handoff(a, b, follows) = FromSeconds(profile_.handoff(a, b, follows));
+      }
+    }
   }
-  return 0;
+  handoff(Site::kKernel, Site::kKernel, How::kStream) += recorded(profile_.recorder.kernel);
+  handoff(Site::kH2D, Site::kH2D, How::kStream) += recorded(profile_.recorder.copy);
+  handoff(Site::kD2H, Site::kD2H, How::kStream) += recorded(profile_.recorder.copy);
+  for (const Site from : {Site::kKernel, Site::kH2D, Site::kD2H}) {
+    handoff(from, Site::kHost, How::kEvent) += recorded(profile_.recorder.sync);
+  }
+  latencies_.event_record =
+      FromSeconds(profile_.host.event_record) + recorded(profile_.recorder.event_record);
+  latencies_.stream_wait =
+      FromSeconds(profile_.host.stream_wait) + recorded(profile_.recorder.stream_wait);
 }
 
 CostModel::Background CostModel::BackgroundOf(plan::Direction direction) const {
   const bool h2d = direction == plan::Direction::kHostToDevice;
-  const double rate = h2d ? profile_.background_h2d : profile_.background_d2h;
+  const double rate = h2d ? profile_.background.h2d : profile_.background.d2h;
   if (rate <= 0) return {};
-  const auto piece = static_cast<Bytes>(profile_.background_piece);
+  const auto piece = static_cast<Bytes>(profile_.background.piece);
   return {Cost(plan::Copy{direction, plan::CopyPath::kBulk, 1, piece}),
           std::max(FromSeconds(static_cast<double>(piece) / rate), Picoseconds{1})};
 }
@@ -557,15 +441,19 @@ OpCost CostModel::Cost(const plan::Work& work) const {
   const plan::WorkCounts counts = plan::Count(work);
   const auto kind = static_cast<size_t>(plan::KindOf(work));
   const plan::KernelShape shape = plan::ShapeOf(work);
-  const OpCost cost = std::visit(
+  OpCost cost = std::visit(
       Coster(profile_, capacity_, write_back_, fits_[kind], points_[kind], shape, counts), work);
+  if (!IsHostWork(work)) {
+    cost.first_call += ExecutorTime();
+    cost.host += ExecutorTime();
+  }
   if (cost.amount > 0) Time(cost.amount / cost.rate);
   return cost;
 }
 
 std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
   const auto* copy = std::get_if<plan::Copy>(&work);
-  const Curve& call = profile_.copy_h2d_inline_call;
+  const Curve& call = profile_.copy.h2d_inline_call;
   if (copy == nullptr || copy->direction != plan::Direction::kHostToDevice || call.empty() ||
       copy->pieces == 0 || static_cast<double>(copy->piece_bytes) > call.x().back()) {
     return std::nullopt;
@@ -573,18 +461,17 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
   const bool one = copy->path == plan::CopyPath::kBulk && copy->pieces == 1;
   if (!one && copy->path != plan::CopyPath::kPerPiece) return std::nullopt;
   const double bytes = std::max(static_cast<double>(copy->piece_bytes), 1.0);
-  const Picoseconds carried = Time(call.At(bytes));
-  const Curve& time = profile_.copy_h2d_inline_time;
+  const Picoseconds carried =
+      Time(call.At(bytes) + profile_.host.recorded * profile_.recorder.copy_call);
+  const Curve& time = profile_.copy.h2d_inline_time;
   const Picoseconds moved = time.empty() ? Picoseconds{0} : Time(time.At(bytes));
   OpCost cost;
   if (copy->pieces == 1) {
     // The bytes cross the link with the commands.
     cost = Cost(work);
-    cost.host = cost.first_call = carried;
-    cost.last_piece = cost.engine_start = cost.crowded = cost.grouped = Picoseconds{0};
+    cost.host = cost.first_call = carried + ExecutorTime();
+    cost.last_piece = cost.fixed = cost.extra_if_sibling_waits = Picoseconds{0};
     cost.engine = Engine::kNone;
-    cost.start = Start::kNone;
-    cost.starts = 0;
     cost.front_end = moved;
     const Picoseconds flow = Time(cost.amount / cost.rate);
     if (moved > flow) cost.fixed += moved - flow;
@@ -595,28 +482,20 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
   cost = Cost(others);
   cost.host += carried;
   cost.second_call = carried + cost.first_call;
-  cost.first_call = carried;
+  cost.first_call = carried + ExecutorTime();
   cost.front_end = moved;
   ++cost.calls;
   return cost;
 }
 
 Picoseconds CostModel::Woken(Picoseconds asleep) const {
-  return WakeTime(profile_.host_woken, asleep);
-}
-
-Picoseconds CostModel::Waited(Picoseconds time) const {
-  return WakeTime(profile_.host_waited, time);
+  return WakeTime(profile_.host.woken, asleep);
 }
 
 Picoseconds CostModel::Handoff(Picoseconds asleep) const {
-  const Curve& by_sleep = profile_.host_handoff_asleep;
-  if (by_sleep.empty()) return latencies_.host_handoff;
+  const Curve& by_sleep = profile_.host.handoff_asleep;
+  if (by_sleep.empty()) return latencies_.handoff(Site::kHost, Site::kHost, How::kEvent);
   return asleep.count() > 0 ? FromSeconds(by_sleep.At(Seconds(asleep))) : Picoseconds{0};
-}
-
-Picoseconds CostModel::GatherWoken(Picoseconds asleep) const {
-  return WakeTime(profile_.host_gather_woken, asleep);
 }
 
 }  // namespace stallcast::hardware

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/hardware/handoff.h"
 #include "models/plan/work.h"
 #include "traces/common/quantity.h"
 
@@ -85,9 +87,11 @@ struct KernelFit {
 
 /// Copies of background traffic that are under way at most, a direction.
 inline constexpr int kBackgroundCopies = 8;
-/// Bytes of a host gather that pass at host_gather_first_rate.
+/// Bytes of a host gather that pass at host.gather_first_rate.
 inline constexpr double kGatherFirst = 2 << 20;
 
+/// A machine, in base units. Its sections are those of the file; the reference of its values is
+/// models/hardware/reference.md, made from their tables (ProfileFields() and so on).
 struct Profile {
   std::string name;        ///< "h200"
   std::string title;       ///< "NVIDIA H200, PCIe 5.0 x16"
@@ -95,207 +99,89 @@ struct Profile {
   std::string provenance;  ///< date, driver, command
   std::vector<std::string> notes;
 
-  // Scalars, base units; declared once in ProfileFields().
-  double link_h2d = 0, link_d2h = 0;              ///< one direction alone, copy engine
-  double link_both_h2d = 0, link_both_d2h = 0;    ///< each while the other runs at full rate
-  double copy_h2d_start = 0, copy_d2h_start = 0;  ///< copy engine busy before a copy's first byte
-  /// A piece takes longer by this while two other streams have work: the copies of two streams that
-  /// kernels follow then no longer pass one another without a break.
-  double copy_crowded_piece = 0;
-  /// Else a copy, however many its pieces, does by this while another stream of the group
-  /// (device_crowded_gap) has a kernel that waits.
-  double copy_group_turn = 0;
-  double copy_2d_row = 0;         ///< least time of a row of a 2-D copy
-  double copy_device_factor = 0;  ///< device-memory capacity that a copied byte takes, in bytes
-  /// Capacity that copies of one way take beyond their bytes at most; 0: no limit. Setting a link
-  /// gives it what they took at the link's own rate, as mixed reads and writes of any rate lose no
-  /// more than a share of the memory's.
-  double copy_device_loss = 0;
-  /// Batched H2D pieces below this are carried by the call itself, and moved by the front end
-  /// (copy_h2d_inline_time) as the GPU is told of them. The copy engine moves larger ones, when the
-  /// call has returned.
-  double copy_inline_below = 0;
-  double copy_spread = 0;       ///< relative standard deviation of copies about the model
-  double zero_copy_start = 0;   ///< from kernel start to the first byte, and its tail
-  double zero_copy_spread = 0;  ///< relative standard deviation
-  double host_launch = 0, host_batch_call = 0;
-  /// Of a copy to the GPU among others like it, of a copy to the host behind a kernel.
-  double host_copy_call = 0, host_copy_back_call = 0;
-  /// What a copy to the GPU takes more behind a kernel of its stream, in both their calls.
-  double host_copy_switch = 0;
-  double host_event_record = 0, host_stream_wait = 0;
-  double host_op = 0;    ///< what issues the ops takes for each, beside its calls
-  double host_sync = 0;  ///< from the last op's end to the host going on
-  /// The same where that op is a copy; 0: no different.
-  double host_sync_copy = 0;
-  double host_handoff = 0;  ///< from one host thread's notice to another's going on
-  double host_notify = 0;   ///< of the one that gives notice
-  /// What a thread's launch or copy takes longer, whatever it takes alone, while another thread
-  /// waits in a call for the device.
-  double host_beside_call = 0;
-  /// A thread's calls take so many times as long while another thread is in a call, and while two
-  /// or more others are; the last 0: as beside one.
-  double host_contended = 1, host_contended_more = 0;
-  double host_graph_launch = 0, host_graph_node = 0;
-  /// Calls, hand-overs and gathers of the host take so many times as long as in its file, which
-  /// Set() makes them: a slower host, or one that others use. Not part of a machine's file.
-  double host_slower = 1;
-  /// 1: predicts a run that stallcast-gpu records, whose calls take longer by recorder_*. Not part
-  /// of a machine's file.
-  double host_recorded = 0;
-  /// What passes more between two copies of a stream while they are recorded, and between two
-  /// kernels; and what the host spends more: on each op, and on each call.
-  double recorder_copy = 0, recorder_kernel = 0;
-  double recorder_op = 0, recorder_launch = 0, recorder_copy_call = 0, recorder_copy_back_call = 0;
-  double recorder_event_record = 0, recorder_stream_wait = 0, recorder_sync = 0;
-  /// What a copy's piece that is recorded, and so has time stamps, waits more for a product.
-  double recorder_holds_h2d_piece = 0, recorder_holds_d2h_piece = 0;
-  double host_memory = 0, host_gather_thread = 0;  ///< rates
-  double host_gather_piece = 0;                    ///< of a gather's thread, beside the bytes
-  double device_launch_latency = 0;  ///< from the launch call's return to the start on an idle GPU
-  double device_copy_latency = 0;    ///< the same of a copy
-  double device_gap = 0;             ///< between dependent kernels of one stream
-  /// A kernel behind another of its stream starts later by this while another stream of the group
-  /// that the GPU serves together has a kernel that waits for an event or behind copies. Of a
-  /// plan's streams those are one group that do not compute.
-  double device_crowded_gap = 0;
-  double device_copy_gap = 0;  ///< between a kernel and a copy of one stream, either way
-  double device_flag_gap = 0;  ///< the same before a copy to the host that a host waits for
-  /// Between copies of one stream that go opposite ways, which different engines move: before one
-  /// to the host, and before one to the GPU; the latter 0: no different.
-  double device_direction_gap = 0, device_direction_gap_h2d = 0;
-  /// Why: an engine looks for the end of the copy before at intervals of device_look_period, the
-  /// first time when its own copy's commands come. One that has to wait then starts by
-  /// device_first_look behind its commands (first_look_h2d: to the GPU), or periods later; the gaps
-  /// are the means over all moments at which the copy before can end. Period 0: the gaps alone.
-  double device_look_period = 0, device_first_look = 0, device_first_look_h2d = 0;
-  double device_event_to_copy = 0;    ///< as device_event_latency, from a kernel to a copy
-  double device_event_from_copy = 0;  ///< from a copy to a kernel
-  double device_event_latency = 0;    ///< from an op's end to the start of one that waits for it
-  double device_event_wait = 0;       ///< a stream loses to each wait, also for what is long done
-  double device_event_record = 0;     ///< a stream loses to each event recorded
-  double device_graph_gap = 0;        ///< between kernels inside a CUDA graph
-  double memory_bandwidth = 0;        ///< large reads
-  /// Products that stream through weights take longer behind what others have written (WriteBack),
-  /// all together at most so many s, each at most this share of its time.
-  double memory_drag_most = 0, memory_drag_share = 0;
-  double memory_bytes = 0;  ///< capacity of the GPU
-  double host_bytes = 0;    ///< host memory available for the pinned pool
-  double host_spread = 0;   ///< relative standard deviation of host work
-  double device_sms = 0;    ///< multiprocessors
-  double device_boost = 0;  ///< times as fast as later that kernels compute on a GPU that was idle,
-  double device_boost_time = 0;  ///< for so many seconds of theirs
-  /// What others copy over the link beside the run, bytes/s by direction, in copies of so many
-  /// bytes that come at random (BackgroundTicks), at most kBackgroundCopies under way. Not part of
-  /// a machine's file: none unless asked for.
-  double background_h2d = 0, background_d2h = 0, background_piece = 1 << 20;
-
-  /// Copy engine busy before the first byte, s, by bytes a piece: what a piece takes beyond bytes
-  /// over the link's rate. Empty: copy_h2d_start, copy_d2h_start whatever the size.
-  Curve copy_h2d_piece, copy_d2h_piece;
-  /// The same of copies to the GPU from two streams that take turns, s a copy, by bytes: those of
-  /// at most the last x. Larger ones of a stream follow one another until it has no more, as those
-  /// of all sizes do where this is empty.
-  Curve copy_h2d_turns;
-  /// What translating addresses takes a copy to the GPU longer, s, for each region of the host's
-  /// memory (plan::kCopyRegion) that none of the layer's pieces before lay in, by bytes of the
-  /// layer's pool; the layers' pools are read in turn. Empty: nothing.
-  Curve copy_translation;
-  Curve batch_host_piece;  ///< host s a piece of a batched copy, by piece bytes
-  /// s a piece of a batched copy on the GPU, behind its call, beside what the bytes take on the
-  /// link, by piece bytes; of those that the call carries where copy_h2d_inline_time is empty.
-  Curve batch_engine_piece;
-  /// Host call of a copy to the GPU whose bytes the call itself carries, s, by bytes: one of at
-  /// most the last x whose stream has nothing left to do. Empty: none is carried so.
-  Curve copy_h2d_inline_call;
-  /// What such a copy takes on the GPU, s, by bytes: the front end moves it, and starts no kernel
-  /// of any stream meanwhile. Empty: what its bytes take on the link, and kernels start beside it.
-  Curve copy_h2d_inline_time;
-  /// What the first calls of a woken thread take longer, all together, s, by the seconds that it
-  /// has slept. Each takes half of what those before it have left.
-  Curve host_woken;
-  /// The same of those behind a wait for the device, in which the thread does not sleep, by the
-  /// seconds of it. Empty: nothing.
-  Curve host_waited;
-  /// The same of those behind a gather, which leaves its data in the caches of its thread's core,
-  /// by the bytes that it has moved. Empty: nothing.
-  Curve host_gathered;
-  /// host_handoff to a thread that has slept so many seconds: the longer, the deeper its core is at
-  /// rest. Empty: always host_handoff.
-  Curve host_handoff_asleep;
-  /// What the start of a kernel, or of a copy's piece, takes longer while others use the share x of
-  /// the device memory's bandwidth, s. Empty: nothing.
-  Curve load_kernel, load_h2d_piece, load_d2h_piece;
-  /// Rate of a gather of large pieces by so many threads, bytes/s, and what passes, s, before they
-  /// gather at that rate. Empty: threads at host_gather_thread each, that host_handoff wakes.
-  Curve host_gather_rate, host_gather_start;
-  /// The rate of a gather's first kGatherFirst bytes, where it is another: host memory gives single
-  /// recalls more than it keeps up. Empty: host_gather_rate.
-  Curve host_gather_first_rate;
-  /// What a gather by several threads takes longer, s, by the seconds since the last such gather:
-  /// its threads have gone to sleep. Empty: nothing.
-  Curve host_gather_woken;
-  /// Of a gather of rows of 256 bytes by so many threads: its time over its rows, s, less that of a
-  /// row's bytes at host_gather_rate. Empty: host_gather_piece over the threads.
-  Curve host_gather_row;
-  Surface zero_copy;  ///< zero-copy reads, bytes/s, by bytes of a piece and blocks
-  /// What 64 KiB take that a block has on its way (ZeroCopyGather::Rounds) where its threads look
-  /// ahead, or look up tokens, and all addresses are known. 0: as long as in zero_copy, whose
-  /// threads look up pieces.
-  double zero_copy_round_ahead = 0, zero_copy_round_tokens = 0;
-  /// Most pieces a second that zero-copy reads bring whose places are scattered over one pool of so
-  /// many bytes: each needs its own address translation. Of the largest, it stands for
-  /// zero_copy_translation in profiles that do not have that. Empty: no limit.
-  Curve zero_copy_scattered;
-  /// What translating addresses takes a gather of scattered pieces, s, for each region of the
-  /// host's memory that it reads (plan::Regions), by bytes of its layer's pool; the layers' pools
-  /// are read in turn. A region's bytes come meanwhile: the longer of both counts. Empty: by
-  /// zero_copy_scattered.
-  Curve zero_copy_translation;
-  /// How much later what a warp has on its way comes, s, where an address of it must be translated,
-  /// by the same bytes: what few blocks wait for, round by round. Empty: they wait for each region
-  /// as long as zero_copy_translation.
-  Curve zero_copy_translation_wait;
-  /// Of the regions that a layer's gather read in the step before too, the share whose addresses
-  /// are still known, by the regions that a step's gathers read. Empty: none.
-  Curve zero_copy_kept;
-  /// As KernelPoint::drag, s, by the bytes that a gather brings into device memory; for what
-  /// kernels write WriteBack goes by it too. Empty: none.
-  Curve zero_copy_drag;
-  /// Device bandwidth that others lose (bytes/s) while a gather of so many blocks runs, beyond the
-  /// bytes that it writes.
-  Curve zero_copy_memory_loss;
-  /// Of a link that a gather of so many blocks shares with a copy, the gather's bytes over the
-  /// copy's: the more are on their way, the larger its share. Empty: both get the same.
-  Curve zero_copy_link_share;
-  /// What the start of a kernel, or of a copy's piece, takes longer while zero-copy gathers with so
-  /// many blocks keep the link busy, s: what the GPU reads of the host's memory first, its commands
-  /// and a copy's bytes, comes behind the gathers' bytes on their way. Nothing inside a
-  /// CUDA graph, whose commands lie on the GPU. Empty: nothing.
-  Curve zero_copy_holds_kernel, zero_copy_holds_h2d_piece, zero_copy_holds_d2h_piece;
-  /// What the start of a kernel that looks up what it reads takes longer while a product that is
-  /// bound by memory runs, s: each multiprocessor has its weights on their way, and what others
-  /// read of the device's memory comes behind them, read for read. 0: as beside any load.
-  double product_holds_kernel = 0;
-  /// The same of a copy's piece.
-  double product_holds_h2d_piece = 0, product_holds_d2h_piece = 0;
-  /// The same of each round of a zero-copy gather (ZeroCopyGather::Rounds), whose blocks look up
-  /// where the next pieces lie.
-  double product_holds_round = 0;
+  HandoffTable<double> handoff;  ///< s
+  struct Link {
+    double h2d = 0, d2h = 0, both_h2d = 0, both_d2h = 0;
+  } link;
+  struct Copy {
+    double h2d_start = 0, d2h_start = 0, row_2d = 0;
+    double device_factor = 0, device_loss = 0;
+    double inline_below = 0, group_turn = 0, spread = 0;
+    Curve h2d_piece, d2h_piece;  ///< by bytes
+    Curve translation;           ///< s a region (plan::kCopyRegion), by bytes of the pool
+    Curve h2d_inline_call;       ///< by bytes; none larger goes in its call
+    Curve h2d_inline_time;       ///< by bytes
+  } copy;
+  struct Batch {
+    Curve host_piece, engine_piece;  ///< s a piece, by its bytes
+  } batch;
+  struct ZeroCopy {
+    double start = 0, round_ahead = 0, spread = 0;
+    Surface rate;       ///< bytes/s, by bytes of a piece and blocks
+    Curve translation;  ///< s a region (plan::Regions), by bytes of the pool
+    Curve drag;         ///< s, by bytes; KernelPoint::drag of gathers
+    Curve memory_loss;  ///< bytes/s, by blocks
+  } zero_copy;
+  struct Host {
+    double launch = 0, copy_call = 0, copy_back_call = 0, batch_call = 0;
+    double event_record = 0, stream_wait = 0, op = 0, notify = 0;
+    double graph_launch = 0, graph_node = 0;
+    double memory = 0, gather_thread = 0, gather_piece = 0;
+    double bytes = 0, spread = 0;
+    double slower = 1, recorded = 0;       ///< of a run, not of a machine
+    Curve woken, handoff_asleep;           ///< s, by s asleep
+    Curve gather_rate, gather_first_rate;  ///< bytes/s, by threads
+    Curve gather_start, gather_row;        ///< s, by threads
+  } host;
+  /// What each takes more while it is recorded.
+  struct Recorder {
+    double copy = 0, kernel = 0, op = 0, launch = 0, copy_call = 0, copy_back_call = 0;
+    double event_record = 0, stream_wait = 0, sync = 0;
+  } recorder;
+  struct Device {
+    double sms = 0, boost = 0, boost_time = 0;
+  } device;
+  struct Memory {
+    double bandwidth = 0, bytes = 0, drag_most = 0, drag_share = 0;
+  } memory;
+  struct Gemm {
+    double delays_kernel = 0;
+  } gemm;
+  /// Of a run, not of a machine: what others copy meanwhile.
+  struct Background {
+    double h2d = 0, d2h = 0, piece = 1 << 20;
+  } background;
 
   std::map<std::string, KernelFit, std::less<>> kernels;    ///< by op-kind name
   std::map<std::string, std::string, std::less<>> sources;  ///< by field path
   std::vector<std::string> overrides;                       ///< as given to Set(), for the output
 };
 
+/// A value goes with another that is set, as its power.
+struct Scaling {
+  std::string_view with;  ///< a path; empty: with none
+  int power = 1;
+};
+
 /// A scalar of the profile: its path in the file and on the command line, unit and meaning.
 struct ProfileField {
   std::string_view path;
   Dimension dimension;
-  double Profile::*member;
+  double& (*of)(Profile&);
   std::string_view help;
-  bool in_file = true;    ///< of the machine, not of what it does beside
-  bool optional = false;  ///< 0 where a file does not have it
+  enum class Kind : uint8_t {
+    kNeeded,
+    kOptional,  ///< 0 where a file does not have it
+    kOfRun,     ///< not of the machine: in no file
+    kHandoff,   ///< in the file a number of a table
+  } kind = Kind::kNeeded;
+  Scaling scaled{}, scaled_too{};
+  int handoff = -1;  ///< kHandoff: in the order of the table
+
+  double& In(Profile& profile) const;
+  double In(const Profile& profile) const { return In(const_cast<Profile&>(profile)); }
+  bool in_file() const { return kind != Kind::kOfRun; }
+  bool optional() const { return kind == Kind::kOptional; }
 };
 std::span<const ProfileField> ProfileFields();
 
@@ -305,16 +191,39 @@ struct KernelField {
   Dimension dimension;
   double KernelFit::*member;
   std::string_view help;
+  bool optional = false;
 };
 std::span<const KernelField> KernelFields();
 /// Names of the op kinds that a KernelFit times: work of a stream that is not a transfer.
 std::span<const std::string_view> KernelKinds();
 
-/// All curves, also those that the profile leaves empty.
-std::vector<const Curve*> Curves(const Profile& profile);
-std::vector<const Surface*> Surfaces(const Profile& profile);
-/// Of all curves and surfaces in a file, which have a source each.
-std::vector<std::string_view> CurvePaths();
+/// The same for a curve: arrays with their units in their keys.
+struct CurveField {
+  std::string_view path, x_key, y_key;
+  double y_per_unit;  ///< units of y_key in a base unit
+  Curve& (*of)(Profile&);
+  std::string_view help;
+  bool optional = false;
+  Scaling scaled{}, scaled_too{};
+
+  Curve& In(Profile& profile) const { return of(profile); }
+  const Curve& In(const Profile& profile) const { return of(const_cast<Profile&>(profile)); }
+};
+std::span<const CurveField> CurveFields();
+/// And for a table by two sizes.
+struct SurfaceField {
+  std::string_view path, row_key, column_key, value_key;
+  double value_per_unit;
+  Surface& (*of)(Profile&);
+  std::string_view help;
+
+  Surface& In(Profile& profile) const { return of(profile); }
+  const Surface& In(const Profile& profile) const { return of(const_cast<Profile&>(profile)); }
+};
+std::span<const SurfaceField> SurfaceFields();
+
+/// The page that lists all of them (models/hardware/reference.md), in Markdown.
+std::string ProfileReference();
 
 /// Profile values that make no sense alone or together are an Error: a time over a second, a rate
 /// under 1 MB/s, a both-ways rate above the one-way rate, a missing kernel kind. `where` names the
@@ -332,15 +241,12 @@ std::filesystem::path ProfilePath(std::string_view name);
 Profile FindProfile(std::string_view name);
 /// Names that FindProfile() knows, sorted.
 std::vector<std::string> ProfileNames();
-/// Writes a file that LoadProfile() reads back to the same values.
+/// Writes a file that LoadProfile() reads back to the same values, to five significant digits.
 void SaveProfile(const Profile& profile, const std::filesystem::path& path);
 
-/// Overrides one value: "link.h2d", "128GB/s", "kernel.gemm.fixed" likewise. Setting a link rate
-/// scales the both-ways rate of that direction by the same factor, link.h2d also the zero-copy
-/// rates (Surface::Relink); setting copy.h2d_start or d2h_start scales that direction's curve;
-/// setting host.gather_thread scales host.gather_rate and gather_first_rate, host.handoff
-/// gather_start, host.gather_piece gather_row, host.contended contended_more; setting
-/// memory.bandwidth scales the kernels' bandwidths and the zero-copy loss. Errors are usage Errors
+/// Overrides one value: "link.h2d", "128GB/s", "kernel.gemm.fixed" likewise, and scales those that
+/// go with it: a field's `scaled`, zero-copy rates with the link (Surface::Relink), kernels'
+/// bandwidths with the memory's and their calls with host.launch. Errors are usage Errors
 /// and name the nearest valid path; `profile` is then as before.
 void Set(Profile& profile, std::string_view path, std::string_view value);
 

@@ -1,14 +1,18 @@
-// The range of a profile's values, shared by its file reader and Check().
+// What the reader of profile files shares with Check() and Set().
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "models/hardware/profile.h"
 #include "traces/common/quantity.h"
 
 namespace stallcast::hardware {
 
 /// What is wrong with `value` of the field `path`, or empty.
 std::string OutOfRange(std::string_view path, Dimension dimension, double value);
+
+/// Sets one value and scales those that go with it, as Set() does.
+void SetField(Profile& profile, const ProfileField& field, double value);
 
 }  // namespace stallcast::hardware

@@ -1,6 +1,8 @@
-// Profiles as TOML: one table a field, { value = "52.8 GB/s", source = "..." }, in sections named
-// by the first part of its path; curves and surfaces as arrays with units in key names.
+// Profiles as TOML: hand-offs as three tables of from and to; one table a field, { value = "52.8
+// GB/s", source = "..." }, in sections named by the first part of its path; curves and surfaces as
+// arrays with units in key names.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -32,58 +35,8 @@ constexpr size_t kMostSamples = 1024;  // of a curve
 constexpr std::string_view kOfAnotherVersion =
     "calibrate again where another version of stallcast made the file, or start from a shipped one";
 
-struct CurveField {
-  std::string_view path, x_key, y_key;
-  double y_per_unit;  // units of y_key in a base unit
-  Curve Profile::*member;
-  bool optional = false;
-};
-constexpr CurveField kCurves[] = {
-    {"copy.h2d_piece", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_piece, true},
-    {"copy.d2h_piece", "piece_bytes", "time_us", 1e6, &Profile::copy_d2h_piece, true},
-    {"copy.h2d_turns", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_turns, true},
-    {"copy.translation", "pool_bytes", "time_us", 1e6, &Profile::copy_translation, true},
-    {"batch.host_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_host_piece},
-    {"batch.engine_piece", "piece_bytes", "time_us", 1e6, &Profile::batch_engine_piece},
-    {"copy.h2d_inline_call", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_inline_call, true},
-    {"copy.h2d_inline_time", "piece_bytes", "time_us", 1e6, &Profile::copy_h2d_inline_time, true},
-    {"host.woken", "asleep_s", "time_us", 1e6, &Profile::host_woken, true},
-    {"host.waited", "waited_s", "time_us", 1e6, &Profile::host_waited, true},
-    {"host.gathered", "bytes", "time_us", 1e6, &Profile::host_gathered, true},
-    {"host.handoff_asleep", "asleep_s", "time_us", 1e6, &Profile::host_handoff_asleep, true},
-    {"load.kernel", "memory_share", "time_us", 1e6, &Profile::load_kernel, true},
-    {"load.h2d_piece", "memory_share", "time_us", 1e6, &Profile::load_h2d_piece, true},
-    {"load.d2h_piece", "memory_share", "time_us", 1e6, &Profile::load_d2h_piece, true},
-    {"host.gather_rate", "threads", "rate_gb_per_s", 1e-9, &Profile::host_gather_rate, true},
-    {"host.gather_first_rate", "threads", "rate_gb_per_s", 1e-9, &Profile::host_gather_first_rate,
-     true},
-    {"host.gather_start", "threads", "time_us", 1e6, &Profile::host_gather_start, true},
-    {"host.gather_woken", "asleep_s", "time_us", 1e6, &Profile::host_gather_woken, true},
-    {"host.gather_row", "threads", "time_us", 1e6, &Profile::host_gather_row, true},
-    {"zero_copy.memory_loss", "blocks", "loss_gb_per_s", 1e-9, &Profile::zero_copy_memory_loss},
-    {"zero_copy.drag", "bytes", "time_us", 1e6, &Profile::zero_copy_drag, true},
-    {"zero_copy.translation", "pool_bytes", "time_us", 1e6, &Profile::zero_copy_translation, true},
-    {"zero_copy.translation_wait", "pool_bytes", "time_us", 1e6,
-     &Profile::zero_copy_translation_wait, true},
-    {"zero_copy.kept", "regions", "share", 1, &Profile::zero_copy_kept, true},
-    {"zero_copy.link_share", "blocks", "of_a_copy", 1, &Profile::zero_copy_link_share, true},
-    {"zero_copy.holds_kernel", "blocks", "time_us", 1e6, &Profile::zero_copy_holds_kernel, true},
-    {"zero_copy.holds_h2d_piece", "blocks", "time_us", 1e6, &Profile::zero_copy_holds_h2d_piece,
-     true},
-    {"zero_copy.holds_d2h_piece", "blocks", "time_us", 1e6, &Profile::zero_copy_holds_d2h_piece,
-     true},
-    {"zero_copy.scattered", "pool_bytes", "pieces_per_us", 1e-6, &Profile::zero_copy_scattered,
-     true},
-};
-struct SurfaceField {
-  std::string_view path, row_key, column_key, value_key;
-  double value_per_unit;  // units of value_key in a base unit
-  Surface Profile::*member;
-};
-constexpr SurfaceField kSurfaces[] = {
-    {"zero_copy.rate", "piece_bytes", "blocks", "rate_gb_per_s", 1e-9, &Profile::zero_copy},
-};
 constexpr double kPointTimePerUnit = 1e6;
+constexpr std::string_view kHandoffColumns = "give a time in us to each of kernel, h2d, d2h, host";
 
 struct TextField {
   std::string_view key;
@@ -98,26 +51,20 @@ constexpr TextField kTexts[] = {{"name", &Profile::name},
 double ToBase(double value, double per_unit) {
   return per_unit >= 1 ? value / per_unit : value * std::round(1 / per_unit);
 }
-// The shortest decimal that ToBase() turns back, free of the noise of the conversion.
-double FromBase(double value, double per_unit) {
-  const double exact = value * per_unit;
-  const std::string text = fmt::format("{:.15g}", exact);
-  double decimal = 0;  // std::strtod would read it as the locale writes numbers
-  std::from_chars(text.data(), text.data() + text.size(), decimal);
-  if (ToBase(decimal, per_unit) == value) return decimal;
-  for (const double near : {std::nextafter(exact, 0), std::nextafter(exact, 2 * exact)}) {
-    if (ToBase(near, per_unit) == value) return near;
-  }
-  return exact;
-}
-
 class Reader {
  public:
   Reader(const fs::path& path, std::string_view text)
       : path_(path.string()), root_(ParseToml(text, path)) {}
 
+  bool has_base() const { return has_base_; }
+
   Profile Read() {
     Profile profile;
+    if (const toml::node* base = root_.get("base"); base != nullptr) {
+      used_.insert("base");
+      if (!base->is_string()) Fail(*base, "base is not the name of a profile", "quote it");
+      profile = Base(*base, base->as_string()->get());
+    }
     for (const TextField& text : kTexts) profile.*text.member = Text(root_, text.key, path_);
     used_.insert("notes");
     if (const toml::node* notes = root_.get("notes"); notes != nullptr) {
@@ -127,34 +74,41 @@ class Reader {
       }
     }
     for (const ProfileField& field : ProfileFields()) {
-      if (!field.in_file) {
+      if (!field.in_file()) {
         profile.sources.emplace(field.path, "a what-if: no value of the machine");
         continue;
       }
-      if (field.optional && !root_.at_path(field.path)) {
+      if (field.kind == ProfileField::Kind::kHandoff) continue;
+      const toml::table* table = Table(field.path, field.optional());
+      if (table == nullptr) {
         profile.sources.emplace(field.path, "none: it was not measured");
         continue;
       }
-      const toml::table& table = Table(field.path);
-      CheckKeys(table, field.path, {"value", "source"});
-      profile.*field.member = Value(table, "value", field.path, field.dimension);
-      profile.sources.emplace(field.path, Text(table, "source", field.path));
+      CheckKeys(*table, field.path, {"value", "source"});
+      const double value = Value(*table, "value", field.path, field.dimension);
+      // Those of the base that go with it are scaled.
+      if (has_base_) {
+        SetField(profile, field, value);
+      } else {
+        field.In(profile) = value;
+      }
+      profile.sources.insert_or_assign(std::string(field.path), Text(*table, "source", field.path));
     }
-    for (const CurveField& curve : kCurves) {
-      if (curve.optional && !root_.at_path(curve.path)) continue;
-      const toml::table& table = Table(curve.path);
-      CheckKeys(table, curve.path, {curve.x_key, curve.y_key, "source"});
-      std::vector<double> y = Numbers(Get(table, curve.y_key, curve.path), curve.y_key);
+    ReadHandoffs(profile);
+    for (const CurveField& curve : CurveFields()) {
+      const toml::table* table = Table(curve.path, curve.optional);
+      if (table == nullptr) continue;
+      CheckKeys(*table, curve.path, {curve.x_key, curve.y_key, "source"});
+      std::vector<double> y = Numbers(Get(*table, curve.y_key, curve.path), curve.y_key);
       for (double& value : y) value = ToBase(value, curve.y_per_unit);
-      profile.*curve.member = Built(table, curve.path, [&] {
-        return Curve(Numbers(Get(table, curve.x_key, curve.path), curve.x_key), std::move(y));
+      curve.In(profile) = Built(*table, curve.path, [&] {
+        return Curve(Numbers(Get(*table, curve.x_key, curve.path), curve.x_key), std::move(y));
       });
-      profile.sources.emplace(curve.path, Text(table, "source", curve.path));
+      profile.sources.insert_or_assign(std::string(curve.path), Text(*table, "source", curve.path));
     }
-    for (const SurfaceField& surface : kSurfaces) {
-      ReadSurface(surface, profile);
-    }
+    for (const SurfaceField& surface : SurfaceFields()) ReadSurface(surface, profile);
     for (const std::string_view kind : KernelKinds()) ReadKernel(profile, kind);
+    RefuseMissing();
     RefuseUnknown();
     Check(profile, path_);
     return profile;
@@ -164,6 +118,13 @@ class Reader {
   [[noreturn]] void Fail(const toml::node& node, std::string problem, std::string remedy) const {
     throw Error(std::move(problem), fmt::format("{}:{}", path_, node.source().begin.line),
                 std::move(remedy));
+  }
+  [[noreturn]] void Fail(const toml::node& node, std::string problem,
+                         std::string_view remedy) const {
+    Fail(node, std::move(problem), std::string(remedy));
+  }
+  [[noreturn]] void Fail(const toml::node& node, std::string problem, const char* remedy) const {
+    Fail(node, std::move(problem), std::string(remedy));
   }
 
   const toml::node& Get(const toml::table& table, std::string_view key, std::string_view in) const {
@@ -189,22 +150,46 @@ class Reader {
     return node.as_string()->get();
   }
 
-  // The table at "section.key", which is marked as known.
-  const toml::table& Table(std::string_view path) {
+  // A profile may have a base that has a base, but not for ever.
+  Profile Base(const toml::node& node, const std::string& name) {
+    static thread_local int depth = 0;
+    constexpr int kMostBases = 8;
+    has_base_ = true;
+    if (depth == kMostBases) Fail(node, "profiles are each other's base", "name another base");
+    ++depth;
+    try {
+      // A file is sought from this one's folder.
+      const fs::path file = ProfilePath(name);
+      Profile profile =
+          LoadProfile(name.ends_with(".toml") ? fs::path(path_).parent_path() / file : file);
+      --depth;
+      for (auto& [path, source] : profile.sources) source = fmt::format("{}: {}", name, source);
+      for (auto& [kind, fit] : profile.kernels)
+        fit.source = fmt::format("{}: {}", name, fit.source);
+      return profile;
+    } catch (...) {
+      --depth;
+      throw;
+    }
+  }
+
+  // The table at "section.key", which is marked as known; null where there is none. It is then
+  // missing, unless it is optional or the base has it.
+  const toml::table* Table(std::string_view path, bool optional = false) {
     used_.insert(std::string(path));
     const size_t dot = path.find('.');
     const toml::node* section = root_.get(path.substr(0, dot));
     const toml::table* outer = section != nullptr ? section->as_table() : nullptr;
     const toml::node* node = outer != nullptr ? outer->get(path.substr(dot + 1)) : nullptr;
     if (node == nullptr) {
-      throw Error(fmt::format("'{}' is missing", path), path_,
-                  fmt::format("every value needs a line; {}", kOfAnotherVersion));
+      if (!optional && !has_base_) missing_.emplace_back(path);
+      return nullptr;
     }
     if (!node->is_table()) {
       Fail(*node, fmt::format("'{}' is not a table", path),
            "write { value = \"...\", source = \"...\" }");
     }
-    return *node->as_table();
+    return node->as_table();
   }
 
   void CheckKeys(const toml::table& table, std::string_view path,
@@ -267,8 +252,63 @@ class Reader {
     }
   }
 
+  // A table for each how: from the site of a row to kernel, h2d, d2h and host, in us; 0: no such
+  // hand-off.
+  void ReadHandoffs(Profile& profile) {
+    for (size_t how = 0; how < kHowNames.size(); ++how) {
+      const std::string path = fmt::format("handoff.{}_us", kHowNames[how]);
+      const toml::table* table = Table(path);
+      if (table == nullptr) continue;
+      std::vector<std::string_view> known(kSiteNames.begin(), kSiteNames.end());
+      known.insert(known.end(), {"to", "source"});
+      CheckKeys(*table, path, known);
+      const toml::node& columns = Get(*table, "to", path);
+      bool in_order = Array(columns, "to").size() == kSiteNames.size();
+      for (size_t i = 0; in_order && i < kSiteNames.size(); ++i) {
+        const toml::node& column = *Array(columns, "to").get(i);
+        in_order = column.is_string() && column.as_string()->get() == kSiteNames[i];
+      }
+      if (!in_order)
+        Fail(columns, fmt::format("the columns of {} are others", path), kHandoffColumns);
+      for (size_t from = 0; from < kSiteNames.size(); ++from) {
+        const std::string_view row = kSiteNames[from];
+        const toml::node& cells = Get(*table, row, path);
+        const toml::array& times = Array(cells, row);
+        if (times.size() != kSiteNames.size()) {
+          Fail(cells, fmt::format("{}.{} has {} numbers", path, row, times.size()),
+               kHandoffColumns);
+        }
+        for (size_t to = 0; to < kSiteNames.size(); ++to) {
+          const std::optional<double> us = times.get(to)->value<double>();
+          const auto a = static_cast<Site>(from), b = static_cast<Site>(to);
+          const auto follows = static_cast<How>(how);
+          if (!us || !(*us >= 0 && *us < 1e6)) {
+            Fail(*times.get(to), fmt::format("a time of {}.{} is not 0 to 1e6", path, row),
+                 "give microseconds");
+          }
+          if (HandoffTable<double>::Has(a, b, follows)) {
+            profile.handoff(a, b, follows) = ToBase(*us, 1e6);
+          } else if (*us != 0) {
+            Fail(*times.get(to),
+                 fmt::format("{}.{} has a time to {}: there is no such hand-off", path, row,
+                             kSiteNames[to]),
+                 "give 0");
+          }
+        }
+      }
+      const std::string source = Text(*table, "source", path);
+      for (const ProfileField& field : ProfileFields()) {
+        if (field.kind == ProfileField::Kind::kHandoff && field.path.ends_with(kHowNames[how])) {
+          profile.sources.insert_or_assign(std::string(field.path), source);
+        }
+      }
+    }
+  }
+
   void ReadSurface(const SurfaceField& field, Profile& profile) {
-    const toml::table& table = Table(field.path);
+    const toml::table* found = Table(field.path);
+    if (found == nullptr) return;
+    const toml::table& table = *found;
     CheckKeys(table, field.path, {field.row_key, field.column_key, field.value_key, "source"});
     std::vector<double> rows = Numbers(Get(table, field.row_key, field.path), field.row_key);
     std::vector<double> columns =
@@ -283,42 +323,47 @@ class Reader {
       }
       for (const double value : line) values.push_back(ToBase(value, field.value_per_unit));
     }
-    profile.*field.member = Built(table, field.path, [&] {
+    field.In(profile) = Built(table, field.path, [&] {
       return Surface(std::move(rows), std::move(columns), std::move(values));
     });
-    profile.sources.emplace(field.path, Text(table, "source", field.path));
+    profile.sources.insert_or_assign(std::string(field.path), Text(table, "source", field.path));
   }
 
   void ReadKernel(Profile& profile, std::string_view kind) {
     const std::string path = fmt::format("kernel.{}", kind);
-    const toml::table& table = Table(path);
+    const toml::table* found = Table(path);
+    if (found == nullptr) return;
+    const toml::table& table = *found;
     std::vector<std::string_view> known = {"range", "points", "source"};
     for (const KernelField& field : KernelFields()) known.push_back(field.path);
     CheckKeys(table, path, known);
-    KernelFit fit;
+    // Of a base's fit any part may be replaced; points are factors of the law.
+    KernelFit& fit = profile.kernels[std::string(kind)];
     for (const KernelField& field : KernelFields()) {
-      const bool optional =
-          field.member == &KernelFit::flops_rate || field.member == &KernelFit::cache_rate ||
-          field.member == &KernelFit::serial_s || field.member == &KernelFit::host_s;
+      const bool optional = has_base_ || field.optional;
       if (optional && table.get(field.path) == nullptr) continue;
       fit.*field.member =
           Value(table, field.path, fmt::format("{}.{}", path, field.path), field.dimension);
     }
-    const toml::node& range = Get(table, "range", path);
-    const toml::array& ends = Array(range, "range");
-    if (ends.size() != 2) Fail(range, "range is not [least, most]", "give two sizes");
-    fit.min_bytes = Quantity(*ends.get(0), path + ".range", Dimension::kBytes);
-    fit.max_bytes = Quantity(*ends.get(1), path + ".range", Dimension::kBytes);
+    if (!has_base_ || table.get("range") != nullptr) {
+      const toml::node& range = Get(table, "range", path);
+      const toml::array& ends = Array(range, "range");
+      if (ends.size() != 2) Fail(range, "range is not [least, most]", "give two sizes");
+      fit.min_bytes = Quantity(*ends.get(0), path + ".range", Dimension::kBytes);
+      fit.max_bytes = Quantity(*ends.get(1), path + ".range", Dimension::kBytes);
+    }
     if (const toml::node* points = table.get("points"); points != nullptr) {
+      fit.points.clear();
       for (const toml::node& point : Array(*points, "points")) {
         const std::vector<double> numbers = Numbers(point, "points");
         KernelPoint read;
         const size_t least = read.shape.size() + 3;
         if (numbers.size() != least && numbers.size() != least + 1) {
           Fail(point,
-               "a point is not four sizes, a time in us, two factors and, where it drags, "
-               "how many us it does",
-               "give seven or eight numbers");
+               fmt::format("a point needs 7 or 8 numbers: four sizes, a time in us, the factors of "
+                           "the law and of the call, and the write-back in us; it has {}",
+                           numbers.size()),
+               "add or remove some");
         }
         std::copy_n(numbers.begin(), read.shape.size(), read.shape.begin());
         read.seconds = ToBase(numbers[read.shape.size()], kPointTimePerUnit);
@@ -329,7 +374,13 @@ class Reader {
       }
     }
     fit.source = Text(table, "source", path);
-    profile.kernels.emplace(kind, std::move(fit));
+  }
+
+  void RefuseMissing() const {
+    if (missing_.empty()) return;
+    throw Error(
+        fmt::format("{} values are missing: {}", missing_.size(), fmt::join(missing_, ", ")), path_,
+        fmt::format("add them, or base = \"h200\"; {}", kOfAnotherVersion));
   }
 
   // Known ones are over a hundred.
@@ -359,37 +410,49 @@ class Reader {
   std::string path_;
   toml::table root_;
   std::set<std::string> used_;
+  std::vector<std::string> missing_;
+  bool has_base_ = false;
 };
 
-// A way to write a quantity: short first, exact last.
-struct Spelling {
-  Dimension dimension;
-  std::string_view unit;
-  double per_unit;
-};
-constexpr Spelling kSpellings[] = {
-    {Dimension::kNumber, "", 1},      {Dimension::kTime, " us", 1e6},
-    {Dimension::kTime, " s", 1},      {Dimension::kBytes, " GB", 1e-9},
-    {Dimension::kBytes, " B", 1},     {Dimension::kRate, " GB/s", 1e-9},
-    {Dimension::kRate, " B/s", 1},    {Dimension::kFlops, " TFLOPS", 1e-12},
-    {Dimension::kFlops, " FLOPS", 1},
-};
+// Five significant digits: more than is measured.
+double Rounded(double value) {
+  const std::string text = fmt::format("{:.5g}", value);
+  double rounded = 0;  // std::strtod would read it as the locale writes numbers
+  std::from_chars(text.data(), text.data() + text.size(), rounded);
+  return rounded;
+}
 
-// Text that ParseQuantity() turns back into exactly `value`.
-std::string Exact(double value, Dimension dimension) {
-  std::string text;
-  for (const Spelling& spelling : kSpellings) {
-    if (spelling.dimension != dimension) continue;
-    const double number = spelling.per_unit == 1 ? value : FromBase(value, spelling.per_unit);
-    text = fmt::format("{}{}", number, spelling.unit);
-    if (ParseQuantity(text, dimension, "profile") == value) break;
+std::string Quantity(double value, Dimension dimension) {
+  switch (dimension) {
+    case Dimension::kNumber:
+      return fmt::format("{}", Rounded(value));
+    case Dimension::kTime:
+      return fmt::format("{} us", Rounded(value * 1e6));
+    case Dimension::kBytes:
+      return fmt::format("{} MB", Rounded(value * 1e-6));
+    case Dimension::kRate:
+      return fmt::format("{} GB/s", Rounded(value * 1e-9));
+    case Dimension::kFlops:
+      return fmt::format("{} TFLOPS", Rounded(value * 1e-12));
   }
-  return text;
+  return {};
 }
 
 toml::array ToArray(const std::vector<double>& values, double per_unit) {
   toml::array array;
-  for (const double value : values) array.push_back(FromBase(value, per_unit));
+  for (const double value : values) array.push_back(Rounded(value * per_unit));
+  return array;
+}
+// Sizes are exact.
+toml::array Sizes(std::span<const double> values) {
+  toml::array array;
+  for (const double value : values) {
+    if (value == std::floor(value) && value < 1e15) {
+      array.push_back(static_cast<int64_t>(value));
+    } else {
+      array.push_back(Rounded(value));
+    }
+  }
   return array;
 }
 
@@ -405,6 +468,30 @@ void Insert(toml::table& root, std::string_view path, toml::table value) {
   root.get(section)->as_table()->insert(path.substr(dot + 1), std::move(value));
 }
 
+void InsertHandoffs(toml::table& root, const Profile& profile) {
+  for (size_t how = 0; how < kHowNames.size(); ++how) {
+    toml::array columns;
+    for (const std::string_view to : kSiteNames) columns.push_back(to);
+    toml::table table{{"to", std::move(columns)}};
+    std::string source;
+    for (size_t from = 0; from < kSiteNames.size(); ++from) {
+      std::vector<double> row;
+      for (size_t to = 0; to < kSiteNames.size(); ++to) {
+        const auto a = static_cast<Site>(from), b = static_cast<Site>(to);
+        const auto follows = static_cast<How>(how);
+        const bool has = HandoffTable<double>::Has(a, b, follows);
+        row.push_back(has ? profile.handoff(a, b, follows) : 0);
+        if (!has || !source.empty()) continue;
+        source = SourceOf(profile, fmt::format("handoff.{}.{}.{}", kSiteNames[from], kSiteNames[to],
+                                               kHowNames[how]));
+      }
+      table.insert(kSiteNames[from], ToArray(row, 1e6));
+    }
+    table.insert("source", source);
+    Insert(root, fmt::format("handoff.{}_us", kHowNames[how]), std::move(table));
+  }
+}
+
 toml::table ToToml(const Profile& profile) {
   toml::table root;
   for (const TextField& text : kTexts) root.insert(text.key, profile.*text.member);
@@ -412,22 +499,24 @@ toml::table ToToml(const Profile& profile) {
   for (const std::string& note : profile.notes) notes.push_back(note);
   if (!notes.empty()) root.insert("notes", std::move(notes));
   for (const ProfileField& field : ProfileFields()) {
-    if (!field.in_file || (field.optional && profile.*field.member == 0)) continue;
-    toml::table table{{"value", Exact(profile.*field.member, field.dimension)},
+    const bool of_table = field.kind == ProfileField::Kind::kHandoff;
+    if (!field.in_file() || of_table || (field.optional() && field.In(profile) == 0)) continue;
+    toml::table table{{"value", Quantity(field.In(profile), field.dimension)},
                       {"source", SourceOf(profile, field.path)}};
     table.is_inline(true);
     Insert(root, field.path, std::move(table));
   }
-  for (const CurveField& curve : kCurves) {
-    const Curve& values = profile.*curve.member;
+  InsertHandoffs(root, profile);
+  for (const CurveField& curve : CurveFields()) {
+    const Curve& values = curve.In(profile);
     if (curve.optional && values.empty()) continue;
     Insert(root, curve.path,
-           toml::table{{curve.x_key, ToArray(values.x(), 1)},
+           toml::table{{curve.x_key, Sizes(values.x())},
                        {curve.y_key, ToArray(values.y(), curve.y_per_unit)},
                        {"source", SourceOf(profile, curve.path)}});
   }
-  for (const SurfaceField& field : kSurfaces) {
-    const Surface& surface = profile.*field.member;
+  for (const SurfaceField& field : SurfaceFields()) {
+    const Surface& surface = field.In(profile);
     toml::array rows;
     const size_t columns = surface.columns().size();
     for (size_t i = 0; i < surface.values().size(); i += columns) {
@@ -436,25 +525,25 @@ toml::table ToToml(const Profile& profile) {
           ToArray({row, row + static_cast<std::ptrdiff_t>(columns)}, field.value_per_unit));
     }
     Insert(root, field.path,
-           toml::table{{field.row_key, ToArray(surface.rows(), 1)},
-                       {field.column_key, ToArray(surface.columns(), 1)},
+           toml::table{{field.row_key, Sizes(surface.rows())},
+                       {field.column_key, Sizes(surface.columns())},
                        {field.value_key, std::move(rows)},
                        {"source", SourceOf(profile, field.path)}});
   }
   for (const auto& [kind, fit] : profile.kernels) {
     toml::table table;
     for (const KernelField& field : KernelFields()) {
-      table.insert(field.path, Exact(fit.*field.member, field.dimension));
+      table.insert(field.path, Quantity(fit.*field.member, field.dimension));
     }
-    table.insert("range", toml::array{Exact(fit.min_bytes, Dimension::kBytes),
-                                      Exact(fit.max_bytes, Dimension::kBytes)});
+    table.insert("range", toml::array{Quantity(fit.min_bytes, Dimension::kBytes),
+                                      Quantity(fit.max_bytes, Dimension::kBytes)});
     toml::array points;
     for (const KernelPoint& point : fit.points) {
-      toml::array numbers = ToArray({point.shape.begin(), point.shape.end()}, 1);
-      numbers.push_back(FromBase(point.seconds, kPointTimePerUnit));
-      numbers.push_back(FromBase(point.factor, 1));
-      numbers.push_back(FromBase(point.host_factor, 1));
-      if (point.drag > 0) numbers.push_back(FromBase(point.drag, kPointTimePerUnit));
+      toml::array numbers = Sizes(point.shape);
+      numbers.push_back(Rounded(point.seconds * kPointTimePerUnit));
+      numbers.push_back(Rounded(point.factor));
+      numbers.push_back(Rounded(point.host_factor));
+      if (point.drag > 0) numbers.push_back(Rounded(point.drag * kPointTimePerUnit));
       points.push_back(std::move(numbers));
     }
     if (!points.empty()) table.insert("points", std::move(points));
@@ -462,6 +551,36 @@ toml::table ToToml(const Profile& profile) {
     Insert(root, "kernel." + kind, std::move(table));
   }
   return root;
+}
+
+// toml++ writes 1.2 as 1.2000000000000002: the text of a file with all its fractions in five
+// digits. What is in quotes stays.
+std::string Shortened(std::string_view text) {
+  constexpr std::string_view kNumber = "0123456789.eE+-";
+  std::string out;
+  while (!text.empty()) {
+    size_t length = 1;
+    if (const char c = text.front(); c == '"' || c == '\'') {
+      while (length < text.size() && text[length] != c) {
+        length += c == '"' && text[length] == '\\' ? 2 : 1;
+      }
+      ++length;
+    } else if (c >= '0' && c <= '9') {
+      length = std::min(text.find_first_not_of(kNumber), text.size());
+      const std::string_view number = text.substr(0, length);
+      double value = 0;
+      if (number.find('.') != number.npos &&
+          std::from_chars(number.data(), number.data() + number.size(), value).ptr ==
+              number.data() + number.size()) {
+        out += fmt::format("{:.5g}", value);
+        text.remove_prefix(length);
+        continue;
+      }
+    }
+    out += text.substr(0, length);
+    text.remove_prefix(std::min(length, text.size()));
+  }
+  return out;
 }
 
 std::vector<fs::path> Folders() {
@@ -494,25 +613,6 @@ std::map<std::string, fs::path> Files() {
 
 }  // namespace
 
-std::vector<const Curve*> Curves(const Profile& profile) {
-  std::vector<const Curve*> curves;
-  for (const CurveField& curve : kCurves) curves.push_back(&(profile.*curve.member));
-  return curves;
-}
-
-std::vector<const Surface*> Surfaces(const Profile& profile) {
-  std::vector<const Surface*> surfaces;
-  for (const SurfaceField& surface : kSurfaces) surfaces.push_back(&(profile.*surface.member));
-  return surfaces;
-}
-
-std::vector<std::string_view> CurvePaths() {
-  std::vector<std::string_view> paths;
-  for (const SurfaceField& surface : kSurfaces) paths.push_back(surface.path);
-  for (const CurveField& curve : kCurves) paths.push_back(curve.path);
-  return paths;
-}
-
 // A command asks for the same machine several times, a sweep for each of its points, and reading
 // numbers is most of what a short prediction takes.
 Profile LoadProfile(const fs::path& path) {
@@ -523,10 +623,15 @@ Profile LoadProfile(const fs::path& path) {
   static std::mutex mutex;
   static std::map<fs::path, Known> files;
   std::string text = ReadTomlText(path, "hardware profile");
+  {
+    const std::lock_guard lock(mutex);
+    const auto known = files.find(path);
+    if (known != files.end() && known->second.text == text) return known->second.profile;
+  }
+  Reader reader(path, text);
+  Profile profile = reader.Read();
+  if (reader.has_base()) return profile;  // which may change
   const std::lock_guard lock(mutex);
-  const auto known = files.find(path);
-  if (known != files.end() && known->second.text == text) return known->second.profile;
-  Profile profile = Reader(path, text).Read();
   files.insert_or_assign(path, Known{std::move(text), profile});
   return profile;
 }
@@ -555,8 +660,10 @@ std::vector<std::string> ProfileNames() {
 }
 
 void SaveProfile(const Profile& profile, const fs::path& path) {
+  std::ostringstream text;
+  text << toml::toml_formatter(ToToml(profile)) << '\n';
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << toml::toml_formatter(ToToml(profile)) << '\n';
+  file << Shortened(text.str());
   file.close();
   if (!file) {
     throw Error("cannot write the profile", path.string(), "check the folder and the free space");

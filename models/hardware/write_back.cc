@@ -17,14 +17,14 @@ double At(double x, const std::vector<double>& xs, const std::vector<double>& ys
 
 }  // namespace
 
-WriteBack::WriteBack(const Profile& profile) : most_(profile.memory_drag_most) {
+WriteBack::WriteBack(const Profile& profile) : most_(profile.memory.drag_most) {
   // More bytes cost no less: what fewer were measured to cost more is noise.
-  std::vector<double> seconds = profile.zero_copy_drag.y();
+  std::vector<double> seconds = profile.zero_copy.drag.y();
   double least = std::numeric_limits<double>::infinity();
   for (auto at = seconds.rbegin(); at != seconds.rend(); ++at) least = *at = std::min(*at, least);
   for (size_t i = 0; i < seconds.size(); ++i) {
     if (seconds[i] == seconds_.back()) continue;
-    bytes_.push_back(profile.zero_copy_drag.x()[i]);
+    bytes_.push_back(profile.zero_copy.drag.x()[i]);
     seconds_.push_back(seconds[i]);
   }
 }

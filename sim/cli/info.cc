@@ -74,10 +74,10 @@ void PrintMachines(Format format) {
     rows.push_back({{"machine", name},
                     {"status", p.status},
                     {"title", p.title},
-                    {"link_h2d_gb_per_s", p.link_h2d / 1e9},
-                    {"link_d2h_gb_per_s", p.link_d2h / 1e9},
-                    {"memory_gb_per_s", p.memory_bandwidth / 1e9},
-                    {"memory_gib", p.memory_bytes / (1024.0 * 1024 * 1024)}});
+                    {"link_h2d_gb_per_s", p.link.h2d / 1e9},
+                    {"link_d2h_gb_per_s", p.link.d2h / 1e9},
+                    {"memory_gb_per_s", p.memory.bandwidth / 1e9},
+                    {"memory_gib", p.memory.bytes / (1024.0 * 1024 * 1024)}});
   }
   PrintRecords(rows, format);
 }
@@ -151,7 +151,7 @@ void PrintMachine(const std::string& name, Format format) {
   };
   for (const hardware::ProfileField& field : hardware::ProfileFields()) {
     const std::string path(field.path);
-    add(path, p.*field.member, field.dimension, field.help, SourceOf(p, path));
+    add(path, field.In(p), field.dimension, field.help, SourceOf(p, path));
   }
   for (const auto& [kind, fit] : p.kernels) {
     for (const hardware::KernelField& field : hardware::KernelFields()) {

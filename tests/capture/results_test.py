@@ -175,55 +175,27 @@ class Measure(Folder):
         self.assertEqual(list((self.folder / "out").glob("*.csv")), [])
 
 
-    def repredict(self, *arguments, program="repredict.py"):
-        return subprocess.run(
-            [sys.executable, RESULTS / program, *arguments],
-            env={**os.environ, "STALLCAST_BIN": str(self.bin)},
+    def test_predicts_every_kept_run_again(self):
+        done = subprocess.run(
+            [sys.executable, RESULTS / "repredict.py", "A", "--list"],
+            env={**os.environ, "STALLCAST_BIN": str(self.bin),
+                 "STALLCAST_SYNTHETIC": str(self.folder)},
             capture_output=True, text=True, check=False)
-
-    def test_predicts_what_was_measured_with_another_profile(self):
-        self.measure("calibrate", "synth", "background", "shadowkv")
-        out = self.folder / "out"
-        done = self.repredict(out, "mine", "another", "new")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for file in ("background-10", "shadowkv-validation"):
-            now, then = read(out / f"new-{file}.csv"), self.of(file)
-            self.assertEqual(runs(now), runs(then))
-            for row in now:
-                # predict, trace, machine, the run's four options, no prefill, format; its own.
-                words = 1 + 2 + 2 + 8 + 1 + 2 + 2 * len(row["params"].split())
-                words += 2 if file.startswith("background") else 0
-                self.assertEqual(float(row["predicted_ms"]), words)
-                self.assertEqual(row["measured_ms"], "5")
-                self.assertAlmostEqual(float(row["error_percent"]), 100 * (words / 5 - 1))
-        prompt = read(out / "new-shadowkv-prefill.csv")[0]
-        self.assertEqual(float(prompt["predicted_prefill_ms"]), 2)
-        self.assertAlmostEqual(float(prompt["prefill_error_percent"]), 100)
-
-    def test_does_not_predict_over_the_rows_that_it_reads_nor_what_is_not_there(self):
-        self.measure("calibrate", "background")
-        out = self.folder / "out"
-        self.assertEqual(self.repredict(out, "mine", "another", "mine").returncode, 2)
-        done = self.repredict(out, "absent", "another", "new")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("write some with measure.sh", done.stderr)
-
-    def test_says_where_there_is_nothing_to_predict_with(self):
-        self.measure("calibrate", "background")
+        summary, *runs = done.stdout.splitlines()
+        self.assertEqual(len(runs), int(re.match(r"A: (\d+) runs", summary).group(1)))
         (self.bin / "stallcast").unlink()
-        for program, arguments in (("repredict.py", (self.folder / "out", "mine", "another", "new")),
-                                   ("residuals.py", ())):
-            done = self.repredict(*arguments, program=program)
-            self.assertEqual(done.returncode, 1)
-            self.assertEqual(done.stderr, f"{program}: {self.bin}/stallcast is missing: "
-                                          "./dev build makes it\n")
+        done = subprocess.run([sys.executable, RESULTS / "repredict.py", "B"],
+                              env={**os.environ, "STALLCAST_BIN": str(self.bin)},
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("./dev build makes it", done.stderr)
 
 
 class Report(Folder):
     def setUp(self):
         super().setUp()
         shutil.copytree(RESULTS, self.folder / "capture" / "results")
-        shutil.copy(SOURCE / "README.md", self.folder)
         papers = Path("models") / "papers"
         shutil.copytree(SOURCE / papers, self.folder / papers)
         self.results = self.folder / "capture" / "results"
@@ -245,17 +217,15 @@ class Report(Folder):
         what = f"{int(rows[0]['context']):,} | {rows[0]['batch']} | {rows[0]['method']} | "
         return f"| {what}{rows[0]['params']} | {predicted:.2f} | {measured:.2f} | {error:+.1f} |"
 
-    def test_pages_and_readme_say_what_the_files_say(self):
+    def test_pages_show_what_the_files_have(self):
         done = self.report("--check")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
-    def test_names_the_row_and_the_claim_that_are_no_longer_so(self):
+    def test_names_the_row_that_is_no_longer_so(self):
         row = self.measure_anew(2)
         done = self.report("--check")
         self.assertEqual(done.returncode, 1)
         self.assertIn("should have: " + row, done.stderr)
-        self.assertIn("README.md does not say: ", done.stderr)
-        self.assertIn("181 keep the 8 %", done.stderr)
 
     def test_writes_the_rows_anew_and_nothing_else(self):
         page = self.results / "h200-validation.md"

@@ -13,6 +13,9 @@
 namespace stallcast::sim {
 namespace {
 
+using hardware::How;
+using hardware::Site;
+
 TEST(Engine, CopiesOfOneDirectionTakeTurns) {
   // One engine a direction: two streams add no bandwidth, and the second waits for the first.
   Streams s;
@@ -28,7 +31,7 @@ TEST(Engine, CopiesOfOneDirectionTakeTurns) {
 
 TEST(Engine, TheCopyEngineServesInOrderOfArrival) {
   Profile machine = TestMachine();
-  machine.host_launch = machine.host_copy_call = machine.host_copy_back_call = 1e-6;
+  machine.host.launch = machine.host.copy_call = machine.host.copy_back_call = 1e-6;
   Streams s;
   const LaneId first = s.Add(), second = s.Add(), third = s.Add();
   const OpId holder = s.builder.Run(first, H2D(50 * kMB));
@@ -48,7 +51,7 @@ TEST(Engine, ACopyAndAZeroCopyReadShareTheLink) {
   const OpId copy = s.builder.Run(s.Add(), H2D(50 * kMB));
   const OpId gather = s.builder.Run(s.Add(), plan::ZeroCopyGather{10, kMB, 10});
   Profile machine = TestMachine();
-  machine.zero_copy = hardware::Surface({1024, 4e6}, {1, 10}, {50e9, 50e9, 50e9, 50e9});
+  machine.zero_copy.rate = hardware::Surface({1024, 4e6}, {1, 10}, {50e9, 50e9, 50e9, 50e9});
   const Ran ran(s, machine);
   ExpectTime(ran.End(gather), 400us);
   ExpectTime(ran.End(copy), 1200us);
@@ -80,8 +83,8 @@ TEST(Engine, LaunchesBoundShortKernels) {
   // n kernels of 1 us with 4 us a launch: the host is the bottleneck. The last starts when its
   // launch has returned, at 4 n us, plus the launch latency.
   Profile machine = TestMachine();
-  machine.host_launch = 4e-6;
-  machine.device_launch_latency = 2e-6;
+  machine.host.launch = 4e-6;
+  machine.handoff(Site::kHost, Site::kKernel, How::kStream) = 2e-6;
   Streams s;
   const LaneId lane = s.Add(true);
   OpId last = OpId::kNone;
@@ -94,9 +97,9 @@ TEST(Engine, LaunchesBoundShortKernels) {
 TEST(Engine, LongKernelsHideLaunches) {
   // First launch, latency, then kernels back to back with the stream's gap between them.
   Profile machine = TestMachine();
-  machine.host_launch = 4e-6;
-  machine.device_launch_latency = 2e-6;
-  machine.device_gap = 1e-6;
+  machine.host.launch = 4e-6;
+  machine.handoff(Site::kHost, Site::kKernel, How::kStream) = 2e-6;
+  machine.handoff(Site::kKernel, Site::kKernel, How::kStream) = 1e-6;
   Streams s;
   const LaneId lane = s.Add(true);
   OpId last = OpId::kNone;
@@ -110,13 +113,13 @@ TEST(Engine, AnOpOfTwoKernelsRunsWhileItsSecondIsLaunched) {
   // It starts behind the first launch. Where a launch takes longer than all of it, it ends when the
   // second kernel can start.
   Profile machine = TestMachine();
-  machine.host_launch = 4e-6;
-  machine.device_launch_latency = 2e-6;
+  machine.host.launch = 4e-6;
+  machine.handoff(Site::kHost, Site::kKernel, How::kStream) = 2e-6;
   for (const int64_t units : {1'000, 100'000}) {
     plan::Score score{.units = units, .kv_rows = 8, .group = 4, .vectors = 2, .head_dim = 128};
     score.pool = plan::Score::Pool::kSoftmax;
     const Picoseconds takes =
-        FromSeconds(static_cast<double>(plan::Count(score).device()) / machine.memory_bandwidth);
+        FromSeconds(static_cast<double>(plan::Count(score).device()) / machine.memory.bandwidth);
     Streams s;
     const LaneId lane = s.Add(true);
     const OpId first = s.builder.Run(lane, score);
@@ -131,10 +134,10 @@ TEST(Engine, AnOpOfTwoKernelsRunsWhileItsSecondIsLaunched) {
 
 TEST(Engine, AGraphPaysForItsLaunchOnce) {
   Profile machine = TestMachine();
-  machine.host_launch = 4e-6;
-  machine.host_graph_launch = 6e-6;
-  machine.host_graph_node = 1e-9;
-  machine.device_graph_gap = 0.5e-6;
+  machine.host.launch = 4e-6;
+  machine.host.graph_launch = 6e-6;
+  machine.host.graph_node = 1e-9;
+  machine.handoff(Site::kKernel, Site::kKernel, How::kGraph) = 0.5e-6;
   Streams s;
   const LaneId lane = s.Add(true);
   s.builder.BeginGraph(s.host);
@@ -147,8 +150,8 @@ TEST(Engine, AGraphPaysForItsLaunchOnce) {
 
 TEST(Engine, BeforeAndBehindAGraphTheGapIsTheStreams) {
   Profile machine = TestMachine();
-  machine.device_gap = 2e-6;
-  machine.device_graph_gap = 0.5e-6;
+  machine.handoff(Site::kKernel, Site::kKernel, How::kStream) = 2e-6;
+  machine.handoff(Site::kKernel, Site::kKernel, How::kGraph) = 0.5e-6;
   Streams s;
   const LaneId lane = s.Add(true);
   const OpId before = s.builder.Run(lane, Kernel(10us));
@@ -165,8 +168,8 @@ TEST(Engine, BeforeAndBehindAGraphTheGapIsTheStreams) {
 
 TEST(Engine, APiecewiseCopyGoesAtThePaceOfTheSlowerOfHostAndEngine) {
   Profile machine = TestMachine();
-  machine.host_copy_call = 3e-6;
-  machine.copy_h2d_start = 1e-6;
+  machine.host.copy_call = 3e-6;
+  machine.copy.h2d_start = 1e-6;
   for (const int64_t piece : {50000, 500000}) {  // 1 us and 10 us of link time
     Streams s;
     const OpId copy =
@@ -200,12 +203,12 @@ TEST(Engine, ASmallKernelFitsBesideALargeOne) {
 
 TEST(Engine, WaitsSyncsAndHandoffsCostTheirLatency) {
   Profile machine = TestMachine();
-  machine.host_launch = 1e-6;
-  machine.host_event_record = 0.25e-6;
-  machine.host_stream_wait = 0.25e-6;
-  machine.device_event_latency = 3e-6;
-  machine.host_sync = 5e-6;
-  machine.host_handoff = 7e-6;
+  machine.host.launch = 1e-6;
+  machine.host.event_record = 0.25e-6;
+  machine.host.stream_wait = 0.25e-6;
+  machine.handoff.SetEvent(3e-6);
+  machine.handoff.SetHostSync(5e-6);
+  machine.handoff(Site::kHost, Site::kHost, How::kEvent) = 7e-6;
   Streams s;
   const LaneId compute = s.Add(true), side = s.Add();
   const LaneId worker = s.builder.AddHost("worker");
@@ -222,30 +225,13 @@ TEST(Engine, WaitsSyncsAndHandoffsCostTheirLatency) {
   ExpectTime(ran.Start(after), 70us);  // launched when the sync has returned
 }
 
-TEST(Engine, TheHostMayLearnOfACopySoonerThanOfAKernel) {
-  const auto waited = [](const plan::Work& work, double after_copy) {
-    Profile machine = TestMachine();
-    machine.host_sync = 5e-6;
-    machine.host_sync_copy = after_copy;
-    Streams s;
-    const LaneId stream = s.Add();
-    const OpId op = s.builder.Run(stream, work);
-    const OpId sync = s.builder.SyncStream(s.host, stream);
-    const Ran ran(s, machine);
-    return ran.End(sync) - ran.End(op);
-  };
-  ExpectTime(waited(Kernel(50us), 3e-6), 5us);
-  ExpectTime(waited(D2H(kMB), 3e-6), 3us);
-  ExpectTime(waited(D2H(kMB), 0), 5us);  // where nothing else is known
-}
-
 TEST(Engine, ARecordedRunPaysForOpsCallsAndCopies) {
   Profile machine = TestMachine();
-  machine.host_launch = 2e-6, machine.host_copy_call = 1e-6;
-  machine.recorder_op = 1e-6, machine.recorder_launch = 3e-6;
-  machine.recorder_copy_call = 0.5e-6, machine.recorder_copy = 4e-6;
+  machine.host.launch = 2e-6, machine.host.copy_call = 1e-6;
+  machine.recorder.op = 1e-6, machine.recorder.launch = 3e-6;
+  machine.recorder.copy_call = 0.5e-6, machine.recorder.copy = 4e-6;
   for (const bool recorded : {false, true}) {
-    machine.host_recorded = recorded ? 1 : 0;
+    machine.host.recorded = recorded ? 1 : 0;
     Streams s;
     const LaneId lane = s.Add();
     const OpId first = s.builder.Run(lane, H2D(50 * kMB));  // 1 ms
@@ -262,78 +248,11 @@ TEST(Engine, ARecordedRunPaysForOpsCallsAndCopies) {
   }
 }
 
-TEST(Engine, AStreamLosesTimeToEachWaitAlsoForWhatIsLongDone) {
-  Profile machine = TestMachine();
-  machine.device_gap = 1e-6;
-  machine.device_event_wait = 0.75e-6;
-  machine.device_event_latency = 2e-6;
-  Streams s;
-  const LaneId compute = s.Add(true);
-  const OpId a = s.builder.Run(s.Add(), H2D(kMB / 2));  // 10 us
-  const OpId b = s.builder.Run(s.Add(), D2H(kMB / 2));
-  const OpId before = s.builder.Run(compute, Kernel(100us));
-  const OpId one = s.builder.Run(compute, Kernel(10us), {a});
-  const OpId none = s.builder.Run(compute, Kernel(10us));
-  const OpId last = s.builder.Run(s.Add(), Kernel(10us), {a, b, none});
-  const Ran ran(s, machine);
-  ExpectTime(ran.Start(one), ran.End(before) + 1us + 750ns);
-  ExpectTime(ran.Start(none), ran.End(one) + 1us);
-  // Nothing before it on its stream, so that the waits are over before the last of them ends.
-  ExpectTime(ran.Start(last), ran.End(none) + 2us);
-}
-
-TEST(Engine, EachOfTwoWaitsTakesItsTimeOfTheStream) {
-  Profile machine = TestMachine();
-  machine.device_event_wait = 0.75e-6;
-  Streams s;
-  const LaneId compute = s.Add(true);
-  const OpId a = s.builder.Run(s.Add(), Bulk(Direction::kHostToDevice, 50'000));
-  const OpId b = s.builder.Run(s.Add(), Bulk(Direction::kDeviceToHost, 40'000));
-  const OpId before = s.builder.Run(compute, Kernel(100us));
-  const OpId both = s.builder.Run(compute, Kernel(10us), {a, b});
-  const Ran ran(s, machine);
-  ExpectTime(ran.Start(both), ran.End(before) + 1500ns);
-}
-
-TEST(Engine, AStreamLosesTimeToEachEventRecorded) {
-  Profile machine = TestMachine();
-  machine.device_event_record = 0.5e-6;
-  Streams s;
-  const LaneId compute = s.Add(true), side = s.Add(), other = s.Add();
-  const OpId waited_for = s.builder.Run(compute, Kernel(10us));
-  const OpId second = s.builder.Run(compute, Kernel(100us));
-  const OpId third = s.builder.Run(compute, Kernel(10us));
-  const OpId copy = s.builder.Run(side, H2D(kMB / 2), {waited_for});
-  s.builder.Run(other, D2H(kMB / 2), {waited_for});  // the same event
-  const Ran ran(s, machine);
-  ExpectTime(ran.End(waited_for), 10us);
-  ExpectTime(ran.Start(second), 10us + 500ns);
-  ExpectTime(ran.Start(third), ran.End(second));
-  ExpectTime(ran.Start(copy), 10us);
-}
-
-TEST(Engine, EventsInsideAGraphAreEdges) {
-  Profile machine = TestMachine();
-  machine.device_event_record = machine.device_event_wait = 0.5e-6;
-  machine.host_event_record = machine.host_stream_wait = 3e-6;
-  Streams s;
-  const LaneId compute = s.Add(true), side = s.Add();
-  s.builder.BeginGraph(s.host);
-  const OpId a = s.builder.Run(compute, Kernel(10us));
-  const OpId copy = s.builder.Run(side, H2D(kMB / 2), {a});
-  const OpId b = s.builder.Run(compute, Kernel(5us));
-  const OpId c = s.builder.Run(compute, Kernel(10us), {copy});
-  s.builder.EndGraph();
-  const Ran ran(s, machine);
-  ExpectTime(ran.Start(b), 10us);
-  ExpectTime(ran.Start(c), 20us);
-}
-
 TEST(Engine, TheHostPaysForAnEventOnceWhereItIsRecordedAndForEachWait) {
   Profile machine = TestMachine();
-  machine.host_launch = 1e-6;
-  machine.host_event_record = 0.25e-6;
-  machine.host_stream_wait = 0.5e-6;
+  machine.host.launch = 1e-6;
+  machine.host.event_record = 0.25e-6;
+  machine.host.stream_wait = 0.5e-6;
   Streams s;
   const LaneId first = s.Add(true), second = s.Add(), third = s.Add();
   const OpId a = s.builder.Run(first, Kernel(10us));
@@ -349,8 +268,8 @@ TEST(Engine, TheHostPaysForAnEventOnceWhereItIsRecordedAndForEachWait) {
 
 TEST(Engine, CopiesFollowOneAnotherWithoutAGap) {
   Profile machine = TestMachine();
-  machine.device_gap = 1e-6;
-  machine.device_copy_gap = 2e-6;
+  machine.handoff(Site::kKernel, Site::kKernel, How::kStream) = 1e-6;
+  machine.handoff.SetCopyGap(2e-6);
   Streams s;
   const LaneId lane = s.Add(true);
   const OpId first = s.builder.Run(lane, H2D(kMB));  // 20 us
@@ -365,91 +284,29 @@ TEST(Engine, CopiesFollowOneAnotherWithoutAGap) {
   ExpectTime(ran.Start(third), 63us + 2us);
 }
 
-TEST(Engine, AFlagThatAHostWaitsForHasAGapOfItsOwn) {
-  Profile machine = TestMachine();
-  machine.device_copy_gap = 2e-6;
-  for (const auto gap : {0us, 6us}) {
-    SCOPED_TRACE(gap.count());
-    machine.device_flag_gap = Seconds(gap);
-    Streams s;
-    const LaneId lane = s.Add(true);
-    const OpId kernel = s.builder.Run(lane, Kernel(10us));
-    const OpId flag = s.builder.Run(lane, D2H(kMB));
-    s.builder.Run(s.host, plan::HostSync{}, {flag});
-    const OpId next = s.builder.Run(lane, Kernel(10us));
-    const OpId offload = s.builder.Run(lane, D2H(kMB));  // nobody waits for it
-    const OpId down = s.builder.Run(lane, H2D(kMB));
-    s.builder.Run(s.host, plan::HostSync{}, {down});
-    const Ran ran(s, machine);
-    // Where a machine's is not known, it is the one before any copy.
-    ExpectTime(ran.Start(flag), ran.End(kernel) + (gap == 0us ? 2us : gap));
-    ExpectTime(ran.Start(offload), ran.End(next) + 2us);
-  }
-}
-
 TEST(Engine, CopiesTheOtherWayFollowBehindTheirGap) {
   Profile machine = TestMachine();
-  machine.device_copy_gap = 2e-6;
-  machine.device_direction_gap = 7e-6;
-  for (const auto to_device : {0us, 3us}) {
-    SCOPED_TRACE(to_device.count());
-    machine.device_direction_gap_h2d = Seconds(to_device);
-    Streams s;
-    const LaneId lane = s.Add(true);
-    const OpId down = s.builder.Run(lane, H2D(kMB));
-    const OpId up = s.builder.Run(lane, D2H(kMB));
-    const OpId again = s.builder.Run(lane, D2H(kMB));
-    const OpId back = s.builder.Run(lane, H2D(kMB));
-    const Ran ran(s, machine);
-    ExpectTime(ran.Start(up), ran.End(down) + 7us);
-    ExpectTime(ran.Start(again), ran.End(up));
-    ExpectTime(ran.Start(back), ran.End(again) + (to_device > 0us ? to_device : 7us));
-  }
-}
-
-// An engine looks for the end of a copy the other way when its own copy's commands come, and every
-// 8 us from then on; what it has seen done starts 1 us later.
-TEST(Engine, ACopyBehindOneTheOtherWayStartsWhenItsEngineLooks) {
-  Profile machine = TestMachine();
-  machine.host_copy_call = machine.host_copy_back_call = 1e-6;
-  machine.device_direction_gap = machine.device_direction_gap_h2d = 5e-6;  // half of 8 us, and 1
-  machine.device_look_period = 8e-6;
-  machine.device_first_look = 9e-6;
-  machine.device_first_look_h2d = 11e-6;  // its first look comes 10 us behind its commands
-  struct Case {
-    Picoseconds first, to_host, to_device;
-  };
-  for (const auto& [first, to_host, to_device] :
-       {Case{500ns, 2us, 2us}, Case{4us, 11us, 13us}, Case{8900ns, 11us, 13us},
-        Case{9100ns, 19us, 13us}, Case{11100ns, 19us, 21us}, Case{20us, 27us, 29us}}) {
-    SCOPED_TRACE(first.count());
-    const auto start = [&](const Copy& before, const Copy& copy) {
-      Streams s;
-      const LaneId lane = s.Add(true);
-      s.builder.Run(lane, before);
-      const OpId second = s.builder.Run(lane, copy);
-      return Ran(s, machine).Start(second);
-    };
-    const auto bytes = [&](double rate) { return std::llround(rate * Seconds(first)); };
-    ExpectTime(start(H2D(bytes(machine.link_h2d)), D2H(kMB)), to_host);
-    ExpectTime(start(D2H(bytes(machine.link_d2h)), H2D(kMB)), to_device);
-  }
-  // A stream that waits for another has its commands when that one is done.
+  machine.handoff.SetCopyGap(2e-6);
+  machine.handoff(Site::kH2D, Site::kD2H, How::kStream) = 7e-6;
+  machine.handoff(Site::kD2H, Site::kH2D, How::kStream) = 3e-6;
   Streams s;
   const LaneId lane = s.Add(true);
-  s.builder.Run(lane, H2D(kMB));  // until 21 us
-  const OpId late = s.builder.Run(s.Add(), Kernel(25us));
-  const OpId second = s.builder.Run(lane, D2H(kMB), {late});
+  const OpId down = s.builder.Run(lane, H2D(kMB));
+  const OpId up = s.builder.Run(lane, D2H(kMB));
+  const OpId again = s.builder.Run(lane, D2H(kMB));
+  const OpId back = s.builder.Run(lane, H2D(kMB));
   const Ran ran(s, machine);
-  ExpectTime(ran.Start(second), ran.End(late));
+  ExpectTime(ran.Start(up), ran.End(down) + 7us);
+  ExpectTime(ran.Start(again), ran.End(up));
+  ExpectTime(ran.Start(back), ran.End(again) + 3us);
 }
 
 TEST(Engine, ACopyStartsItsOwnLatencyAfterItsCall) {
   Profile machine = TestMachine();
-  machine.host_launch = 2e-6;
-  machine.host_copy_call = 4e-6;
-  machine.device_launch_latency = 1e-6;
-  machine.device_copy_latency = 3e-6;
+  machine.host.launch = 2e-6;
+  machine.host.copy_call = 4e-6;
+  machine.handoff(Site::kHost, Site::kKernel, How::kStream) = 1e-6;
+  machine.handoff.SetCopyLaunch(3e-6);
   Streams s;
   const OpId copy = s.builder.Run(s.Add(), H2D(kMB));
   const OpId kernel = s.builder.Run(s.Add(true), Kernel(10us));
@@ -458,29 +315,10 @@ TEST(Engine, ACopyStartsItsOwnLatencyAfterItsCall) {
   ExpectTime(ran.Start(kernel), 4us + 2us + 1us);
 }
 
-TEST(Engine, ACopyBehindAKernelOfItsStreamTakesLongerCalls) {
-  Profile machine = TestMachine();
-  machine.host_copy_call = machine.host_copy_back_call = 2e-6;
-  machine.host_copy_switch = 1e-6;
-  Streams s;
-  const LaneId stream = s.Add(), other = s.Add();
-  s.builder.Run(stream, Kernel(100us));
-  const OpId elsewhere = s.builder.Run(other, H2D(kMB));  // its stream has run no kernel
-  const OpId behind = s.builder.Run(stream, H2D(kMB));
-  const OpId next = s.builder.Run(stream, H2D(kMB));
-  s.builder.Run(stream, Kernel(100us));
-  const OpId back = s.builder.Run(stream, D2H(kMB));
-  const Ran ran(s, machine);
-  ExpectTime(ran.CallTime(elsewhere), 2us);
-  ExpectTime(ran.CallTime(behind), 3us);
-  ExpectTime(ran.CallTime(next), 2us);
-  ExpectTime(ran.CallTime(back), 2us);  // timed behind a kernel as it is
-}
-
 TEST(Engine, AHostGatherSharesHostMemory) {
   // Two threads of 40 GB/s each want 160 GB/s of memory (read and written) and get 100.
   Profile machine = TestMachine();
-  machine.host_gather_thread = 40e9;
+  machine.host.gather_thread = 40e9;
   Streams s;
   const LaneId other = s.builder.AddHost("other");
   const OpId a = s.builder.Run(s.host, plan::HostGather{1000, 25000, 1});
@@ -490,36 +328,10 @@ TEST(Engine, AHostGatherSharesHostMemory) {
   ExpectTime(ran.End(b), 1ms);
 }
 
-TEST(Engine, AGatherWakesThreadsThatHaveSleptSinceTheLastOne) {
-  const auto times = [](int32_t threads, const Profile& machine) {
-    Streams s;
-    const LaneId compute = s.Add(true);
-    const plan::HostGather gather{100, 4000, threads};
-    std::vector<OpId> gathers = {s.builder.Run(s.host, gather)};
-    s.builder.Run(compute, Kernel(100us));
-    s.builder.SyncStream(s.host, compute);
-    gathers.push_back(s.builder.Run(s.host, gather));
-    gathers.push_back(s.builder.Run(s.host, gather));
-    const Ran ran(s, machine);
-    std::vector<Picoseconds> taken;
-    for (const OpId id : gathers) taken.push_back(ran.End(id) - ran.Start(id));
-    return taken;
-  };
-  const Profile awake = TestMachine();
-  Profile asleep = awake;
-  asleep.host_gather_woken = hardware::Curve({100e-6, 1000e-6}, {16e-6, 64e-6});
-  EXPECT_EQ(times(1, asleep), times(1, awake));
-  std::vector<Picoseconds> expected = times(2, awake);
-  expected[0] += 64us;  // none before it
-  expected[1] += 16us;  // the third follows at once
-  const std::vector<Picoseconds> taken = times(2, asleep);
-  for (size_t i = 0; i < taken.size(); ++i) ExpectTime(taken[i], expected[i]);
-}
-
 TEST(Engine, HostGathersShareHostMemoryByWhatTheyWant) {
   // 40 and 20 GB/s want 120 GB/s of memory (read and written) and get 100, each five sixths of it.
   Profile machine = TestMachine();
-  machine.host_gather_thread = 20e9;
+  machine.host.gather_thread = 20e9;
   Streams s;
   const LaneId other = s.builder.AddHost("other");
   const OpId two = s.builder.Run(s.host, plan::HostGather{1000, 40000, 2});
@@ -557,10 +369,10 @@ TEST(Engine, SamplesScatterByTheSpreadAndRepeatBySeed) {
 
 TEST(Engine, ASampleStretchesWhatAnOpTakesBesideItsBytesToo) {
   Profile plain = TestMachine();
-  plain.kernels["layout"].spread = plain.copy_spread = plain.host_spread = 0.2;
+  plain.kernels["layout"].spread = plain.copy.spread = plain.host.spread = 0.2;
   Profile starts = plain;
-  starts.kernels["layout"].fixed_s = starts.copy_h2d_start = 50e-6;
-  starts.host_gather_start = hardware::Curve({1, 2}, {50e-6, 50e-6});
+  starts.kernels["layout"].fixed_s = starts.copy.h2d_start = 50e-6;
+  starts.host.gather_start = hardware::Curve({1, 2}, {50e-6, 50e-6});
   // 100 us of bytes each, alone.
   for (const plan::Work& work : {plan::Work(Kernel(100us)), plan::Work(H2D(5 * kMB)),
                                  plan::Work(plan::HostGather{100, 4000, 1})}) {
@@ -627,12 +439,12 @@ class RandomPlans : public testing::TestWithParam<unsigned> {
   }
   static Profile Machine() {
     Profile machine = TestMachine();
-    machine.host_launch = 3e-6;
-    machine.host_copy_call = 2e-6;
-    machine.copy_h2d_start = machine.copy_d2h_start = 1e-6;
-    machine.device_gap = 0.5e-6;
-    machine.device_event_latency = 1e-6;
-    machine.host_sync = 2e-6;
+    machine.host.launch = 3e-6;
+    machine.host.copy_call = 2e-6;
+    machine.copy.h2d_start = machine.copy.d2h_start = 1e-6;
+    machine.handoff(Site::kKernel, Site::kKernel, How::kStream) = 0.5e-6;
+    machine.handoff.SetEvent(1e-6);
+    machine.handoff.SetHostSync(2e-6);
     return machine;
   }
 };
@@ -732,8 +544,8 @@ TEST(Metrics, ExposedTimeIsChargedToWhatTheComputeLaneWaitedFor) {
 TEST(Metrics, ABlockedHostIsChargedToWhatItWaitedFor) {
   // The host waits for a recall of 20 us, takes 5 us to go on, and launches for 2 us.
   Profile machine = TestMachine();
-  machine.host_sync = 5e-6;
-  machine.host_launch = 2e-6;
+  machine.handoff.SetHostSync(5e-6);
+  machine.host.launch = 2e-6;
   Streams s;
   const LaneId compute = s.Add(true), recall = s.Add();
   s.builder.BeginStep(0);
@@ -883,19 +695,19 @@ TEST(Metrics, TheCeilingIsTheLongestOfComputeEnginesAndWhatIsShared) {
   machine.kernels["top_k"].fixed_s = 70e-6;                                // beside what it shares
   EXPECT_NEAR(Seconds(ceiling({Kernel(30us), plan::TopK{1, 1, 1}}, H2D(kMB))), 100e-6, 1e-9);
   // A copy's start keeps its engine too, unless the copy can go in its call.
-  machine.copy_d2h_start = 100e-6;
+  machine.copy.d2h_start = 100e-6;
   ExpectTime(ceiling({Kernel(10us)}, D2H(kMB)), 125us);
-  machine.copy_h2d_start = 100e-6;
+  machine.copy.h2d_start = 100e-6;
   ExpectTime(ceiling({Kernel(10us)}, H2D(kMB)), 120us);
-  machine.copy_h2d_inline_call = hardware::Curve({1e6}, {1e-6});
+  machine.copy.h2d_inline_call = hardware::Curve({1e6}, {1e-6});
   ExpectTime(ceiling({Kernel(10us)}, H2D(kMB)), 20us);
 }
 
 TEST(Metrics, GapsAndCallsAreTheHosts) {
   // A gap of 4 us between kernels; behind a gather of 10 us three calls of 2 us.
   Profile machine = TestMachine();
-  machine.device_gap = 4e-6;
-  machine.host_launch = 2e-6;
+  machine.handoff(Site::kKernel, Site::kKernel, How::kStream) = 4e-6;
+  machine.host.launch = 2e-6;
   Streams s;
   const LaneId compute = s.Add(true), other = s.Add();
   s.builder.BeginStep(0);
@@ -918,8 +730,8 @@ TEST(Metrics, WhatTheHostDoesAfterAWaitIsItsWorkAndTheWayOnIsSync) {
   // A copy of 25 us to the host; 3 us until a worker is woken for it, 5 us until it goes on; then a
   // gather of 10 us, 5 us until another thread knows, and its launch.
   Profile machine = TestMachine();
-  machine.host_handoff = 3e-6;
-  machine.host_sync = 5e-6;
+  machine.handoff(Site::kHost, Site::kHost, How::kEvent) = 3e-6;
+  machine.handoff.SetHostSync(5e-6);
   Streams s;
   const LaneId compute = s.Add(true), side = s.Add(), worker = s.builder.AddHost("worker");
   s.builder.BeginStep(0);

@@ -1,5 +1,5 @@
-// What ops do to one another beyond sharing: loaded memory, crowded copies, traffic of others,
-// calls behind other calls.
+// What ops do to one another beyond sharing: groups of streams, weights in flight, traffic of
+// others, calls that carry their copies.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -16,165 +16,39 @@
 namespace stallcast::sim {
 namespace {
 
-// A start takes 3 us longer while others use half of the device memory, 6 us while they use all.
-Profile LoadedMachine() {
-  Profile machine = TestMachine();
-  machine.copy_h2d_start = 10e-6;
-  machine.kernels["top_k"].fixed_s = 4e-6;
-  machine.load_h2d_piece = hardware::Curve({0.5, 1.0}, {3e-6, 6e-6});
-  machine.load_kernel = hardware::Curve({0.5, 1.0}, {3e-6, 6e-6});
-  return machine;
-}
-
-// `time` alone at half of the memory's rate.
-OpId HalfLoad(Streams& s, Profile& machine, Picoseconds time) {
-  machine.kernels["layout"].bandwidth = 2e12;
-  return s.builder.Run(
-      s.Add(true), plan::Layout{1, static_cast<int64_t>(std::llround(Seconds(time) * 2e12 / 2))});
-}
-
-TEST(EngineTraffic, ACopyStartsLaterBesideALoadOnTheMemory) {
-  Profile machine = LoadedMachine();
-  Streams s;
-  HalfLoad(s, machine, 1000us);
-  const OpId copy = s.builder.Run(s.Add(), H2D(kMB / 2));  // 10 us to start, 10 us to move
-  const Ran ran(s, machine);
-  ExpectTime(ran.End(copy), 10us + 3us + 10us);
-}
-
-TEST(EngineTraffic, ALoadThatIsThereBeforeACopyDelaysItAsMuch) {
-  Profile machine = LoadedMachine();
-  Streams s;
-  HalfLoad(s, machine, 1000us);
-  const LaneId side = s.Add();
-  const OpId before = s.builder.Run(side, plan::TopK{1, 1, 1});
-  const OpId copy = s.builder.Run(side, H2D(kMB / 2));
-  const Ran ran(s, machine);
-  ExpectTime(ran.End(copy), ran.End(before) + 10us + 3us + 10us);
-}
-
-TEST(EngineTraffic, ALoadDoesNotDelayHostWork) {
-  Profile machine = LoadedMachine();
-  machine.host_gather_start = hardware::Curve({1, 2}, {10e-6, 10e-6});
-  Streams s;
-  HalfLoad(s, machine, 1000us);
-  const OpId gather = s.builder.Run(s.host, plan::HostGather{1, 40000, 1});  // 10 us at 4 GB/s
-  const Ran ran(s, machine);
-  ExpectTime(ran.End(gather), 10us + 10us);
-}
-
-TEST(EngineTraffic, ACopyToTheHostStartsLaterByWhatItsOwnDirectionDoes) {
-  Profile machine = LoadedMachine();
-  machine.copy_d2h_start = 10e-6;
-  machine.load_d2h_piece = hardware::Curve({0.5, 1.0}, {8e-6, 9e-6});
-  Streams s;
-  HalfLoad(s, machine, 1000us);
-  const OpId copy = s.builder.Run(s.Add(), D2H(400'000));  // 10 us to move
-  const Ran ran(s, machine);
-  ExpectTime(ran.End(copy), 10us + 8us + 10us);
-}
-
-TEST(EngineTraffic, AnEndOfTheLoadEndsTheDelay) {
-  // After 6.5 us, half of the 13 that the start takes under load, its other half takes 5 us.
-  Profile machine = LoadedMachine();
-  Streams s;
-  HalfLoad(s, machine, 6500ns);
-  const OpId copy = s.builder.Run(s.Add(), H2D(kMB / 2));
-  const Ran ran(s, machine);
-  ExpectTime(ran.End(copy), 6500ns + 5us + 10us);
-}
-
-TEST(EngineTraffic, EachPieceOfACopyStarts) {
-  Profile machine = LoadedMachine();
-  Streams s;
-  HalfLoad(s, machine, 1000us);
-  const OpId copies =
-      s.builder.Run(s.Add(), Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 4, kMB / 2});
-  const Ran ran(s, machine);
-  ExpectTime(ran.End(copies), 4 * (10us + 3us + 10us));
-}
-
-TEST(EngineTraffic, ASmallKernelIsLateToo) {
-  Profile machine = LoadedMachine();
-  Streams s;
-  HalfLoad(s, machine, 1000us);
-  const OpId small = s.builder.Run(s.Add(), plan::TopK{1, 1, 1});
-  const Ran ran(s, machine);
-  EXPECT_NEAR(Seconds(ran.End(small)), 7e-6, 0.01e-6);
-}
-
-TEST(EngineTraffic, ALoadDoesNotDelayItself) {
-  Profile machine = LoadedMachine();
-  machine.kernels["layout"].fixed_s = 5e-6;
-  Streams s;
-  const LaneId lane = s.Add(true);
-  s.builder.Run(lane, Kernel(100us));
-  s.builder.Run(lane, Kernel(100us));
-  const Ran ran(s, machine);
-  ExpectTime(ran.Total(), 210us);
-}
-
-TEST(EngineTraffic, CopiesAreSlowerWhileTwoOtherStreamsHaveWork) {
-  Profile machine = TestMachine();
-  machine.copy_crowded_piece = 2e-6;
-  for (const int others : {0, 1, 2, 3}) {
-    Streams s;
-    const LaneId lane = s.Add();
-    for (int i = 0; i < others; ++i) s.builder.Run(s.Add(i == 0), Kernel(10us));
-    const OpId copies =
-        s.builder.Run(lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 3, kMB / 2});
-    const Ran ran(s, machine);
-    ExpectTime(ran.End(copies), 30us + (others >= 2 ? 6us : 0us));
-  }
-}
-
-TEST(EngineTraffic, WorkOfTheHostDoesNotCrowdACopy) {
-  Profile machine = TestMachine();
-  machine.copy_crowded_piece = 2e-6;
-  Streams s;
-  const LaneId lane = s.Add(), worker = s.builder.AddHost("worker");
-  s.builder.Run(worker, plan::HostGather{1, kMB, 1});
-  s.builder.Run(s.Add(true), Kernel(10us));
-  const OpId copies =
-      s.builder.Run(lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 3, kMB / 2});
-  const Ran ran(s, machine);
-  ExpectTime(ran.End(copies), 30us);
-}
+using hardware::How;
+using hardware::Site;
 
 TEST(EngineTraffic, ACopyTakesItsTurnLaterBesideAKernelOfItsGroupThatWaits) {
   // Three pages, beside a stream with a longer copy and what is behind it.
-  const auto time = [](bool kernel_behind, bool other_computes, bool third) {
+  const auto time = [](bool kernel_behind, bool other_computes) {
     Profile machine = TestMachine();
-    machine.copy_group_turn = 2e-6;
-    machine.copy_crowded_piece = 5e-6;
+    machine.copy.group_turn = 2e-6;
     Streams s;
     const LaneId other = s.Add(other_computes), lane = s.Add();
-    const LaneId compute = other_computes ? other : s.Add(true);
+    if (!other_computes) s.Add(true);
     const OpId page = s.builder.Run(other, H2D(kMB));
     if (kernel_behind) s.builder.Run(other, Kernel(1us));
     const OpId copies =
         s.builder.Run(lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 3, kMB / 2});
-    if (third) s.builder.Run(compute, Kernel(1us), {copies});
     const Ran ran(s, machine);
     return ran.End(copies) - ran.End(page);
   };
-  ExpectTime(time(false, false, false), 30us);
-  ExpectTime(time(true, false, false), 32us);
-  ExpectTime(time(true, true, false), 30us);
-  // Two other streams with work are a crowd.
-  ExpectTime(time(true, false, true), 30us + 3 * 5us);
+  ExpectTime(time(false, false), 30us);
+  ExpectTime(time(true, false), 32us);
+  ExpectTime(time(true, true), 30us);
 }
 
-// Three kernels of 1 us on a stream, beside one of another that goes on longer than they.
+// Of three pages beside another stream whose work goes on longer than they.
 enum class Other { kNone, kKernels, kCopies, kCopyWaits, kKernelBehindCopy, kKernelWaits };
 
-Picoseconds EndOfThreeKernels(Other does, bool computes, bool other_computes) {
+Picoseconds CopyBeside(Other does) {
   Profile machine = TestMachine();
-  machine.device_crowded_gap = 3e-6;
-  machine.kernels["top_k"].fixed_s = 100e-6;  // leaves the memory to the others
+  machine.copy.group_turn = 3e-6;
+  machine.kernels["top_k"].fixed_s = 100e-6;
   Streams s;
-  const LaneId lane = s.Add(computes), other = s.Add(other_computes);
-  if (!computes && !other_computes) s.Add(true);
+  const LaneId lane = s.Add(), other = s.Add();
+  s.Add(true);
   const plan::Work kernel = plan::TopK{1, 1, 1};
   const bool waits = does == Other::kCopyWaits || does == Other::kKernelWaits;
   const OpId awaited = waits ? s.builder.Run(s.Add(), kernel) : OpId::kNone;
@@ -186,90 +60,40 @@ Picoseconds EndOfThreeKernels(Other does, bool computes, bool other_computes) {
       s.builder.Run(other, kernel);
       break;
     case Other::kCopies:
-      s.builder.Run(other, H2D(8 * kMB));
-      s.builder.Run(other, H2D(8 * kMB));
+      s.builder.Run(other, D2H(8 * kMB));
+      s.builder.Run(other, D2H(8 * kMB));
       break;
     case Other::kCopyWaits:
-      s.builder.Run(other, H2D(kMB), {awaited});
+      s.builder.Run(other, D2H(kMB), {awaited});
       break;
     case Other::kKernelBehindCopy:
-      s.builder.Run(other, H2D(8 * kMB));
+      s.builder.Run(other, D2H(8 * kMB));
       s.builder.Run(other, kernel);
       break;
     case Other::kKernelWaits:
       s.builder.Run(other, kernel, {awaited});
       break;
   }
-  for (int i = 0; i < 2; ++i) s.builder.Run(lane, Kernel(1us));
-  const OpId last = s.builder.Run(lane, Kernel(1us));
-  return Ran(s, machine).End(last);
-}
-
-TEST(EngineTraffic, KernelsFollowLaterBesideAKernelOfTheirGroupThatWaits) {
-  for (const Other does : {Other::kNone, Other::kKernels, Other::kCopies, Other::kCopyWaits}) {
-    ExpectTime(EndOfThreeKernels(does, false, false), 3us);
-  }
-  for (const Other does : {Other::kKernelBehindCopy, Other::kKernelWaits}) {
-    ExpectTime(EndOfThreeKernels(does, false, false), 3us + 2 * 3us);
-  }
-}
-
-TEST(EngineTraffic, WhatComputesIsAloneInItsGroup) {
-  for (const Other does : {Other::kKernelBehindCopy, Other::kKernelWaits}) {
-    ExpectTime(EndOfThreeKernels(does, true, false), 3us);
-    ExpectTime(EndOfThreeKernels(does, false, true), 3us);
-  }
-}
-
-TEST(EngineTraffic, AStreamSlowsItsGroupFromItsCopyUntilTheKernelBehindItStarts) {
-  Profile machine = TestMachine();
-  machine.device_crowded_gap = 3e-6;
-  machine.device_gap = machine.device_copy_gap = 30e-6;
-  machine.kernels["top_k"].fixed_s = 100e-6;
-  machine.kernels["sort"].fixed_s = 20e-6;
-  // Between two kernels, the first of which takes so long, beside a stream whose first op takes
-  // 20 us and whose second, behind the gap, starts at 50 us.
-  const auto gap = [&](const plan::Work& first, Picoseconds time, bool called_late) {
-    Streams s;
-    const LaneId lane = s.Add(), other = s.Add();
-    s.Add(true);
-    s.builder.Run(other, first);
-    if (!called_late) s.builder.Run(other, plan::TopK{1, 1, 1});
-    const OpId before = s.builder.Run(lane, Kernel(time));
-    const OpId behind = s.builder.Run(lane, Kernel(1us));
-    s.builder.SyncStream(s.host, lane);
-    if (called_late) s.builder.Run(other, plan::TopK{1, 1, 1});
-    const Ran ran(s, machine);
-    return ran.Start(behind) - ran.End(before);
-  };
-  ExpectTime(gap(H2D(kMB), 10us, false), 33us);
-  ExpectTime(gap(H2D(kMB), 40us, false), 33us);
-  ExpectTime(gap(H2D(kMB), 60us, false), 30us);
-  ExpectTime(gap(H2D(kMB), 10us, true), 30us);
-  ExpectTime(gap(plan::Sort{1, 1}, 10us, false), 30us);
-  ExpectTime(gap(plan::Sort{1, 1}, 40us, false), 30us);
-}
-
-TEST(EngineTraffic, ACopyBehindAKernelFollowsAsEver) {
-  Profile machine = TestMachine();
-  machine.device_crowded_gap = 3e-6;
-  machine.kernels["top_k"].fixed_s = 100e-6;
-  Streams s;
-  s.Add(true);
-  const LaneId lane = s.Add(), other = s.Add();
-  s.builder.Run(other, H2D(8 * kMB));
-  s.builder.Run(other, plan::TopK{1, 1, 1});
-  const OpId kernel = s.builder.Run(lane, Kernel(1us));
-  const OpId copy = s.builder.Run(lane, D2H(kMB));
+  const OpId copies =
+      s.builder.Run(lane, Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 3, 1});
   const Ran ran(s, machine);
-  ExpectTime(ran.Start(copy), ran.End(kernel));
+  return ran.End(copies) - ran.Start(copies);
+}
+
+TEST(EngineTraffic, OnlyAKernelThatWaitsTakesTheGroupsTurn) {
+  for (const Other does : {Other::kNone, Other::kKernels, Other::kCopies, Other::kCopyWaits}) {
+    EXPECT_LT(CopyBeside(does), 1us) << static_cast<int>(does);
+  }
+  for (const Other does : {Other::kKernelBehindCopy, Other::kKernelWaits}) {
+    EXPECT_GE(CopyBeside(does), 3us) << static_cast<int>(does);
+  }
 }
 
 TEST(EngineTraffic, NoKernelStartsWhileTheFrontEndMovesACopy) {
   Profile machine = TestMachine();
-  machine.copy_h2d_inline_call = hardware::Curve({1000, 20000}, {5e-6, 5e-6});
+  machine.copy.h2d_inline_call = hardware::Curve({1000, 20000}, {5e-6, 5e-6});
   for (const bool timed : {false, true}) {
-    if (timed) machine.copy_h2d_inline_time = hardware::Curve({1000, 20000}, {4e-6, 4e-6});
+    if (timed) machine.copy.h2d_inline_time = hardware::Curve({1000, 20000}, {4e-6, 4e-6});
     Streams s;
     const LaneId lane = s.Add(true);
     s.builder.Run(lane, Kernel(7us));
@@ -285,8 +109,8 @@ TEST(EngineTraffic, NoKernelStartsWhileTheFrontEndMovesACopy) {
 
 TEST(EngineTraffic, KernelsAloneWaitForTheLongestOfTheCopiesInTheFrontEnd) {
   Profile machine = TestMachine();
-  machine.copy_h2d_inline_call = hardware::Curve({1000, 20000}, {1e-6, 1e-6});
-  machine.copy_h2d_inline_time = hardware::Curve({1000, 20000}, {1e-6, 8e-6});
+  machine.copy.h2d_inline_call = hardware::Curve({1000, 20000}, {1e-6, 1e-6});
+  machine.copy.h2d_inline_time = hardware::Curve({1000, 20000}, {1e-6, 8e-6});
   Streams s;
   s.builder.Run(s.Add(), H2D(20000));  // from 1 us on for 8
   s.builder.Run(s.Add(), H2D(1000));   // from 2 us on for 1
@@ -299,9 +123,9 @@ TEST(EngineTraffic, KernelsAloneWaitForTheLongestOfTheCopiesInTheFrontEnd) {
 
 TEST(EngineTraffic, ProductsPayForWhatKernelsBeforeThemHaveWritten) {
   Profile machine = TestMachine();
-  machine.memory_drag_most = 10e-6;
-  machine.memory_drag_share = 0.1;
-  machine.zero_copy_drag = hardware::Curve({1e6, 4e6}, {2e-6, 5e-6});
+  machine.memory.drag_most = 10e-6;
+  machine.memory.drag_share = 0.1;
+  machine.zero_copy.drag = hardware::Curve({1e6, 4e6}, {2e-6, 5e-6});
   const plan::Work writes = Kernel(1us);  // 2 MB
   const plan::Work selects = plan::TopK{8, 4096, 64}, others = plan::TopK{8, 1024, 64};
   machine.kernels["top_k"].points = {{.shape = plan::ShapeOf(selects), .drag = 2e-6},
@@ -346,15 +170,15 @@ TEST(EngineTraffic, ProductsPayForWhatKernelsBeforeThemHaveWritten) {
   // Copies owe nothing.
   EXPECT_THAT(times({H2D(8 * kMB)}, {100}), ElementsAre(us(101)));
   // Nor is more owed than may be.
-  machine.memory_drag_most = 2e-6;
+  machine.memory.drag_most = 2e-6;
   EXPECT_THAT(times({writes}, {100, 100}), ElementsAre(us(103), us(101)));
 }
 
 TEST(EngineTraffic, KernelsThatComputeAreFasterUntilThePowerLimitSetsTheClock) {
   Profile machine = TestMachine();
   machine.kernels["gemm"].flops_rate = machine.kernels["prefill_attention"].flops_rate = 1e12;
-  machine.device_boost = 1.25;
-  machine.device_boost_time = 10e-3;
+  machine.device.boost = 1.25;
+  machine.device.boost_time = 10e-3;
   // 2 m n k operations: 8 ms at the clock of a busy GPU.
   const plan::Gemm product{4000, 1000, 1000};
   Streams s;
@@ -374,8 +198,8 @@ TEST(EngineTraffic, KernelsThatComputeAreFasterUntilThePowerLimitSetsTheClock) {
 TEST(EngineTraffic, DecodeStepsFindAGpuThatHasComputedAPrompt) {
   Profile machine = TestMachine();
   machine.kernels["gemm"].flops_rate = 1e12;
-  machine.device_boost = 1.25;
-  machine.device_boost_time = 10e-3;
+  machine.device.boost = 1.25;
+  machine.device.boost_time = 10e-3;
   Streams s;
   const LaneId lane = s.Add();
   s.builder.BeginStep(0);
@@ -384,88 +208,13 @@ TEST(EngineTraffic, DecodeStepsFindAGpuThatHasComputedAPrompt) {
   ExpectTime(Ran(s, machine).End(product), 8ms);
 }
 
-// A kernel starts 5 us later beside gathers of four blocks, 20 us beside eight; a copy to the GPU 7
-// and 50.
-Profile HoldingMachine() {
-  Profile machine = TestMachine();
-  machine.copy_h2d_start = 1e-6;
-  machine.kernels["top_k"].fixed_s = 4e-6;
-  machine.zero_copy_holds_kernel = hardware::Curve({4, 8}, {5e-6, 20e-6});
-  machine.zero_copy_holds_h2d_piece = hardware::Curve({4, 8}, {7e-6, 50e-6});
-  return machine;
-}
-
-// What `work` takes that is called while gathers of so many blocks are under way.
-Picoseconds BesideGathers(std::initializer_list<int32_t> gathers, const plan::Work& work) {
-  Profile machine = HoldingMachine();
-  machine.host_launch = machine.host_copy_call = 1e-6;
-  Streams s;
-  for (const int32_t blocks : gathers) {
-    s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, blocks});
-  }
-  const OpId op = s.builder.Run(s.Add(), work);
-  const Ran ran(s, machine);
-  return ran.End(op) - ran.Start(op);
-}
-
-TEST(EngineTraffic, WhatStartsBesideAGatherWaitsForBytesOnTheirWay) {
-  const plan::TopK kernel{1, 1, 1};
-  const Picoseconds alone = BesideGathers({}, kernel);
-  ExpectTime(BesideGathers({4}, kernel), alone + 5us);
-  ExpectTime(BesideGathers({8}, kernel), alone + 20us);
-  // The second is held up itself, so that it begins when 4 of 9 us have passed.
-  ExpectTime(BesideGathers({4, 4}, kernel), 4us + (alone + 20us) * 5 / 9);
-  ExpectTime(BesideGathers({2}, kernel), alone + 2500ns);
-  const Copy pages{Direction::kHostToDevice, CopyPath::kPerPiece, 3, 1};
-  EXPECT_GE(BesideGathers({4}, pages), BesideGathers({}, pages) + 3 * 7us);
-}
-
-TEST(EngineTraffic, CommandsAreReadWhileWhatIsBeforeThemRuns) {
-  const plan::TopK kernel{1, 1, 1};
-  // Of a kernel that is called behind a copy of so long, beside a gather of eight blocks.
-  const auto longer = [&](Picoseconds before, double gap) {
-    Profile machine = HoldingMachine();
-    machine.host_launch = machine.host_copy_back_call = 1e-6;
-    machine.device_gap = gap;
-    Streams s;
-    s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, 8});
-    const LaneId side = s.Add();
-    s.builder.Run(side, D2H(before.count() * 20 / 1000));  // as fast as beside the gather
-    const OpId op = s.builder.Run(side, kernel);
-    const Ran ran(s, machine);
-    return ran.End(op) - ran.Start(op) - BesideGathers({}, kernel);
-  };
-  // It is called 1 us behind the copy's start.
-  ExpectTime(longer(3us, 0), 18us);
-  ExpectTime(longer(15us, 0), 6us);
-  ExpectTime(longer(30us, 0), 0us);
-  // On top of what a train takes anyway was calibrated what there is to wait for.
-  ExpectTime(longer(3us, 0.5e-6), 18500ns);
-}
-
-TEST(EngineTraffic, CommandsReadBeforeAGatherBeganDoNotWait) {
-  const auto end = [](bool gathers) {
-    Profile machine = HoldingMachine();
-    machine.host_launch = 1e-6;
-    machine.kernels["sort"].fixed_s = 10e-6;
-    Streams s;
-    const LaneId side = s.Add();
-    s.builder.Run(side, plan::Sort{1, 1});
-    const OpId op = s.builder.Run(side, plan::TopK{1, 1, 1});
-    if (gathers) s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, 8});
-    return Ran(s, machine).End(op);
-  };
-  ExpectTime(end(true), end(false));
-}
-
 // A kernel starts 12 us later beside products.
 Profile StreamingMachine() {
   Profile machine = TestMachine();
-  machine.copy_h2d_start = 1e-6;
+  machine.copy.h2d_start = 1e-6;
   machine.kernels["top_k"].fixed_s = 4e-6;
   machine.kernels["gemm"].flops_rate = 400e12;
-  machine.load_kernel = hardware::Curve({0.5, 1.0}, {1e-6, 2e-6});
-  machine.product_holds_kernel = 12e-6;
+  machine.gemm.delays_kernel = 12e-6;
   return machine;
 }
 
@@ -488,19 +237,15 @@ TEST(EngineTraffic, WhatStartsBesideAProductWaitsForItsWeightsOnTheirWay) {
   const plan::Gemm few_rows{1, 1'000'000, 4096};
   const Picoseconds alone = BesideProduct(machine, {}, kernel);
   ExpectTime(BesideProduct(machine, few_rows, kernel), alone + 12us);
-  // A copy does not by as much as kernels do: it has a time of its own, which is 0 here.
-  EXPECT_LE(BesideProduct(machine, few_rows, pages), BesideProduct(machine, {}, pages) + 1us);
-  // One that computes has room: it is as any load of the memory.
-  const plan::Gemm many_rows{4096, 20'000, 4096};
-  const Picoseconds beside = BesideProduct(machine, many_rows, kernel);
-  EXPECT_GE(beside, alone);
-  EXPECT_LE(beside, alone + 2us);
+  // A copy does not.
+  ExpectTime(BesideProduct(machine, few_rows, pages), BesideProduct(machine, {}, pages));
+  // One that computes has room.
+  ExpectTime(BesideProduct(machine, plan::Gemm{4096, 20'000, 4096}, kernel), alone);
 }
 
 // They flow from its start on; its fixed time, in which its last blocks end, lies behind them.
 TEST(EngineTraffic, NothingWaitsForAProductWhoseWeightsHaveCome) {
   Profile machine = StreamingMachine();
-  machine.load_kernel = {};
   machine.kernels["gemm"].fixed_s = 20e-6;
   const plan::TopK kernel{1, 1, 1};
   const auto takes = [&](Picoseconds later) {
@@ -514,23 +259,6 @@ TEST(EngineTraffic, NothingWaitsForAProductWhoseWeightsHaveCome) {
   };
   EXPECT_NEAR(Seconds(takes(1us)), 4e-6 + 12e-6, 1e-10);
   EXPECT_NEAR(Seconds(takes(45us)), 4e-6, 1e-10);
-}
-
-TEST(EngineTraffic, EachPieceOfACopyWaitsForAProductsWeightsAndItsTimeStampsToo) {
-  Profile machine = StreamingMachine();
-  machine.copy_d2h_start = 1e-6;
-  machine.product_holds_h2d_piece = 5e-6, machine.product_holds_d2h_piece = 7e-6;
-  machine.recorder_holds_h2d_piece = 2e-6, machine.recorder_holds_d2h_piece = 4e-6;
-  const plan::Gemm product{1, 1'000'000, 4096};
-  const auto longer = [&](Direction direction) {
-    const Copy pages{direction, CopyPath::kPerPiece, 3, 1};
-    return BesideProduct(machine, product, pages) - BesideProduct(machine, {}, pages);
-  };
-  ExpectTime(longer(Direction::kHostToDevice), 3 * 5us);
-  ExpectTime(longer(Direction::kDeviceToHost), 3 * 7us);
-  machine.host_recorded = 1;
-  ExpectTime(longer(Direction::kHostToDevice), 3 * (5us + 2us));
-  ExpectTime(longer(Direction::kDeviceToHost), 3 * (7us + 4us));
 }
 
 TEST(EngineTraffic, AFasterMemoryEmptiesAProductsQueueSooner) {
@@ -550,81 +278,6 @@ TEST(EngineTraffic, AProductThatEndsHoldsUpNoLonger) {
   const Ran ran(s, machine);
   EXPECT_NEAR(Seconds(ran.End(product)), 8e-6, 0.1e-6);
   EXPECT_NEAR(Seconds(ran.End(kernel)), 8e-6 + 2e-6, 0.1e-6);
-}
-
-TEST(EngineTraffic, AGatherThatEndsHoldsUpNoLonger) {
-  // The gather's 520 KB flow from 1 us on, the kernel's start begins at 2: of its 24 us half have
-  // passed after 12, when the bytes are there.
-  Profile machine = HoldingMachine();
-  machine.host_launch = 1e-6;
-  Streams s;
-  const OpId gather = s.builder.Run(s.Add(), plan::ZeroCopyGather{1, 520'000, 8});
-  const OpId kernel = s.builder.Run(s.Add(), plan::TopK{1, 1, 1});
-  Streams alone;
-  const OpId same = alone.builder.Run(alone.Add(), plan::TopK{1, 1, 1});
-  const Ran ran(s, machine), ran_alone(alone, machine);
-  ExpectTime(ran.End(gather), 14us);
-  ExpectTime(ran.Start(kernel), ran_alone.Start(same) + 1us);
-  ExpectTime(ran.End(kernel), ran_alone.End(same) + 1us + 12us - 2us);
-}
-
-TEST(EngineTraffic, AGathersRoundsWaitForAProductsWeights) {
-  Profile machine = StreamingMachine();
-  machine.product_holds_kernel = 0;
-  machine.load_kernel = {};
-  machine.product_holds_round = 6e-6;
-  const plan::ZeroCopyGather gather{64, 16384, 4};  // in four rounds
-  const Picoseconds alone = BesideProduct(machine, {}, gather);
-  ExpectTime(BesideProduct(machine, plan::Gemm{1, 1'000'000, 4096}, gather), alone + 4 * 6us);
-  // Of a product that ends when half is read, half.
-  Streams s;
-  const OpId product = s.builder.Run(s.Add(), plan::Gemm{1, 12'000, 4096});
-  const OpId beside = s.builder.Run(s.Add(), gather);
-  const Ran ran(s, machine);
-  const double both = Seconds(alone) + 4 * 6e-6, until = Seconds(ran.End(product));
-  EXPECT_LT(until, both);
-  EXPECT_NEAR(Seconds(ran.End(beside)), until + (1 - until / both) * Seconds(alone), 1e-7);
-}
-
-TEST(EngineTraffic, AGraphsKernelsAreNotHeldUp) {
-  const auto end = [](bool gathers) {
-    Streams s;
-    if (gathers) s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, 8});
-    s.builder.BeginGraph(s.host);
-    const OpId kernel = s.builder.Run(s.Add(), plan::TopK{1, 1, 1});
-    s.builder.EndGraph();
-    return Ran(s, HoldingMachine()).End(kernel);
-  };
-  ExpectTime(end(true), end(false));
-}
-
-TEST(EngineTraffic, AGatherOfFewBlocksLeavesMoreOfTheLinkToCopies) {
-  Profile machine = TestMachine();
-  machine.zero_copy_link_share = hardware::Curve({10, 40}, {0.25, 1});
-  for (const auto& [blocks, share] : {std::pair{10, 0.25}, std::pair{40, 1.0}}) {
-    Streams s;
-    const OpId gather = s.builder.Run(s.Add(), plan::ZeroCopyGather{1000, 100'000, blocks});
-    const OpId copy = s.builder.Run(s.Add(), H2D(10 * kMB));
-    const Ran ran(s, machine);
-    // The copy's rate is 1 / (1 + share) of the link's; the gather has what is left, and then all.
-    ExpectTime(ran.End(copy), FromSeconds(10e6 * (1 + share) / 50e9));
-    ExpectTime(ran.End(gather), FromSeconds(110e6 / 50e9));
-  }
-}
-
-TEST(EngineTraffic, AStreamThatWaitsHasWork) {
-  Profile machine = TestMachine();
-  machine.copy_crowded_piece = 2e-6;
-  Streams s;
-  const LaneId lane = s.Add(), other = s.Add();
-  const OpId first = s.builder.Run(lane, H2D(kMB));
-  const Copy pages{Direction::kHostToDevice, CopyPath::kPerPiece, 1, kMB / 2};
-  const OpId copies = s.builder.Run(lane, pages);
-  s.builder.Run(other, Kernel(1us), {copies});
-  s.builder.Run(s.Add(true), Kernel(1us), {copies});
-  const Ran ran(s, machine);
-  ExpectTime(ran.End(first), 20us);
-  ExpectTime(ran.End(copies), 20us + 10us + 2us);
 }
 
 TEST(EngineTraffic, AStreamKeepsTheEngineForCopiesThatOnlyFollowOneAnother) {
@@ -659,7 +312,7 @@ TEST(EngineTraffic, AStreamLeavesTheEngineWhereItsNextCopyWaits) {
 
 TEST(EngineTraffic, AStreamLeavesTheEngineWhereItsNextCopyIsCalledLate) {
   Profile machine = TestMachine();
-  machine.host_launch = machine.host_copy_call = 30e-6;
+  machine.host.launch = machine.host.copy_call = 30e-6;
   Streams s;
   const LaneId one = s.Add(true), two = s.Add(), third = s.Add();
   s.builder.Run(one, H2D(50 * kMB));                 // from 30 us on for 1 ms
@@ -669,27 +322,6 @@ TEST(EngineTraffic, AStreamLeavesTheEngineWhereItsNextCopyIsCalledLate) {
   const Ran ran(s, machine);
   ExpectTime(ran.Start(queued), 1030us);
   ExpectTime(ran.Start(late), 1290us);
-}
-
-TEST(EngineTraffic, SmallCopiesOfTwoStreamsTakeTurns) {
-  // 3 us before each copy's bytes on one stream, 2 us where two streams take turns.
-  Profile machine = TestMachine();
-  machine.copy_h2d_start = 3e-6;
-  machine.copy_h2d_turns = hardware::Curve({200, 1000}, {2e-6, 2e-6});
-  const auto total = [&](int lanes, Bytes bytes) {
-    Streams s;
-    std::vector<LaneId> lane;
-    for (int i = 0; i < lanes; ++i) lane.push_back(s.Add(i == 0));
-    for (int i = 0; i < 6; ++i) {
-      s.builder.Run(lane[i % lanes],
-                    Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 10, bytes});
-    }
-    return Seconds(Ran(s, machine).Total()) - 60 * static_cast<double>(bytes) / 50e9;
-  };
-  EXPECT_NEAR(total(1, 1000), 60 * 3e-6, 1e-9);
-  EXPECT_NEAR(total(2, 1000), 60 * 2e-6, 1e-9);
-  EXPECT_NEAR(total(3, 1000), 60 * 2e-6, 1e-9);
-  for (const int lanes : {1, 2, 3}) EXPECT_NEAR(total(lanes, 1001), 60 * 3e-6, 1e-9);
 }
 
 // When the background's copies come, `period` apart in the mean.
@@ -703,8 +335,8 @@ std::vector<Picoseconds> BackgroundComes(Picoseconds period, size_t count) {
 TEST(EngineTraffic, ATrainOfCopiesKeepsTheEngineFromTheBackground) {
   // Background copies of 20 us, each 40 us or so, wait until all 100 copies are done.
   Profile machine = TestMachine();
-  machine.background_h2d = 25e9;
-  machine.background_piece = kMB;
+  machine.background.h2d = 25e9;
+  machine.background.piece = kMB;
   Streams s;
   const LaneId lane = s.Add(true);
   for (int i = 0; i < 100; ++i) s.builder.Run(lane, H2D(kMB));
@@ -716,8 +348,8 @@ TEST(EngineTraffic, BackgroundKeepsTheEngineForAsManyCopiesAsMayBeUnderWay) {
   // At a hundred times the link's rate there is always another one. The kernels between the plan's
   // copies let it in: of 20 us each at most so many in a row.
   Profile machine = TestMachine();
-  machine.background_h2d = 5000e9;
-  machine.background_piece = kMB;
+  machine.background.h2d = 5000e9;
+  machine.background.piece = kMB;
   Streams s;
   const LaneId lane = s.Add(true);
   for (int i = 0; i < 10; ++i) {
@@ -742,8 +374,8 @@ TEST(EngineTraffic, AHeldUpBackgroundHasNoMoreCopiesToMakeUpForThanMayBeUnderWay
   }
   ASSERT_LT(busy_until, kTrain + 50 * kCopy);
   Profile machine = TestMachine();
-  machine.background_h2d = 25e9;
-  machine.background_piece = kMB;
+  machine.background.h2d = 25e9;
+  machine.background.piece = kMB;
   machine.kernels["top_k"].fixed_s = Seconds(busy_until + 1us - kTrain);
   Streams s;
   const LaneId lane = s.Add(true);
@@ -757,8 +389,8 @@ TEST(EngineTraffic, AHeldUpBackgroundHasNoMoreCopiesToMakeUpForThanMayBeUnderWay
 TEST(EngineTraffic, AWaitForBackgroundCopiesIsPartOfTheOp) {
   // The background's first copy holds the engine for 20 us.
   Profile machine = TestMachine();
-  machine.background_h2d = 25e9;
-  machine.background_piece = kMB;
+  machine.background.h2d = 25e9;
+  machine.background.piece = kMB;
   const std::vector<Picoseconds> comes = BackgroundComes(40us, 2);
   ASSERT_GT(comes[1], comes[0] + 20us);
   Streams s;
@@ -774,8 +406,8 @@ TEST(EngineTraffic, AWaitForBackgroundCopiesIsPartOfTheOp) {
 TEST(EngineTraffic, ACopyThatQueuesBehindBackgroundHasBegunWhenThatBegins) {
   // The engine: a copy of 20 us, the background that came meanwhile, the copy that came last.
   Profile machine = TestMachine();
-  machine.background_h2d = 25e9;
-  machine.background_piece = kMB;
+  machine.background.h2d = 25e9;
+  machine.background.piece = kMB;
   const std::vector<Picoseconds> comes = BackgroundComes(40us, 2);
   ASSERT_GT(comes[0], 5us);
   ASSERT_GT(comes[1], comes[0] + 40us);
@@ -797,8 +429,8 @@ TEST(EngineTraffic, APlansCopiesMeetTheBackgroundAsOftenAsItIsThere) {
   // meanwhile: with background copies of 20 us that take a fifth of the time, a fifth of half a
   // copy over 0.8 twice (Pollaczek and Khinchine; a busy period), however long a layer is.
   Profile machine = TestMachine();
-  machine.background_h2d = 10e9;
-  machine.background_piece = kMB;
+  machine.background.h2d = 10e9;
+  machine.background.piece = kMB;
   for (const Picoseconds layer : {100us, 150us, 173us, 200us}) {
     Streams s;
     const LaneId lane = s.Add(true);
@@ -824,8 +456,8 @@ TEST(EngineTraffic, BackgroundOfOneDirectionComesWheneverThatOfTheOtherDoes) {
 
 TEST(EngineTraffic, BackgroundOfOneDirectionLeavesTheOtherItsBothWaysRate) {
   Profile machine = TestMachine();
-  machine.background_d2h = 40e9;
-  machine.background_piece = 1000 * kMB;
+  machine.background.d2h = 40e9;
+  machine.background.piece = 1000 * kMB;
   Streams s;
   const LaneId lane = s.Add(true);
   s.builder.Run(lane, Kernel(25ms));  // the background's first copy begins meanwhile
@@ -837,15 +469,15 @@ TEST(EngineTraffic, BackgroundOfOneDirectionLeavesTheOtherItsBothWaysRate) {
 // 1 us a call, a small copy's call on an idle stream 5 us.
 Profile MachineThatInlines() {
   Profile machine = TestMachine();
-  machine.host_launch = machine.host_copy_call = machine.host_copy_back_call = 1e-6;
-  machine.copy_h2d_inline_call = hardware::Curve({1000, 20000}, {5e-6, 5e-6});
+  machine.host.launch = machine.host.copy_call = machine.host.copy_back_call = 1e-6;
+  machine.copy.h2d_inline_call = hardware::Curve({1000, 20000}, {5e-6, 5e-6});
   return machine;
 }
 
 TEST(EngineTraffic, ASmallCopyToAnIdleStreamGoesInItsCall) {
   Profile machine = MachineThatInlines();
-  machine.device_copy_gap = 8e-6;
-  machine.copy_h2d_start = 3e-6;
+  machine.handoff.SetCopyGap(8e-6);
+  machine.copy.h2d_start = 3e-6;
   Streams s;
   const LaneId lane = s.Add(true);
   const OpId first = s.builder.Run(lane, H2D(20000));
@@ -883,9 +515,10 @@ TEST(EngineTraffic, WhetherACopyGoesInItsCallIsSettledWhenTheCallBegins) {
 
 TEST(EngineTraffic, ACopyThatWentInItsCallIsNoCopyToTheStreams) {
   Profile machine = MachineThatInlines();
-  machine.device_launch_latency = 1e-6, machine.device_copy_latency = 3e-6;
-  machine.device_event_latency = 2e-6, machine.device_event_from_copy = 7e-6;
-  machine.host_sync = 4e-6, machine.host_sync_copy = 11e-6;
+  machine.handoff(Site::kHost, Site::kKernel, How::kStream) = 1e-6,
+                                              machine.handoff.SetCopyLaunch(3e-6);
+  machine.handoff.SetEvent(2e-6), machine.handoff.SetEventFromCopy(7e-6);
+  machine.handoff.SetHostSync(4e-6);
   Streams s;
   const LaneId lane = s.Add(true), other = s.Add();
   const OpId copy = s.builder.Run(lane, H2D(20000));
@@ -899,7 +532,10 @@ TEST(EngineTraffic, ACopyThatWentInItsCallIsNoCopyToTheStreams) {
 
 TEST(EngineTraffic, ACopyInItsCallFollowsAndIsFollowedAsAKernel) {
   Profile machine = MachineThatInlines();
-  machine.device_gap = 7e-6, machine.device_copy_gap = 20e-6, machine.device_direction_gap = 40e-6;
+  machine.handoff(Site::kKernel, Site::kKernel, How::kStream) = 7e-6,
+                                                machine.handoff.SetCopyGap(20e-6),
+                                                machine.handoff(Site::kH2D, Site::kD2H,
+                                                                How::kStream) = 40e-6;
   Streams s;
   const LaneId lane = s.Add(true);
   std::vector<OpId> ops;
@@ -932,9 +568,9 @@ TEST(EngineTraffic, ACopyThatStillHasToWaitDoesNotGoInItsCall) {
 TEST(EngineTraffic, OfSeveralPiecesTheFirstGoesInItsCall) {
   for (const int64_t count : {2, 4}) {
     Profile machine = MachineThatInlines();
-    machine.device_copy_gap = 8e-6;
-    machine.copy_h2d_start = 50e-6;
-    machine.copy_h2d_inline_time = hardware::Curve({1000, 20000}, {7e-6, 7e-6});
+    machine.handoff.SetCopyGap(8e-6);
+    machine.copy.h2d_start = 50e-6;
+    machine.copy.h2d_inline_time = hardware::Curve({1000, 20000}, {7e-6, 7e-6});
     Streams s;
     const LaneId lane = s.Add(true);
     const OpId pieces =
@@ -953,10 +589,11 @@ TEST(EngineTraffic, OfSeveralPiecesTheFirstGoesInItsCall) {
 
 TEST(EngineTraffic, PiecesBehindOneThatWentInItsCallWaitForTheirOwnCalls) {
   Profile machine = MachineThatInlines();
-  machine.host_copy_call = 30e-6;
-  machine.device_launch_latency = 1e-6, machine.device_copy_latency = 3e-6;
-  machine.device_copy_gap = 8e-6;
-  machine.copy_h2d_inline_time = hardware::Curve({1000, 20000}, {7e-6, 7e-6});
+  machine.host.copy_call = 30e-6;
+  machine.handoff(Site::kHost, Site::kKernel, How::kStream) = 1e-6,
+                                              machine.handoff.SetCopyLaunch(3e-6);
+  machine.handoff.SetCopyGap(8e-6);
+  machine.copy.h2d_inline_time = hardware::Curve({1000, 20000}, {7e-6, 7e-6});
   Streams s;
   const OpId pieces =
       s.builder.Run(s.Add(true), Copy{Direction::kHostToDevice, CopyPath::kPerPiece, 2, 20000});
@@ -967,7 +604,7 @@ TEST(EngineTraffic, PiecesBehindOneThatWentInItsCallWaitForTheirOwnCalls) {
 
 TEST(EngineTraffic, ACopyWhoseFirstPieceWentInItsCallHasBegunWhileItsOthersQueue) {
   Profile machine = MachineThatInlines();
-  machine.copy_h2d_inline_time = hardware::Curve({1000, 20000}, {7e-6, 7e-6});
+  machine.copy.h2d_inline_time = hardware::Curve({1000, 20000}, {7e-6, 7e-6});
   Streams s;
   const OpId large = s.builder.Run(s.Add(), H2D(5 * kMB));  // from 1 us on, for 100 us
   const OpId pieces =
@@ -1003,9 +640,9 @@ struct ThreeThreads : Streams {
 
 TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
   Profile machine = TestMachine();
-  machine.host_launch = machine.host_copy_call = machine.host_copy_back_call = 1e-6;
-  machine.host_notify = 10e-6;
-  machine.host_woken = hardware::Curve({100e-6, 1000e-6}, {16e-6, 64e-6});
+  machine.host.launch = machine.host.copy_call = machine.host.copy_back_call = 1e-6;
+  machine.host.notify = 10e-6;
+  machine.host.woken = hardware::Curve({100e-6, 1000e-6}, {16e-6, 64e-6});
   const std::pair<Picoseconds, Picoseconds> cases[] = {{100us, 16us}, {50us, 8us}, {1000us, 64us}};
   for (const auto& [asleep, longer] : cases) {
     SCOPED_TRACE(asleep.count());
@@ -1033,55 +670,11 @@ TEST(EngineTraffic, AWokenThreadsFirstCallsTakeLongerByHowLongItSlept) {
   }
 }
 
-TEST(EngineTraffic, AThreadsFirstCallsBehindAWaitForTheDeviceTakeLongerByIt) {
-  Profile machine = TestMachine();
-  machine.host_launch = 1e-6;
-  machine.host_waited = hardware::Curve({100e-6, 1000e-6}, {4e-6, 16e-6});
-  const std::pair<Picoseconds, Picoseconds> cases[] = {{100us, 4us}, {50us, 2us}, {1000us, 16us}};
-  for (const auto& [waited, longer] : cases) {
-    SCOPED_TRACE(waited.count());
-    Streams s;
-    const LaneId lane = s.Add(true);
-    const OpId before = s.builder.Run(lane, Kernel(waited));  // it begins as its launch ends
-    s.builder.SyncStream(s.host, lane);
-    const OpId first = s.builder.Run(lane, Kernel(1us));
-    const OpId next = s.builder.Run(lane, Kernel(1us));
-    const Ran ran(s, machine);
-    ExpectTime(ran.CallTime(before), 1us);
-    ExpectTime(ran.CallTime(first), 1us + longer / 2);
-    ExpectTime(ran.CallTime(next), 1us + longer / 4);
-    ExpectTime(ran.Start(first), 1us + waited + 1us + longer / 2);
-  }
-}
-
-TEST(EngineTraffic, TheFirstCallsBehindAGatherTakeLongerByItsBytes) {
-  Profile machine = TestMachine();
-  machine.host_launch = 1e-6;
-  machine.host_gathered = hardware::Curve({4000, 64000}, {4e-6, 64e-6});
-  const std::pair<Bytes, Picoseconds> cases[] = {{1000, 1us}, {4000, 4us}, {64000, 64us}};
-  for (const auto& [bytes, longer] : cases) {
-    SCOPED_TRACE(bytes);
-    TwoThreads s;
-    const OpId before = s.builder.Run(s.compute, Kernel(1us));
-    // The second of two finds the caches as the first left them.
-    s.builder.Run(s.host, plan::HostGather{1, bytes, 1});
-    s.builder.Run(s.host, plan::HostGather{1, bytes, 1});
-    const OpId first = s.builder.Run(s.compute, Kernel(1us));
-    const OpId next = s.builder.Run(s.compute, Kernel(1us));
-    const OpId of_another = s.builder.Run(s.lane, Kernel(1us));
-    const Ran ran(s, machine);
-    ExpectTime(ran.CallTime(before), 1us);
-    ExpectTime(ran.CallTime(first), 1us + longer / 2);
-    ExpectTime(ran.CallTime(next), 1us + longer / 4);
-    ExpectTime(ran.CallTime(of_another), 1us);
-  }
-}
-
 TEST(EngineTraffic, AThreadGoesOnLaterTheLongerItHasSlept) {
   Profile machine = TestMachine();
-  machine.host_handoff = 7e-6;
+  machine.handoff(Site::kHost, Site::kHost, How::kEvent) = 7e-6;
   Profile by_sleep = machine;
-  by_sleep.host_handoff_asleep = hardware::Curve({100e-6, 1000e-6}, {10e-6, 40e-6});
+  by_sleep.host.handoff_asleep = hardware::Curve({100e-6, 1000e-6}, {10e-6, 40e-6});
   // From the notice, after `work`, to the going on of a thread that gathers so many bytes before.
   const auto later = [](const Profile& of, Picoseconds work, Bytes gathered) {
     TwoThreads s;
@@ -1104,7 +697,7 @@ TEST(EngineTraffic, AThreadGoesOnLaterTheLongerItHasSlept) {
 
 TEST(EngineTraffic, AnEventIsWaitedForOnceAnotherThreadHasRecordedIt) {
   Profile machine = TestMachine();
-  machine.host_launch = 1e-6;
+  machine.host.launch = 1e-6;
   TwoThreads s;
   for (int i = 0; i < 4; ++i) s.builder.Run(s.lane, plan::Layout{1, 1});
   const OpId last = s.builder.Run(s.lane, plan::Layout{1, 1});
@@ -1123,7 +716,7 @@ TEST(EngineTraffic, AnEventIsWaitedForOnceAnotherThreadHasRecordedIt) {
 
 TEST(EngineTraffic, AnEventOfAThreadThatIsAheadIsWaitedForToo) {
   Profile machine = TestMachine();
-  machine.host_launch = 1e-6;
+  machine.host.launch = 1e-6;
   TwoThreads s;
   OpId last = OpId::kNone;
   for (int i = 0; i < 5; ++i) last = s.builder.Run(s.compute, plan::Layout{1, 1});
@@ -1134,117 +727,11 @@ TEST(EngineTraffic, AnEventOfAThreadThatIsAheadIsWaitedForToo) {
   ExpectTime(ran.Start(next), 7us);
 }
 
-TEST(EngineTraffic, CallsOfTwoThreadsSlowOneAnotherDown) {
-  Profile machine = TestMachine();
-  machine.host_launch = 1e-6;
-  machine.host_contended = 2;
-  TwoThreads s;
-  std::vector<OpId> few, many;
-  for (int i = 0; i < 4; ++i) few.push_back(s.builder.Run(s.compute, plan::Layout{1, 1}));
-  for (int i = 0; i < 8; ++i) many.push_back(s.builder.Run(s.lane, plan::Layout{1, 1}));
-  const Ran ran(s, machine);
-  // The first call of all begins beside nobody's; the few end at 7 us.
-  for (size_t i = 0; i < few.size(); ++i) ExpectTime(ran.CallTime(few[i]), i == 0 ? 1us : 2us);
-  for (const OpId id : few) ExpectTime(ran.Start(id), ran.CallBegin(id) + ran.CallTime(id));
-  for (const OpId id : many) ExpectTime(ran.CallTime(id), ran.CallBegin(id) < 7us ? 2us : 1us);
-  EXPECT_LT(ran.CallBegin(many[3]), 7us);
-  EXPECT_GT(ran.CallBegin(many[5]), 7us);
-}
-
-TEST(EngineTraffic, CallsBesideTwoOthersTakeLongerThanBesideOne) {
-  Profile machine = TestMachine();
-  machine.host_launch = 1e-6;
-  machine.host_contended = 1.7;
-  machine.host_contended_more = 2.3;
-  ThreeThreads s;
-  std::vector<OpId> calls;
-  for (size_t i = 0; i < s.threads.size(); ++i) {
-    const LaneId lane = s.builder.AddStream("stream", s.threads[i]);
-    for (size_t call = 0; call < 5 * (i + 1); ++call) {
-      calls.push_back(s.builder.Run(lane, plan::Layout{1, 1}));
-    }
-  }
-  const Ran ran(s, machine);
-  std::array<int, 3> seen{};
-  for (const OpId id : calls) {
-    // What begins at one instant has no order here.
-    size_t others = 0;
-    bool apart = true;
-    for (const OpId other : calls) {
-      if (other == id) continue;
-      const auto begin = ran.CallBegin(other), end = begin + ran.CallTime(other);
-      apart = apart && begin != ran.CallBegin(id);
-      others += begin < ran.CallBegin(id) && end > ran.CallBegin(id) ? 1 : 0;
-    }
-    if (!apart) continue;
-    const std::array<Picoseconds, 3> expected{1us, 1700ns, 2300ns};
-    ExpectTime(ran.CallTime(id), expected.at(others));
-    ++seen.at(others);
-  }
-  for (const int of_kind : seen) EXPECT_GE(of_kind, 3);
-}
-
-TEST(EngineTraffic, AThreadThatCallsAndOneThatWaitsBothCount) {
-  Profile machine = TestMachine();
-  machine.host_launch = 1e-6;
-  machine.host_beside_call = 0.7e-6;
-  machine.host_contended = 2;
-  for (size_t waiting = 0; waiting < 3; ++waiting) {
-    ThreeThreads s;
-    std::vector<OpId> calls;
-    for (size_t i = 0; i < s.threads.size(); ++i) {
-      const LaneId lane = s.builder.AddStream("stream", s.threads[i]);
-      if (i == waiting) {
-        s.builder.Run(lane, Kernel(100us));
-        s.builder.SyncStream(s.threads[i], lane);
-        continue;
-      }
-      for (int call = 0; call < 10; ++call) {
-        const OpId id = s.builder.Run(lane, plan::Layout{1, 1});
-        if (call >= 3) calls.push_back(id);  // till then some begin at the same instant
-      }
-    }
-    const Ran ran(s, machine);
-    for (const OpId id : calls) ExpectTime(ran.CallTime(id), 2700ns);
-  }
-}
-
-TEST(EngineTraffic, EachLaunchAndCopyTakesLongerWhileAnotherThreadWaits) {
-  Profile machine = TestMachine();
-  machine.host_launch = 1e-6;
-  machine.host_copy_call = 0.4e-6;
-  machine.host_event_record = machine.host_stream_wait = 0.1e-6;
-  machine.host_sync = 4e-6;
-  machine.host_beside_call = 0.5e-6;
-  TwoThreads s;
-  s.builder.Run(s.compute, Kernel(20us));  // 1 us to 21 us, synchronised till then
-  s.builder.SyncStream(s.host, s.compute);
-  std::vector<OpId> kernels;
-  for (int i = 0; i < 16; ++i) kernels.push_back(s.builder.Run(s.lane, plan::Layout{1, 1}));
-  const OpId pages = s.builder.Run(
-      s.lane, plan::Copy{plan::Direction::kHostToDevice, plan::CopyPath::kPerPiece, 3, 65536});
-  const LaneId beside = s.builder.AddStream("another", s.worker);
-  const OpId waits = s.builder.Run(beside, plan::Layout{1, 1}, {pages});
-  const Ran ran(s, machine);
-  // The first two calls begin together; the last of the slow ones while the thread that waited
-  // wakes up.
-  for (int i = 0; i < 16; ++i) {
-    SCOPED_TRACE(i);
-    const OpId id = kernels[static_cast<size_t>(i)];
-    const bool slow = i > 0 && ran.CallBegin(id) < 25us;
-    if (i > 0) ExpectTime(ran.CallTime(id), slow ? 1500ns : 1us);
-  }
-  EXPECT_LT(ran.CallBegin(pages), 25us);
-  ExpectTime(ran.CallTime(pages), 1200ns + 100ns + 3 * 500ns);
-  EXPECT_GT(ran.CallBegin(waits), 25us);
-  ExpectTime(ran.CallTime(waits), 1us + 100ns);
-}
-
 TEST(EngineTraffic, AnEventBetweenAKernelAndACopyHasItsOwnLatency) {
   Profile machine = TestMachine();
-  machine.device_event_latency = 1e-6;
-  machine.device_event_to_copy = 2e-6;
-  machine.device_event_from_copy = 4e-6;
+  machine.handoff.SetEvent(1e-6);
+  machine.handoff.SetEventToCopy(2e-6);
+  machine.handoff.SetEventFromCopy(4e-6);
   Streams s;
   const OpId kernel = s.builder.Run(s.Add(true), Kernel(10us));
   const OpId kernel_after_kernel = s.builder.Run(s.Add(), Kernel(1us), {kernel});

@@ -82,37 +82,6 @@ TEST_F(Predictions, FillInTheTracesOwnRun) {
   EXPECT_GT(p.largest_context, 203);
 }
 
-TEST_F(Predictions, WhatAGatherHoldsUpIsSaidToBeLeftOut) {
-  hardware::Profile machine = hardware::FindProfile("h200");
-  machine.zero_copy_holds_kernel = machine.zero_copy_holds_h2d_piece =
-      machine.zero_copy_holds_d2h_piece = {};
-  const fs::path file = folder_ / "does-not-know.toml";
-  hardware::SaveProfile(machine, file);
-  Predictor predictor(path());
-  const auto said = [&](methods::ParamValues params, bool graph = false) {
-    PredictRequest request = LlamaSteps("freekv");
-    request.machine = file.string();
-    request.graph = graph;
-    request.params = FreeKv().params;
-    request.params.merge(params);
-    request.batch = 16;
-    return std::ranges::any_of(predictor.Predict(request).notes, [](const std::string& note) {
-      return note.starts_with("not predicted: beside a gather");
-    });
-  };
-  const methods::ParamValues beside = {{"recall", "zero-copy"}, {"correction", "off"}};
-  const auto with = [&](const char* name, const char* value) {
-    methods::ParamValues params = beside;
-    params[name] = value;
-    return params;
-  };
-  EXPECT_TRUE(said(beside));
-  EXPECT_FALSE(said(beside, /*graph=*/true)) << "its commands lie on the GPU";
-  EXPECT_FALSE(said(with("zero_copy_blocks", "2"))) << "no more than the link carries at once";
-  EXPECT_FALSE(said(with("speculation", "off"))) << "nothing is computed meanwhile";
-  EXPECT_FALSE(said(with("recall", "per-page")));
-}
-
 TEST_F(Predictions, AMachineWhoseFileChangesIsReadAgain) {
   const fs::path file = folder_ / "mine.toml";
   hardware::Profile machine = hardware::FindProfile("h200");
@@ -122,7 +91,7 @@ TEST_F(Predictions, AMachineWhoseFileChangesIsReadAgain) {
   Predictor predictor(path());
   const Picoseconds before = predictor.Predict(request).metrics.step_mean;
   EXPECT_EQ(predictor.Predict(request).metrics.step_mean, before);
-  hardware::Set(machine, "host.sync", "1ms");
+  machine.handoff.SetHostSync(1e-3);
   hardware::SaveProfile(machine, file);
   fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
   EXPECT_GT(predictor.Predict(request).metrics.step_mean, 2 * before);
@@ -135,7 +104,7 @@ TEST_F(Predictions, LaunchesOfTwiceTheTimeMakeAHostBoundStepLonger) {
   PredictRequest request;
   request.method = "full";
   const Picoseconds before = predictor.Predict(request).metrics.step_mean;
-  const double launch = hardware::FindProfile("h200").host_launch;
+  const double launch = hardware::FindProfile("h200").host.launch;
   request.machine_overrides = {{"host.launch", fmt::format("{:.9g}s", 2 * launch)}};
   EXPECT_GT(predictor.Predict(request).metrics.step_mean, 1.5 * before);
 }
@@ -335,7 +304,7 @@ TEST_F(Predictions, SayWhatOthersCouldCopyMeanwhile) {
   request.method = "full";
   request.machine_overrides = {{"background.h2d", "500GB/s"}};
   const Prediction p = predictor.Predict(request);
-  EXPECT_LT(p.metrics.background_h2d, hardware::FindProfile("h200").link_h2d);
+  EXPECT_LT(p.metrics.background_h2d, hardware::FindProfile("h200").link.h2d);
   EXPECT_GT(p.metrics.background_h2d, 1e9);
   EXPECT_TRUE(std::ranges::any_of(p.notes, [](const std::string& note) {
     return note.starts_with("background.h2d: ") && note.ends_with(" of 500.0 GB/s copied");

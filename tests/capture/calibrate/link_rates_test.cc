@@ -16,19 +16,19 @@ const std::vector<LinkRates> kMoments = {
 
 TEST(LinkRates, WhatALinkCarriesIsTheMostThatItDid) {
   hardware::Profile profile;
-  profile.link_h2d = 53e9, profile.link_d2h = 54.8e9;
+  profile.link.h2d = 53e9, profile.link.d2h = 54.8e9;
   SetLink(kMoments, profile);
-  EXPECT_EQ(profile.link_h2d, 55e9);
-  EXPECT_EQ(profile.link_d2h, 54.8e9);
-  EXPECT_EQ(profile.link_both_h2d, 51e9);
-  EXPECT_EQ(profile.link_both_d2h, 51e9);
+  EXPECT_EQ(profile.link.h2d, 55e9);
+  EXPECT_EQ(profile.link.d2h, 54.8e9);
+  EXPECT_EQ(profile.link.both_h2d, 51e9);
+  EXPECT_EQ(profile.link.both_d2h, 51e9);
 }
 
 TEST(LinkRates, BothWaysAtOnceNoneIsFasterThanAlone) {
   hardware::Profile profile;
   SetLink(std::vector<LinkRates>{{50e9, 50e9, 50.2e9, 49e9}}, profile);
-  EXPECT_EQ(profile.link_both_h2d, 50e9);
-  EXPECT_EQ(profile.link_both_d2h, 49e9);
+  EXPECT_EQ(profile.link.both_h2d, 50e9);
+  EXPECT_EQ(profile.link.both_d2h, 49e9);
 }
 
 TEST(LinkRates, IsSaidOfALinkThatOthersUsed) {
@@ -36,7 +36,7 @@ TEST(LinkRates, IsSaidOfALinkThatOthersUsed) {
   EXPECT_EQ(LinkDriftNote(std::vector<LinkRates>{{54.2e9}, {55e9}}), "");
   hardware::Profile profile;
   profile.name = "quiet";
-  profile.link_h2d = 55e9;
+  profile.link.h2d = 55e9;
   EXPECT_THAT(OtherLinkNote(47.1e9, profile),
               HasSubstr("carries 47.1 GB/s here, 55.0 in the profile quiet"));
   for (const double close : {54e9, 55e9, 80e9}) EXPECT_EQ(OtherLinkNote(close, profile), "");

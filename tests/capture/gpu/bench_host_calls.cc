@@ -151,17 +151,15 @@ class Bench {
     const OnCore core(cores_, 0);
     const HostCalls calls = MeasureCalls(watch_, ends_);
     fmt::print(
-        "in held trains of one kind, us: launch {:.2f}, copy to the GPU {:.2f} ({:.2f} more behind "
-        "a launch), to the host {:.2f}, event {:.2f}, wait {:.2f}\n",
-        calls.launch * 1e6, calls.copy * 1e6, calls.copy_switch * 1e6, calls.copy_back * 1e6,
-        calls.event_record * 1e6, calls.stream_wait * 1e6);
-    const HostWaits waits = MeasureWaits(watch_, ends_, pages_);
+        "in held trains of one kind, us: launch {:.2f}, copy to the GPU {:.2f}, to the "
+        "host {:.2f}, event {:.2f}, wait {:.2f}\n",
+        calls.launch * 1e6, calls.copy * 1e6, calls.copy_back * 1e6, calls.event_record * 1e6,
+        calls.stream_wait * 1e6);
+    const HostWaits waits = MeasureWaits(watch_, ends_);
     fmt::print(
         "a kernel and the wait for it {:.2f}, a flag and the wait for it {:.2f}; a flag behind a "
-        "page {:.2f} later, a page behind a flag {:.2f}; looks every {:.2f}, the first {:.2f} "
-        "behind a flag's call, {:.2f} behind a copy's to the host for a page\n",
-        waits.kernel * 1e6, waits.flag * 1e6, waits.to_host_gap * 1e6, waits.to_device_gap * 1e6,
-        waits.look_period * 1e6, waits.to_host_look * 1e6, waits.to_device_look * 1e6);
+        "page {:.2f} later, a page behind a flag {:.2f}\n",
+        waits.kernel * 1e6, waits.flag * 1e6, waits.to_host_gap * 1e6, waits.to_device_gap * 1e6);
   }
 
   // A flag that is called while a page's copy runs, by how long after the page's call its own
@@ -269,8 +267,7 @@ class Bench {
     return Median(std::move(us));
   }
 
-  // A launch while others launch, or wait for the device. The engine knows one that calls, two or
-  // more that do (host.contended, contended_more), and any that wait (beside_call).
+  // A launch while others launch, or wait for the device.
   void LaunchesBesideOthers(const std::vector<int>& cores) {
     fmt::print("a launch beside others, us (rows: how many launch; columns: how many wait)\n");
     for (size_t launching = 0; launching <= 3; ++launching) {

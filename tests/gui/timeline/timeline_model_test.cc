@@ -21,6 +21,9 @@
 namespace stallcast::gui {
 namespace {
 
+using hardware::How;
+using hardware::Site;
+
 using traces::Role;
 using traces::Timeline;
 
@@ -208,13 +211,14 @@ TEST(TimelineModel, ExposuresAreTheMetrics) {
     hardware::Profile profile = hardware::FindProfile("h200");
     // The rows blame what ended last; they do not say what passes until an op starts, which the
     // engine counts too, nor what of a call was a copy or a thread's waking.
-    profile.device_launch_latency = profile.device_copy_latency = profile.device_event_latency;
-    profile.device_event_to_copy = profile.device_event_from_copy = profile.device_event_latency;
-    profile.device_copy_gap = profile.device_gap;
-    profile.copy_h2d_inline_call = profile.host_woken = profile.host_waited =
-        profile.host_gathered = profile.host_handoff_asleep = {};
-    profile.link_h2d = link;
-    profile.link_both_h2d = std::min(profile.link_both_h2d, link);
+    profile.handoff(Site::kHost, Site::kKernel, How::kStream) =
+        profile.handoff.SetCopyLaunch(profile.handoff(Site::kKernel, Site::kKernel, How::kEvent));
+    profile.handoff.SetEventToCopy(profile.handoff.SetEventFromCopy(
+        profile.handoff(Site::kKernel, Site::kKernel, How::kEvent)));
+    profile.handoff.SetCopyGap(profile.handoff(Site::kKernel, Site::kKernel, How::kStream));
+    profile.copy.h2d_inline_call = profile.host.woken = profile.host.handoff_asleep = {};
+    profile.link.h2d = link;
+    profile.link.both_h2d = std::min(profile.link.both_h2d, link);
     const hardware::CostModel cost(profile);
     const sim::Simulation simulation(plan, cost);
     const sim::Execution execution = simulation.Run();
@@ -260,7 +264,7 @@ TEST(TimelineModel, ExposuresOfEveryMethodAreThoseOfItsReport) {
     request.steps = 4;
     request.prefill = false;
     // Rows do not say that a copy is held up by the way that the one before it went.
-    request.machine_overrides = {{"device.direction_gap_h2d", "1us"}};
+    request.machine_overrides = {{"handoff.d2h.h2d.stream", "1us"}};
     traces::Timeline timeline;
     const sim::Metrics metrics = predictor.Predict(request, &timeline).metrics;
     const auto model = TimelineModel::Build(timeline);

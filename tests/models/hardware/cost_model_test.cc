@@ -22,24 +22,29 @@ Profile RoundProfile() {
   Profile p;
   p.name = "round";
   p.status = "derived";
-  p.link_h2d = 50e9, p.link_d2h = 40e9, p.link_both_h2d = 30e9, p.link_both_d2h = 36e9;
-  p.copy_h2d_start = 2e-6, p.copy_d2h_start = 1e-6, p.copy_2d_row = 10e-9;
-  p.copy_device_factor = 5, p.copy_inline_below = 20e3, p.copy_spread = 0.02;
-  p.zero_copy_start = 1e-6, p.zero_copy_spread = 0.03;
-  p.host_launch = 4e-6, p.host_copy_call = 3e-6, p.host_copy_back_call = 2e-6,
-  p.host_batch_call = 5e-6;
-  p.host_event_record = 0.5e-6, p.host_stream_wait = 0.25e-6, p.host_sync = 2e-6;
-  p.host_handoff = 6e-6, p.host_graph_launch = 7e-6, p.host_graph_node = 10e-9;
-  p.host_memory = 100e9, p.host_gather_thread = 4e9, p.host_gather_piece = 0.5e-6,
-  p.host_bytes = 1e12, p.host_spread = 0.1;
-  p.device_launch_latency = 1.5e-6, p.device_gap = 1.2e-6, p.device_copy_gap = 1.6e-6;
-  p.device_copy_latency = 1.8e-6, p.device_event_wait = 0.7e-6, p.device_event_record = 0.6e-6;
-  p.device_event_latency = 1.1e-6, p.device_graph_gap = 0.5e-6, p.device_sms = 100;
-  p.memory_bandwidth = 4e12, p.memory_bytes = 1e11;
-  p.batch_host_piece = Curve({1000, 19999, 20000}, {2e-6, 2e-6, 1e-6});
-  p.batch_engine_piece = Curve({1000}, {0.1e-6});
-  p.zero_copy = Surface({1000, 10000}, {1, 8, 64}, {1e9, 8e9, 20e9, 9e9, 60e9, 60e9});
-  p.zero_copy_memory_loss = Curve({8}, {400e9});
+  p.link.h2d = 50e9, p.link.d2h = 40e9, p.link.both_h2d = 30e9, p.link.both_d2h = 36e9;
+  p.copy.h2d_start = 2e-6, p.copy.d2h_start = 1e-6, p.copy.row_2d = 10e-9;
+  p.copy.device_factor = 5, p.copy.inline_below = 20e3, p.copy.spread = 0.02;
+  p.zero_copy.start = 1e-6, p.zero_copy.spread = 0.03;
+  p.host.launch = 4e-6, p.host.copy_call = 3e-6, p.host.copy_back_call = 2e-6,
+  p.host.batch_call = 5e-6;
+  p.host.event_record = 0.5e-6, p.host.stream_wait = 0.25e-6, p.handoff.SetHostSync(2e-6);
+  p.handoff(Site::kHost, Site::kHost, How::kEvent) = 6e-6, p.host.graph_launch = 7e-6,
+                                      p.host.graph_node = 10e-9;
+  p.host.memory = 100e9, p.host.gather_thread = 4e9, p.host.gather_piece = 0.5e-6,
+  p.host.bytes = 1e12, p.host.spread = 0.1;
+  p.handoff(Site::kHost, Site::kKernel, How::kStream) = 1.5e-6,
+                                        p.handoff(Site::kKernel, Site::kKernel, How::kStream) =
+                                            1.2e-6,
+                                        p.handoff.SetCopyGap(1.6e-6);
+  p.handoff.SetCopyLaunch(1.8e-6);
+  p.handoff.SetEvent(1.1e-6), p.handoff(Site::kKernel, Site::kKernel, How::kGraph) = 0.5e-6,
+                                                                      p.device.sms = 100;
+  p.memory.bandwidth = 4e12, p.memory.bytes = 1e11;
+  p.batch.host_piece = Curve({1000, 19999, 20000}, {2e-6, 2e-6, 1e-6});
+  p.batch.engine_piece = Curve({1000}, {0.1e-6});
+  p.zero_copy.rate = Surface({1000, 10000}, {1, 8, 64}, {1e9, 8e9, 20e9, 9e9, 60e9, 60e9});
+  p.zero_copy.memory_loss = Curve({8}, {400e9});
   for (const std::string_view kind : KernelKinds()) {
     p.kernels.emplace(kind, KernelFit{.fixed_s = 2e-6,
                                       .bandwidth = 2e12,
@@ -87,8 +92,8 @@ TEST_F(CostModelTest, AKernelTakesFixedAndTheLargestOfItsTerms) {
   EXPECT_NEAR(Seconds(cost.Alone()), 2e-6 + 2.0 * 4096 * 4096 * 4096 / 100e12, 1e-12);
   EXPECT_LT(cost.rate, 2e12);
   // What others have written delays the weights that a product streams, not its operations.
-  EXPECT_FALSE(cost.dragged);
-  EXPECT_TRUE(model_.Cost(plan::Gemm{.m = 1, .n = 4096, .k = 4096}).dragged);
+  EXPECT_FALSE(cost.streams_weights);
+  EXPECT_TRUE(model_.Cost(plan::Gemm{.m = 1, .n = 4096, .k = 4096}).streams_weights);
   // 4 rows of 1,000 tokens of 512 bytes, half of them the same, at 500 GB/s out of the cache.
   Profile caching = RoundProfile();
   plan::DecodeAttention shared{.kv_tokens = 4000,
@@ -194,35 +199,9 @@ TEST_F(CostModelTest, PiecewiseCopiesOverlapWithTheirCalls) {
   }
 }
 
-TEST_F(CostModelTest, CopiesThatTakeTurnsTakeAsLongAlone) {
-  Profile profile = RoundProfile();
-  profile.copy_crowded_piece = profile.copy_group_turn = 5e-6;
-  const Copy small{.path = CopyPath::kPerPiece, .pieces = 40, .piece_bytes = 1'000};
-  const Picoseconds alone = CostModel(profile).Cost(small).Alone();
-  for (const double turn : {0.5e-6, 9e-6}) {  // less and more than a piece's own start
-    profile.copy_h2d_turns = Curve({200, 1'000}, {turn, turn});
-    const CostModel model(profile);
-    const OpCost cost = model.Cost(small);
-    EXPECT_EQ(cost.engine, Engine::kNone);
-    EXPECT_NEAR(Seconds(cost.Alone()), Seconds(alone), 1e-12);
-    EXPECT_EQ(cost.crowded, Us(0));
-    EXPECT_EQ(cost.grouped, Us(0));
-    const double turns = 40 * turn + 40'000 / 50e9;
-    EXPECT_NEAR(DemandOn(cost, Resource::kCopyTurns) * cost.amount, std::min(turns, Seconds(alone)),
-                1e-12);
-  }
-  // Neither larger ones nor those to the host do.
-  Copy other = small;
-  other.piece_bytes = 1'001;
-  EXPECT_EQ(CostModel(profile).Cost(other).engine, Engine::kCopyH2D);
-  other = small;
-  other.direction = Direction::kDeviceToHost;
-  EXPECT_EQ(CostModel(profile).Cost(other).engine, Engine::kCopyD2H);
-}
-
 TEST_F(CostModelTest, OnlyTheFirstOfSmallCopiesToTheGpuGoesInItsCall) {
   Profile profile = RoundProfile();
-  profile.copy_h2d_inline_call = Curve({1'000, 20'000}, {5e-6, 5e-6});
+  profile.copy.h2d_inline_call = Curve({1'000, 20'000}, {5e-6, 5e-6});
   const CostModel model(profile);
   const auto inlined = [&](CopyPath path, int64_t pieces, Bytes bytes) {
     return model.InlinedCost(Copy{.path = path, .pieces = pieces, .piece_bytes = bytes})
@@ -250,7 +229,7 @@ TEST_F(CostModelTest, TheGpuIsToldOfABatchThatItsCallCarriesWhenMemoryIsFullAndA
   constexpr int kStates = 200;
   constexpr double kFit = (4 << 20) / 10'000.0;
   Profile profile = RoundProfile();
-  profile.copy_h2d_inline_time = Curve({1000, 20000}, {0.7e-6, 0.7e-6});
+  profile.copy.h2d_inline_time = Curve({1000, 20000}, {0.7e-6, 0.7e-6});
   const CostModel model(profile);
   for (const int pieces : {1, 100, 400, 3000}) {
     double first = 0, last = 0;  // pieces before the GPU is told of any; that it is told of at last
@@ -336,8 +315,8 @@ TEST_F(CostModelTest, ZeroCopyIsProportionalToBlocksUntilTheLink) {
   EXPECT_EQ(cost(1'000, 1'000, 8).host, Us(4));
   // A block reads 64 KiB at a time: what fits into that keeps one busy, more a second.
   EXPECT_DOUBLE_EQ(cost(8, 1'000, 64).rate, 1e9);
-  EXPECT_NEAR(cost(64, 1'024, 64).rate, RoundProfile().zero_copy.At(1'024, 1), 1);
-  EXPECT_NEAR(cost(65, 1'024, 64).rate, RoundProfile().zero_copy.At(1'024, 2), 1);
+  EXPECT_NEAR(cost(64, 1'024, 64).rate, RoundProfile().zero_copy.rate.At(1'024, 1), 1);
+  EXPECT_NEAR(cost(65, 1'024, 64).rate, RoundProfile().zero_copy.rate.At(1'024, 2), 1);
   EXPECT_TRUE(cost(1'000, 100, 8).extrapolated);
   EXPECT_TRUE(cost(7'000, 1'000, 100).extrapolated);
   EXPECT_FALSE(cost(7'000, 1'000, 64).extrapolated);
@@ -356,13 +335,14 @@ plan::ZeroCopyGather ScatteredPieces(int64_t regions, Bytes pool) {
 // Of whose bytes the link or translation sets the rate, not how much a block has on its way.
 Profile ProfileOfManyBlocks() {
   Profile profile = RoundProfile();
-  profile.zero_copy = hardware::Surface({100, 7'000}, {1, 8, 64}, {6e9, 8e9, 8e9, 6e9, 8e9, 8e9});
+  profile.zero_copy.rate =
+      hardware::Surface({100, 7'000}, {1, 8, 64}, {6e9, 8e9, 8e9, 6e9, 8e9, 8e9});
   return profile;
 }
 
-TEST_F(CostModelTest, RegionsAreTranslatedAsFastAsScatteredPiecesOfTheLargestPool) {
+TEST_F(CostModelTest, RegionsAreTranslatedOneAfterTheOther) {
   Profile profile = ProfileOfManyBlocks();
-  profile.zero_copy_scattered = Curve({1e6, 100e6}, {40e6, 10e6});
+  profile.zero_copy.translation = Curve({1e6, 100e6}, {100e-9, 100e-9});
   const CostModel model(profile);
   const auto cost = [&](int64_t regions, Bytes pool) {
     return model.Cost(ScatteredPieces(regions, pool));
@@ -377,8 +357,7 @@ TEST_F(CostModelTest, RegionsAreTranslatedAsFastAsScatteredPiecesOfTheLargestPoo
 
 TEST_F(CostModelTest, TheTranslationOfAddressesMayTakeLongerThanTheBytes) {
   Profile profile = ProfileOfManyBlocks();
-  profile.zero_copy_scattered = Curve({1e6, 100e6}, {1e3, 1e3});  // not asked
-  profile.zero_copy_translation = Curve({1e6, 100e6}, {40e-9, 160e-9});
+  profile.zero_copy.translation = Curve({1e6, 100e6}, {40e-9, 160e-9});
   const CostModel model(profile);
   const auto cost = [&](int64_t regions, Bytes pool) {
     return model.Cost(ScatteredPieces(regions, pool));
@@ -395,24 +374,6 @@ TEST_F(CostModelTest, TheTranslationOfAddressesMayTakeLongerThanTheBytes) {
   EXPECT_TRUE(cost(10'000, 200'000'000).extrapolated);
 }
 
-TEST_F(CostModelTest, RegionsThatAStepAgoWereReadNeedNoTranslationWhileFewLieBetween) {
-  Profile profile = ProfileOfManyBlocks();
-  profile.zero_copy_translation = Curve({1e6, 100e6}, {300e-9, 300e-9});
-  const auto rate = [&](int64_t again, int64_t a_step) {
-    plan::ZeroCopyGather gather = ScatteredPieces(10'000, 10'000'000);
-    gather.regions_again = again;
-    gather.regions_a_step = a_step;
-    return CostModel(profile).Cost(gather).rate;
-  };
-  EXPECT_DOUBLE_EQ(rate(10'000, 1'000), 10e6 / 3e-3) << "not known which share: none";
-  profile.zero_copy_kept = Curve({20'000, 40'000}, {1, 0.25});
-  EXPECT_DOUBLE_EQ(rate(0, 1'000), 10e6 / 3e-3);
-  EXPECT_NEAR(rate(10'000, 1'000), 8e9, 1) << "all known: the bytes alone";
-  // 125 ns of bytes a region, or 300.
-  EXPECT_NEAR(rate(4'000, 20'000), 10e6 / (4'000 * 125e-9 + 6'000 * 300e-9), 1);
-  EXPECT_NEAR(rate(4'000, 60'000), 10e6 / (1'000 * 125e-9 + 9'000 * 300e-9), 1);
-}
-
 // Of ten megabytes in so many regions, read by so many blocks.
 double ScatteredSeconds(const Profile& profile, int32_t blocks, int64_t regions) {
   plan::ZeroCopyGather gather = ScatteredPieces(regions, 10'000'000);
@@ -422,7 +383,7 @@ double ScatteredSeconds(const Profile& profile, int32_t blocks, int64_t regions)
 
 TEST_F(CostModelTest, AFewBlocksWaitForTranslationAndBytesInTurn) {
   Profile profile = RoundProfile();  // a block reads 1 GB/s
-  profile.zero_copy_translation = Curve({1e6, 100e6}, {40e-9, 40e-9});
+  profile.zero_copy.translation = Curve({1e6, 100e6}, {40e-9, 40e-9});
   // Ten megabytes are 153 rounds of 64 KiB of one block, 39 of four.
   const double round = 65'536e-9;
   EXPECT_NEAR(ScatteredSeconds(profile, 1, 10'000), 153 * round + 10'000 * 40e-9, 1e-9);
@@ -430,62 +391,25 @@ TEST_F(CostModelTest, AFewBlocksWaitForTranslationAndBytesInTurn) {
   EXPECT_NEAR(ScatteredSeconds(profile, 4, 100), 39 * round + 100 * 40e-9 / 4, 1e-9);
 }
 
-TEST_F(CostModelTest, WhatAWarpReadsComesLaterWhereAnAddressIsTranslated) {
-  Profile profile = RoundProfile();
-  profile.zero_copy_translation = Curve({1e6, 100e6}, {1e-9, 1e-9});
-  profile.zero_copy_translation_wait = Curve({1e6, 100e6}, {2e-6, 2e-6});
-  // A block's 32 warps in 153 rounds: of 4,896 answers every fourth waits, or each.
-  const double round = 65'536e-9;
-  EXPECT_NEAR(ScatteredSeconds(profile, 1, 1'224), 153 * (round + 0.5e-6), 1e-9);
-  EXPECT_NEAR(ScatteredSeconds(profile, 1, 4'896), 153 * (round + 2e-6), 1e-9);
-  EXPECT_NEAR(ScatteredSeconds(profile, 1, 10'000), 153 * (round + 2e-6), 1e-9)
-      << "several at once wait together";
-  EXPECT_NEAR(ScatteredSeconds(profile, 4, 1'248), 39 * (round + 0.5e-6), 1e-9);
-}
-
 TEST_F(CostModelTest, ABlockThatLooksAheadIsWorthSeveralThatDoNotUntilTheLink) {
   Profile profile = RoundProfile();  // 65.5 us a round of a block that does not
   plan::ZeroCopyGather gather{.pieces = 1'000, .piece_bytes = 1'000, .blocks = 2};
   const auto rate = [&] { return CostModel(profile).Cost(gather).rate; };
-  profile.zero_copy_round_ahead = 16.384e-6;
+  profile.zero_copy.round_ahead = 16.384e-6;
   EXPECT_NEAR(rate(), 2e9, 1);
   gather.lookup = plan::ZeroCopyGather::Lookup::kAhead;
   EXPECT_NEAR(rate(), 8e9, 1);
   gather.piece_bytes = 10'000, gather.blocks = 64;
   EXPECT_DOUBLE_EQ(rate(), 50e9);
-  profile.zero_copy_round_ahead = 0;  // not known
+  profile.zero_copy.round_ahead = 0;  // not known
   gather.piece_bytes = 1'000, gather.blocks = 2;
   EXPECT_NEAR(rate(), 2e9, 1);
   // Where addresses are translated, its rounds count as long.
-  profile.zero_copy_translation = Curve({1e6, 100e6}, {1e-9, 1e-9});
-  profile.zero_copy_translation_wait = Curve({1e6, 100e6}, {2e-6, 2e-6});
-  profile.zero_copy_round_ahead = 16.384e-6;
+  profile.zero_copy.translation = Curve({1e6, 100e6}, {1e-9, 1e-9});
+  profile.zero_copy.round_ahead = 16.384e-6;
   gather = ScatteredPieces(10'000, 10'000'000);
   gather.blocks = 1, gather.lookup = plan::ZeroCopyGather::Lookup::kAhead;
-  EXPECT_NEAR(10e6 / rate(), 153 * (16.384e-6 + 2e-6), 1e-9);
-}
-
-TEST_F(CostModelTest, BlocksThatLookUpTokensAreWorthFewerUntilTheLink) {
-  Profile profile = RoundProfile();  // 65.5 us a round of a block that looks up pieces
-  profile.zero_copy_round_tokens = 2 * 65.536e-6;
-  plan::ZeroCopyGather gather{.pieces = 1'000, .piece_bytes = 1'000, .blocks = 4};
-  const auto rate = [&] { return CostModel(profile).Cost(gather).rate; };
-  const double by_pieces = rate();
-  gather.lookup = plan::ZeroCopyGather::Lookup::kTokens;
-  const double by_tokens = rate();
-  gather.blocks = 2, gather.lookup = plan::ZeroCopyGather::Lookup::kPieces;
-  EXPECT_DOUBLE_EQ(by_tokens, rate());
-  EXPECT_LT(by_tokens, by_pieces);
-  profile.zero_copy_round_tokens = 8e-6;  // for 7.3 of such pieces
-  gather = {.pieces = 10'000, .piece_bytes = 10'000, .blocks = 64};
-  EXPECT_DOUBLE_EQ(rate(), 50e9);
-  gather.lookup = plan::ZeroCopyGather::Lookup::kTokens;
-  EXPECT_DOUBLE_EQ(rate(), 50e9);
-  profile.zero_copy_round_tokens = 0;  // not known
-  gather.blocks = 4;
-  const double unknown = rate();
-  gather.lookup = plan::ZeroCopyGather::Lookup::kPieces;
-  EXPECT_DOUBLE_EQ(unknown, rate());
+  EXPECT_NEAR(10e6 / rate(), 153 * 16.384e-6 + 10'000 * 1e-9, 1e-9);
 }
 
 TEST_F(CostModelTest, ZeroCopyTakesMultiprocessorsAndMemoryFromOthers) {
@@ -539,8 +463,8 @@ TEST_F(CostModelTest, HostGathersShareHostMemory) {
 
 TEST_F(CostModelTest, HostGathersByThreadsAsTheyWereTimed) {
   Profile profile = RoundProfile();
-  profile.host_gather_rate = Curve({1, 2, 8}, {4e9, 6.4e9, 16e9});
-  profile.host_gather_start = Curve({1, 2, 8}, {1e-6, 5e-6, 20e-6});
+  profile.host.gather_rate = Curve({1, 2, 8}, {4e9, 6.4e9, 16e9});
+  profile.host.gather_start = Curve({1, 2, 8}, {1e-6, 5e-6, 20e-6});
   const auto alone = [&](int32_t threads, int64_t pieces = 100) {
     const CostModel model(profile);
     return model.Cost(plan::HostGather{pieces, 8'000, threads}).Alone();
@@ -557,21 +481,21 @@ TEST_F(CostModelTest, HostGathersByThreadsAsTheyWereTimed) {
   Set(profile, "host.gather_thread", "8GB/s");
   EXPECT_EQ(alone(2), Us(5 + 25 + 62.5));
   // The first 2 MiB at a rate of their own.
-  profile.host_gather_first_rate = Curve({1, 2, 8}, {8e9, 16e9, 32e9});
+  profile.host.gather_first_rate = Curve({1, 2, 8}, {8e9, 16e9, 32e9});
   EXPECT_EQ(alone(2), Us(5 + 25 + 50));
   EXPECT_EQ(alone(2, 512), Us(5 + 128 + 131.072 + (512 * 8'000 - 2'097'152) / 12.8e3));
 }
 
 TEST_F(CostModelTest, RowsByThreadsAsTheyWereTimed) {
   Profile profile = RoundProfile();
-  profile.host_gather_rate = Curve({1, 2, 8}, {4e9, 6.4e9, 16e9});
+  profile.host.gather_rate = Curve({1, 2, 8}, {4e9, 6.4e9, 16e9});
   const auto alone = [&](int64_t piece, int32_t threads) {
     return CostModel(profile).Cost(plan::HostGather{1'000, piece, threads}).Alone();
   };
   // Untimed, threads share what rows take.
   EXPECT_EQ(alone(256, 1), Us(500 + 64));
   EXPECT_EQ(alone(256, 8), Us(6 + 500 / 8. + 16));
-  profile.host_gather_row = Curve({1, 2, 8}, {40e-9, 30e-9, 20e-9});
+  profile.host.gather_row = Curve({1, 2, 8}, {40e-9, 30e-9, 20e-9});
   EXPECT_EQ(alone(256, 1), Us(40 + 64));
   EXPECT_EQ(alone(256, 2), Us(6 + 30 + 40));
   EXPECT_EQ(alone(256, 8), Us(6 + 20 + 16));
@@ -579,7 +503,7 @@ TEST_F(CostModelTest, RowsByThreadsAsTheyWereTimed) {
   EXPECT_EQ(alone(16'000, 8), Us(6 + 20 + 1'000));
   EXPECT_FALSE(CostModel(profile).Cost(plan::HostGather{1'000, 256, 8}).extrapolated);
   EXPECT_TRUE(CostModel(profile).Cost(plan::HostGather{1'000, 256, 9}).extrapolated);
-  profile.host_gather_rate = Curve({1, 2, 8, 9}, {4e9, 6.4e9, 16e9, 16e9});
+  profile.host.gather_rate = Curve({1, 2, 8, 9}, {4e9, 6.4e9, 16e9, 16e9});
   EXPECT_TRUE(CostModel(profile).Cost(plan::HostGather{1'000, 256, 9}).extrapolated);
   Set(profile, "host.gather_piece", "1us");
   EXPECT_EQ(alone(256, 2), Us(6 + 60 + 40));
@@ -591,34 +515,32 @@ TEST_F(CostModelTest, HostWorkAndLatencies) {
     EXPECT_EQ(model_.Cost(work).host + model_.Cost(work).Alone(), Us(0));
   }
   Profile profile = RoundProfile();
-  profile.host_notify = 1.75e-6;
+  profile.host.notify = 1.75e-6;
   const CostModel notifies(profile);
   EXPECT_EQ(notifies.Cost(plan::HostHandoff{}).host, Us(1.75));
   EXPECT_EQ(notifies.Cost(plan::HostSync{}).host, Us(0));
   const Latencies& latencies = model_.latencies();
-  EXPECT_EQ(latencies.launch, Us(1.5));
-  EXPECT_EQ(latencies.copy_launch, Us(1.8));
-  EXPECT_EQ(latencies.event_wait, Us(0.7));
-  EXPECT_EQ(latencies.event_recorded, Us(0.6));
-  EXPECT_EQ(latencies.gap, Us(1.2));
-  EXPECT_EQ(latencies.copy_gap, Us(1.6));
-  EXPECT_EQ(latencies.event, Us(1.1));
-  EXPECT_EQ(latencies.graph_gap, Us(0.5));
+  EXPECT_EQ(latencies.handoff(Site::kHost, Site::kKernel, How::kStream), Us(1.5));
+  EXPECT_EQ(latencies.handoff(Site::kHost, Site::kD2H, How::kStream), Us(1.8));
+  EXPECT_EQ(latencies.handoff(Site::kKernel, Site::kKernel, How::kStream), Us(1.2));
+  EXPECT_EQ(latencies.handoff(Site::kD2H, Site::kKernel, How::kStream), Us(1.6));
+  EXPECT_EQ(latencies.handoff(Site::kKernel, Site::kKernel, How::kEvent), Us(1.1));
+  EXPECT_EQ(latencies.handoff(Site::kKernel, Site::kKernel, How::kGraph), Us(0.5));
   EXPECT_EQ(latencies.event_record, Us(0.5));
   EXPECT_EQ(latencies.stream_wait, Us(0.25));
-  EXPECT_EQ(latencies.host_sync, Us(2));
-  EXPECT_EQ(latencies.host_handoff, Us(6));
+  EXPECT_EQ(latencies.handoff(Site::kKernel, Site::kHost, How::kEvent), Us(2));
+  EXPECT_EQ(latencies.handoff(Site::kHost, Site::kHost, How::kEvent), Us(6));
 }
 
 TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
   Profile profile = RoundProfile();
-  profile.copy_h2d_inline_call = Curve({1'000}, {5e-6});
-  profile.recorder_copy_call = 1e-6, profile.recorder_copy_back_call = 2e-6;
-  profile.recorder_launch = 4e-6, profile.recorder_op = 8e-6, profile.recorder_copy = 16e-6;
-  profile.recorder_event_record = 32e-6, profile.recorder_stream_wait = 64e-6;
-  profile.recorder_sync = 128e-6, profile.recorder_kernel = 256e-6;
+  profile.copy.h2d_inline_call = Curve({1'000}, {5e-6});
+  profile.recorder.copy_call = 1e-6, profile.recorder.copy_back_call = 2e-6;
+  profile.recorder.launch = 4e-6, profile.recorder.op = 8e-6, profile.recorder.copy = 16e-6;
+  profile.recorder.event_record = 32e-6, profile.recorder.stream_wait = 64e-6;
+  profile.recorder.sync = 128e-6, profile.recorder.kernel = 256e-6;
   const auto model = [&](double recorded) {
-    profile.host_recorded = recorded;
+    profile.host.recorded = recorded;
     return CostModel(profile);
   };
   const CostModel plain = model(0), recorded = model(1), half = model(0.5);
@@ -628,26 +550,27 @@ TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
   const Copy up{.pieces = 1, .piece_bytes = 1'000};
   Copy back = up;
   back.direction = Direction::kDeviceToHost;
-  EXPECT_EQ(more(up), Us(1));
-  EXPECT_EQ(half.Cost(up).host - plain.Cost(up).host, Us(0.5));
-  EXPECT_EQ(more(back), Us(2));
-  // An op's own time stays, and what recording adds to it comes on top.
-  EXPECT_EQ(recorded.latencies().op - plain.latencies().op, FromSeconds(profile.recorder_op));
-  profile.host_op = 0.25e-6;
-  EXPECT_EQ(model(0).latencies().op - plain.latencies().op, Us(0.25));
-  EXPECT_EQ(recorded.latencies().host_sync - plain.latencies().host_sync, Us(128));
-  EXPECT_EQ(recorded.latencies().host_sync_copy - plain.latencies().host_sync_copy, Us(128));
-  EXPECT_EQ(more(Copy{.path = CopyPath::kPerPiece, .pieces = 7, .piece_bytes = 1'000}), Us(7));
-  EXPECT_EQ(more(Copy{.path = CopyPath::kBatched, .pieces = 7, .piece_bytes = 1'000}), Us(1));
-  EXPECT_EQ(recorded.InlinedCost(up)->host - plain.InlinedCost(up)->host, Us(1));
-  EXPECT_EQ(more(plan::Layout{.pieces = 1, .piece_bytes = 1'000}), Us(4));
+  EXPECT_EQ(more(up), Us(1 + 8));
+  EXPECT_EQ(half.Cost(up).host - plain.Cost(up).host, Us(0.5 + 4));
+  EXPECT_EQ(more(back), Us(2 + 8));
+  EXPECT_EQ(recorded.latencies().handoff(Site::kKernel, Site::kHost, How::kEvent) -
+                plain.latencies().handoff(Site::kKernel, Site::kHost, How::kEvent),
+            Us(128));
+  EXPECT_EQ(more(Copy{.path = CopyPath::kPerPiece, .pieces = 7, .piece_bytes = 1'000}), Us(7 + 8));
+  EXPECT_EQ(more(Copy{.path = CopyPath::kBatched, .pieces = 7, .piece_bytes = 1'000}), Us(1 + 8));
+  EXPECT_EQ(recorded.InlinedCost(up)->host - plain.InlinedCost(up)->host, Us(1 + 8));
+  EXPECT_EQ(more(plan::Layout{.pieces = 1, .piece_bytes = 1'000}), Us(4 + 8));
   EXPECT_EQ(more(plan::GraphLaunch{.nodes = 300}), Us(4));
   EXPECT_EQ(more(plan::HostSync{}), Us(0));
   const Latencies& a = plain.latencies();
   const Latencies& b = recorded.latencies();
-  EXPECT_EQ(b.op - a.op, Us(8));
-  EXPECT_EQ(b.between_copies - a.between_copies, Us(16));
-  EXPECT_EQ(b.gap - a.gap, Us(256));
+  const auto later = [&](Site from, Site to) {
+    return b.handoff(from, to, How::kStream) - a.handoff(from, to, How::kStream);
+  };
+  EXPECT_EQ(later(Site::kH2D, Site::kH2D), Us(16));
+  EXPECT_EQ(later(Site::kD2H, Site::kD2H), Us(16));
+  EXPECT_EQ(later(Site::kH2D, Site::kD2H), Us(0));
+  EXPECT_EQ(later(Site::kKernel, Site::kKernel), Us(256));
   EXPECT_EQ(b.event_record - a.event_record, Us(32));
   EXPECT_EQ(b.stream_wait - a.stream_wait, Us(64));
 }
@@ -669,8 +592,8 @@ TEST_F(CostModelTest, ATimedKernelCostsItsFactors) {
 
 TEST_F(CostModelTest, WhatAPieceOfACopyTakesGoesByItsSize) {
   Profile profile = RoundProfile();
-  profile.copy_h2d_piece = Curve({1'000, 100'000}, {4e-6, 1e-6});
-  profile.copy_d2h_piece = Curve({1'000}, {3e-6});
+  profile.copy.h2d_piece = Curve({1'000, 100'000}, {4e-6, 1e-6});
+  profile.copy.d2h_piece = Curve({1'000}, {3e-6});
   const CostModel model(profile);
   const auto alone = [&](Direction direction, CopyPath path, int64_t pieces, Bytes bytes) {
     return model
@@ -686,8 +609,8 @@ TEST_F(CostModelTest, WhatAPieceOfACopyTakesGoesByItsSize) {
 
 TEST_F(CostModelTest, CopiesOfScatteredPiecesTranslateAddresses) {
   Profile profile = RoundProfile();
-  profile.copy_h2d_piece = Curve({1'000}, {2e-6});
-  profile.copy_translation = Curve({1e6, 100e6}, {0.4e-6, 1.6e-6});
+  profile.copy.h2d_piece = Curve({1'000}, {2e-6});
+  profile.copy.translation = Curve({1e6, 100e6}, {0.4e-6, 1.6e-6});
   const CostModel model(profile);
   const auto cost = [&](int64_t regions, Bytes pool) {
     return model.Cost(Copy{.path = CopyPath::kPerPiece,
@@ -725,7 +648,7 @@ TEST_F(CostModelTest, RefusesOpsLongerThanADay) {
 
 TEST_F(CostModelTest, RefusesProfilesThatMakeNoSense) {
   Profile profile = RoundProfile();
-  profile.link_h2d = std::nan("");
+  profile.link.h2d = std::nan("");
   EXPECT_THROW(CostModel{profile}, Error);
 }
 

@@ -7,8 +7,8 @@ namespace {
 
 Profile Dragged(std::vector<double> bytes, std::vector<double> seconds, double most) {
   Profile profile;
-  profile.zero_copy_drag = Curve(std::move(bytes), std::move(seconds));
-  profile.memory_drag_most = most;
+  profile.zero_copy.drag = Curve(std::move(bytes), std::move(seconds));
+  profile.memory.drag_most = most;
   return profile;
 }
 
@@ -46,7 +46,7 @@ TEST(WriteBack, NeverFallsWhereSamplesDo) {
 
 TEST(WriteBack, WithoutSamplesNothingIsLost) {
   Profile profile;
-  profile.memory_drag_most = 4e-6;
+  profile.memory.drag_most = 4e-6;
   const WriteBack of(profile);
   EXPECT_EQ(of.Seconds(1e9), 0);
   EXPECT_EQ(of.Bytes(1e-6), 0);

@@ -15,8 +15,10 @@ namespace stallcast::sim {
 namespace {
 
 namespace s4u = simgrid::s4u;
+using hardware::How;
 using hardware::OpCost;
 using hardware::Resource;
+using hardware::Site;
 using plan::OpId;
 
 constexpr double kExact = 1e-9;     // relative
@@ -26,17 +28,19 @@ constexpr double kInstant = 1e-13;  // s: rounding of a clock that counts second
   throw Error(what, "SimGrid", "leave it out of the plan or use EqualWeights()");
 }
 
+Site SiteOf(const plan::Op& op) {
+  if (IsHostWork(op)) return Site::kHost;
+  const auto* copy = std::get_if<plan::Copy>(&op.work);
+  if (copy == nullptr) return Site::kKernel;
+  return copy->direction == plan::Direction::kHostToDevice ? Site::kH2D : Site::kD2H;
+}
+
 // Of a stream, between the end of an op and the start of the next.
 Picoseconds GapBetween(const plan::Op& before, const plan::Op& op,
                        const hardware::Latencies& latency) {
-  if (op.graph_node && before.graph_node) return latency.graph_gap;
-  const auto* copy = std::get_if<plan::Copy>(&op.work);
-  const auto* copy_before = std::get_if<plan::Copy>(&before.work);
-  if (copy == nullptr && copy_before == nullptr) return latency.gap;
-  if (copy == nullptr || copy_before == nullptr) return latency.copy_gap;
-  if (copy->direction == copy_before->direction) return Picoseconds{0};
-  return copy->direction == plan::Direction::kDeviceToHost ? latency.to_host_gap
-                                                           : latency.to_device_gap;
+  return op.graph_node && before.graph_node
+             ? latency.handoff(Site::kKernel, Site::kKernel, How::kGraph)
+             : latency.handoff(SiteOf(before), SiteOf(op), How::kStream);
 }
 
 }  // namespace
@@ -151,10 +155,6 @@ SimGridRun::SimGridRun(SimGridMachine& machine, const Simulation& simulation)
     if (!queue.empty()) {
       const plan::Op& before = plan[queue.back()];
       gap_[i] = Seconds(GapBetween(before, op, latency));
-      if (!op.graph_node) {
-        gap_[i] += op.waits_count * Seconds(latency.event_wait);
-        if (recorded_[At(queue.back())]) gap_[i] += Seconds(latency.event_recorded);
-      }
     }
     queue.push_back(id);
   }
@@ -219,7 +219,7 @@ void SimGridRun::Begin(Lane& stream) {
   stream.current = id;
   const OpCost& cost = simulation_.Cost(id);
   const double delay = std::max(0.0, start - Now());
-  if (cost.engine == hardware::Engine::kNone) {
+  if (cost.engine == hardware::Engine::kNone && !cost.streams_weights) {
     After(stream, Phase::kFixed, delay + Seconds(cost.fixed));
   } else {
     After(stream, Phase::kArrival, delay);
@@ -254,8 +254,8 @@ void SimGridRun::OnEnd(Lane& lane) {
     case Phase::kFirstCall: {
       const plan::Op& op = simulation_.plan()[lane.current];
       const hardware::Latencies& latency = simulation_.model().latencies();
-      const bool copy = std::holds_alternative<plan::Copy>(op.work);
-      Satisfy(lane.current, Now() + Seconds(copy ? latency.copy_launch : latency.launch));
+      Satisfy(lane.current,
+              Now() + Seconds(latency.handoff(Site::kHost, SiteOf(op), How::kStream)));
       const Picoseconds record =
           recorded_[At(lane.current)] ? latency.event_record : Picoseconds{0};
       return After(lane, Phase::kRestOfCall,
@@ -269,6 +269,7 @@ void SimGridRun::OnEnd(Lane& lane) {
       ReportCalled(lane.current);
       return Issue(lane);
     case Phase::kArrival: {
+      if (cost.engine == hardware::Engine::kNone) return Flow(lane);  // its fixed time comes last
       CopyEngine& engine = engines_[static_cast<size_t>(cost.engine)];
       if (engine.busy && engine.kept_for != &lane) {
         lane.phase = Phase::kQueued;
@@ -277,11 +278,12 @@ void SimGridRun::OnEnd(Lane& lane) {
       }
       engine.busy = true;
       engine.kept_for = nullptr;
-      return After(lane, Phase::kFixed, Seconds(cost.fixed + cost.engine_start));
+      return After(lane, Phase::kFixed, Seconds(cost.fixed));
     }
     case Phase::kFixed:
       return Flow(lane);
     case Phase::kFlow:
+      if (cost.streams_weights) return After(lane, Phase::kTail, Seconds(cost.fixed));
       if (cost.last_piece.count() == 0) return EndStreamOp(lane);
       lane.phase = Phase::kHandOver;
       if (call_end_[At(lane.current)] >= 0) HandOver(lane);
@@ -349,7 +351,7 @@ void SimGridRun::Release(CopyEngine& engine, Lane& stream, hardware::Engine kind
   Lane& next = *engine.waiting.front();
   engine.waiting.pop_front();
   const OpCost& its = simulation_.Cost(next.current);
-  After(next, Phase::kFixed, Seconds(its.fixed + its.engine_start));
+  After(next, Phase::kFixed, Seconds(its.fixed));
 }
 
 void SimGridRun::Complete(OpId id) {
@@ -358,10 +360,12 @@ void SimGridRun::Complete(OpId id) {
   end_[At(id)] = Now();
   for (OpId next : dependents_[At(id)]) {
     const plan::Op& op = plan[next];
-    const Picoseconds delay = !IsHostWork(op) ? latency.event
-                              : std::holds_alternative<plan::HostHandoff>(op.work)
-                                  ? latency.host_handoff
-                                  : latency.host_sync;
+    const Site to = SiteOf(op);
+    const bool notified = std::holds_alternative<plan::HostHandoff>(op.work);
+    const Picoseconds delay = latency.handoff(notified                          ? Site::kHost
+                                              : SiteOf(plan[id]) == Site::kHost ? Site::kKernel
+                                                                                : SiteOf(plan[id]),
+                                              to, How::kEvent);
     Satisfy(next, Now() + Seconds(delay));
   }
 }
@@ -399,27 +403,21 @@ int64_t SlowedBySharing(const Simulation& simulation, const Execution& execution
 hardware::Profile EqualWeights() {
   hardware::Profile p = hardware::FindProfile("h200");
   for (auto& [kind, fit] : p.kernels) {
-    fit.bandwidth = p.memory_bandwidth;
+    fit.bandwidth = p.memory.bandwidth;
     fit.flops_rate = 0;
     fit.serial_s = 0;
     fit.points.clear();
   }
   constexpr double kLinkPriority = 1e3;  // of the cost model, in favour of the link
-  p.link_both_h2d = p.link_both_d2h = p.memory_bandwidth / kLinkPriority;
-  p.copy_device_factor = 1;
-  p.zero_copy_memory_loss = hardware::Curve({1, 100}, {1, 1});
-  p.device_sms = 1e6;
+  p.link.both_h2d = p.link.both_d2h = p.memory.bandwidth / kLinkPriority;
+  p.copy.device_factor = 1;
+  p.zero_copy.memory_loss = hardware::Curve({1, 100}, {1, 1});
+  p.device.sms = 1e6;
   // What SimGrid is not told of.
-  p.load_kernel = p.load_h2d_piece = p.load_d2h_piece = {};
-  p.copy_h2d_inline_call = p.copy_h2d_turns = p.host_woken = p.host_gathered = p.host_waited =
-      p.host_handoff_asleep = p.host_gather_woken = {};
-  p.copy_crowded_piece = p.copy_group_turn = p.device_crowded_gap = p.device_flag_gap =
-      p.memory_drag_share = 0;
-  p.host_beside_call = 0, p.host_contended = 1, p.host_contended_more = 0;
-  p.host_copy_switch = p.host_sync_copy = 0;
-  p.device_event_to_copy = p.device_event_from_copy = p.device_event_latency;
-  // Nanoseconds, below what SimGrid's processors resolve.
-  p.device_event_wait = p.device_event_record = 0;
+  p.copy.h2d_inline_call = p.host.woken = p.host.handoff_asleep = {};
+  p.copy.group_turn = p.memory.drag_share = p.gemm.delays_kernel = 0;
+  p.handoff.SetEventToCopy(
+      p.handoff.SetEventFromCopy(p.handoff(Site::kKernel, Site::kKernel, How::kEvent)));
   return p;
 }
 

@@ -69,12 +69,12 @@ class SimGridRun {
     kFirstCall,   // host: until the op may start
     kRestOfCall,  // host
     kHostWork,
-    kArrival,  // of a copy at its engine
+    kArrival,  // of a copy at its engine, or of a GEMM whose weights flow first
     kQueued,   // for the engine
     kFixed,    // latency and fixed time
     kFlow,
     kHandOver,  // for the end of the call
-    kTail,      // the last piece, handed over late
+    kTail,      // the last piece, handed over late, or a GEMM's fixed time
   };
   struct Lane {
     size_t index = 0;

@@ -10,6 +10,9 @@
 namespace stallcast::sim {
 namespace {
 
+using hardware::How;
+using hardware::Site;
+
 using plan::Copy;
 using plan::CopyPath;
 using plan::Direction;
@@ -77,8 +80,9 @@ plan::Plan RandomPlan(uint32_t seed) {
 /// Ends of waited-for ops and of a lane's previous one must not take effect at one instant either.
 hardware::Profile Machine() {
   hardware::Profile machine = EqualWeights();
-  machine.device_event_latency = 1.73e-6;
-  machine.device_event_to_copy = machine.device_event_from_copy = machine.device_event_latency;
+  machine.handoff.SetEvent(1.73e-6);
+  machine.handoff.SetEventToCopy(
+      machine.handoff.SetEventFromCopy(machine.handoff(Site::kKernel, Site::kKernel, How::kEvent)));
   return machine;
 }
 
