@@ -539,6 +539,9 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   const auto text = trace.parameters().find("text");
   out.traced = trace.model().name();
   if (text != trace.parameters().end()) out.traced += " on " + text->second;
+  if (log && !out.traced.empty()) {
+    out.notes.push_back(fmt::format("attention mass holds for {}", out.traced));
+  }
   out.weights = model.WeightBytes();
   const int64_t shortest = run.context + 1;
   out.footprint = Peak(method, model, shortest, longest, run.batch);
