@@ -95,7 +95,8 @@ std::string OutOfRange(std::string_view path, Dimension dimension, double value)
       const auto fields = ProfileFields();
       const auto field = std::ranges::find(fields, path, &ProfileField::path);
       const bool may_lack = field != fields.end() && (field->optional() || !field->in_file());
-      least = may_lack || path.ends_with(".cache") ? 0 : kLeastRate;
+      // None at all, perhaps, but none so low that the time of a copy cannot be told.
+      least = value <= 0 && (may_lack || path.ends_with(".cache")) ? 0 : kLeastRate;
       break;
     }
     case kBytes:

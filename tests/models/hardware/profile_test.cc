@@ -498,6 +498,9 @@ TEST(ProfileSetTest, MistakesAreUsageErrorsAndChangeNothing) {
     EXPECT_NE(complaint("link.h2d", value), "nothing") << value;
   }
   EXPECT_TRUE(Has(complaint("link.both_h2d", "60GB/s"), "while the other runs"));
+  // Copies that come once in years would never let a run end.
+  EXPECT_NE(complaint("background.h2d", "1e-3B/s"), "nothing");
+  EXPECT_EQ(complaint("background.h2d", "0B/s"), "nothing");
 }
 
 TEST(ProfileCheckTest, EveryKernelKindIsNeededAndNoOther) {
