@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -145,6 +146,62 @@ void CheckModel(const methods::NamedMethod& named, const llm::Model& model) {
   }
 }
 
+// The model that a trace was captured from. Adds what is assumed of it to the notes.
+llm::Model OwnModel(traces::proto::Model model, std::vector<std::string>& notes) {
+  if (model.intermediate() == 0 && model.hidden() > 0) {
+    model.set_intermediate(4 * model.hidden());
+    notes.push_back(fmt::format(
+        "assumed: an MLP of {} elements, four times the hidden size: the trace does not say",
+        model.intermediate()));
+  }
+  llm::Model made = llm::FromTrace(model);
+  const auto fail = [](std::string what) {
+    throw Error(std::move(what), "model of the trace", "name it with --model, as its config.json");
+  };
+  if (model.experts().count() > 0 && !made.experts) {
+    fail(fmt::format("it is a mixture of {} experts, of which a trace says too little",
+                     model.experts().count()));
+  }
+  const auto absent = std::ranges::count_if(model.attention(), &traces::proto::Attention::absent);
+  if (absent > 0 && made.kinds.empty()) {
+    fail(fmt::format("{} of its {} layers have no keys", absent, model.layers()));
+  }
+  return made;
+}
+
+// Files of hooks that knew no layer's own window name the model's among their parameters.
+void TakeWindow(traces::proto::TraceInfo& info, std::vector<std::string>& notes) {
+  traces::proto::Model& model = *info.mutable_model();
+  const auto named = info.parameters().find("sliding_window");
+  if (named == info.parameters().end() || model.attention_size() > 0) return;
+  int32_t window = 0;
+  const std::string& text = named->second;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), window);
+  if (error != std::errc() || end != text.data() + text.size() || window < 1) return;
+  for (int layer = 0; layer < model.layers(); ++layer) model.add_attention()->set_window(window);
+  notes.push_back(fmt::format(
+      "assumed: every layer sees the last {} tokens alone: the trace names the window, not its "
+      "layers",
+      window));
+}
+
+// What the policies leave to the measure of attention: they select as if every layer saw all
+// tokens.
+std::optional<std::string> OfWindows(const traces::proto::Model& model,
+                                     const traces::AccessLog& log) {
+  std::vector<int> limited;
+  for (const traces::LayerAccess& layer : log.layers) {
+    if (layer.layer >= model.attention_size()) continue;
+    const traces::proto::Attention& attention = model.attention(layer.layer);
+    if (attention.window() > 0 || attention.chunk() > 0) limited.push_back(layer.layer);
+  }
+  if (limited.empty()) return {};
+  return fmt::format(
+      "attention mass and error of the trace's layers {} are of the window that each sees; the "
+      "method selects from all tokens there too",
+      fmt::join(limited, ", "));
+}
+
 }  // namespace
 
 struct Predictor::Impl {
@@ -159,6 +216,7 @@ struct Predictor::Impl {
   traces::ReadReport report;
   traces::proto::TraceInfo info;
   std::string key;
+  std::vector<std::string> assumed;  // of the trace
   std::optional<LogCache> cache;
   std::mutex mutex;  // guards what follows
   std::map<std::string, Replayed> logs;
@@ -256,12 +314,22 @@ struct Predictor::Impl {
       }
     }
     if (!std::ranges::binary_search(tensors.Layers(), layer)) return {};
+    tensors.info = info;
     tensors.info.set_decode_steps(methods::DecodeSteps(outline));
     return methods::Replay(tensors, report.content_hash, request.name, request.method,
                            {.group = request.heads.group,
                             .kv_heads = request.heads.kv,
                             .layers = {layer},
                             .progress = progress});
+  }
+
+  // That the trace decodes; where its capture was killed, that every layer has. 0: none.
+  int32_t Steps() const {
+    try {
+      return methods::DecodeSteps(Outline());
+    } catch (const Error&) {
+      return 0;
+    }
   }
 
   // A layer at a time, so that no more than a layer's tensors are in memory.
@@ -357,6 +425,7 @@ Predictor::Predictor(std::filesystem::path trace, Options options)
   read.tensors = false;
   traces::Trace file = traces::ReadTrace(impl_->path, read, &impl_->report);
   impl_->info = std::move(file.info);
+  TakeWindow(impl_->info, impl_->assumed);
   impl_->key = TraceKey(impl_->info, impl_->report.content_hash);
   if (impl_->options.cache) {
     impl_->cache.emplace(impl_->path, impl_->info, impl_->report.content_hash);
@@ -398,9 +467,13 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   }
   const methods::Method& method = *out.method.method;
   out.whole = run.model.empty()
-                  ? impl_->InTrace(report(), [&] { return llm::FromTrace(trace.model()); })
+                  ? impl_->InTrace(report(), [&] { return OwnModel(trace.model(), out.notes); })
                   : llm::FindModel(run.model);
   if (run.context == 0) run.context = trace.prompt_tokens();
+  if (run.context < 1 && report().tensors.empty()) {
+    throw Error("the trace holds no tokens", where,
+                "capture a run with a prompt and at least one decoded token");
+  }
   if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");
   if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
   out.whole = llm::WithOptions(std::move(out.whole), run.model_options);
@@ -428,7 +501,7 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
         "first{}",
         heads.kv, impl_->TracedKvHeads(), lent, lent > others ? ", repeated" : ""));
   }
-  const auto traced = static_cast<int32_t>(out.log ? out.log->steps : trace.decode_steps());
+  const auto traced = out.log ? out.log->steps : impl_->Steps();
   if (run.steps == 0) run.steps = traced;
   if (run.steps < 1) {
     throw Error("the trace has no decode steps", where, "capture at least one, or give --steps");
@@ -519,6 +592,8 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
           "projected: output error of the trace's layer {} alone, whose values were captured",
           fmt::join(with_values, ", ")));
     }
+    out.notes.insert(out.notes.end(), impl_->assumed.begin(), impl_->assumed.end());
+    if (auto note = OfWindows(trace.model(), *log)) out.notes.push_back(*note);
     if (log->prompt_tokens != run.context) {
       out.notes.push_back(fmt::format(
           "projected: context {} from a trace of {}: what is selected, hits and mass are "

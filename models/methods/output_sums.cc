@@ -70,12 +70,12 @@ void OutputSums::Add(int64_t row, int64_t count) {
   }
 }
 
-double OutputSums::RelativeError(int64_t row, const OnlineSoftmax& softmax) const {
+double OutputSums::RelativeError(int64_t row, const OnlineSoftmax& softmax, double sink) const {
   double difference = 0, norm = 0;
   for (int64_t i = row * dim_; i < (row + 1) * dim_; ++i) {
     const double kept = parts_[0].sums[i];
-    const double full = (kept + parts_[1].sums[i]) / softmax.total;
-    const double sparse = softmax.covered > 0 ? kept / softmax.covered : 0;
+    const double full = (kept + parts_[1].sums[i]) / (softmax.total + sink);
+    const double sparse = softmax.covered > 0 ? kept / (softmax.covered + sink) : 0;
     difference += (sparse - full) * (sparse - full);
     norm += full * full;
   }

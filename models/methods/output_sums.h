@@ -27,8 +27,9 @@ class OutputSums {
   /// Adds a block of `count` rows, the first of which is `row`.
   void Add(int64_t row, int64_t count);
 
-  /// ||sparse - full|| / ||full||; NaN where the full output is zero.
-  double RelativeError(int64_t row, const OnlineSoftmax& softmax) const;
+  /// ||sparse - full|| / ||full||; NaN where the full output is zero. `sink` is the weight without
+  /// a value that both softmaxes have beside their tokens.
+  double RelativeError(int64_t row, const OnlineSoftmax& softmax, double sink) const;
 
  private:
   struct Part {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "models/methods/attention_rule.h"
 #include "models/methods/method.h"
 
 namespace stallcast::methods {
@@ -67,7 +68,7 @@ AccessLog Replay(const Trace& trace, const std::string& trace_hash, const std::s
                                  options.kv_heads);
       AttendedRanges attended;
       policy->Replay(tensors, access, attended);
-      AttentionFidelity fidelity = MeasureAttention(tensors, attended);
+      AttentionFidelity fidelity = MeasureAttention(tensors, trace.info.model(), attended);
       access.attention_mass = std::move(fidelity.mass);
       access.output_error = std::move(fidelity.output_error);
     }

@@ -39,7 +39,7 @@ def _parse(arguments):
     )
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--model", help="folder or name of the model")
-    given.add_argument("--gguf", metavar="FILE", help="the model as a GGUF file (package gguf)")
+    given.add_argument("--gguf", metavar="FILE", help="the model as a GGUF file (packages gguf, accelerate)")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--tokens", metavar="FILE", help="file of little-endian token ids")
     source.add_argument(

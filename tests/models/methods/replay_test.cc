@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 
+#include "models/methods/attention_rule.h"
 #include "models/methods/method.h"
 #include "tests/models/methods/brute_force.h"
 #include "tests/models/methods/random_trace.h"
@@ -222,6 +223,89 @@ TEST(AttentionMass, ScaleOfTheModelIsUsed) {
     std::vector<bool> attended(static_cast<size_t>(51 + step));
     std::fill(attended.begin(), attended.begin() + 10, true);
     EXPECT_NEAR(mass[step], brute::Mass(layer, step, {attended}), 1e-5);
+  }
+}
+
+// What a layer's attention is, in double precision.
+struct Expected {
+  double mass = 0, error = 0;
+};
+Expected TrueAttention(const brute::Layer& layer, int step, const traces::proto::Attention& rule,
+                       const std::vector<bool>& attended) {
+  const int64_t token = layer.prompt + step;
+  Expected mean;
+  for (int head = 0; head < layer.query_heads; ++head) {
+    const int kv_head = head / layer.group;
+    const double sink = rule.sinks_size() > 0 ? std::exp(rule.sinks(head)) : 0;
+    double total = 0, kept = 0;
+    brute::Vector full(layer.values[kv_head][0].size()), sparse(full.size());
+    for (int64_t t = 0; t <= token; ++t) {
+      if (rule.window() > 0 && t <= token - rule.window()) continue;
+      if (rule.chunk() > 0 && t / rule.chunk() != token / rule.chunk()) continue;
+      double logit = layer.scale * brute::Dot(layer.Query(head, token), layer.keys[kv_head][t]);
+      if (rule.soft_cap() > 0) logit = rule.soft_cap() * std::tanh(logit / rule.soft_cap());
+      const double weight = std::exp(logit);
+      total += weight;
+      if (attended[t]) kept += weight;
+      for (size_t i = 0; i < full.size(); ++i) {
+        full[i] += weight * layer.values[kv_head][t][i];
+        if (attended[t]) sparse[i] += weight * layer.values[kv_head][t][i];
+      }
+    }
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < full.size(); ++i) {
+      const double of_all = full[i] / (total + sink);
+      const double of_kept = kept > 0 ? sparse[i] / (kept + sink) : 0;
+      difference += (of_kept - of_all) * (of_kept - of_all);
+      norm += of_all * of_all;
+    }
+    mean.mass += kept / total / layer.query_heads;
+    mean.error += std::sqrt(difference / norm) / layer.query_heads;
+  }
+  return mean;
+}
+
+TEST(MeasureAttention, WindowsChunksCapsAndSinksAreTheLayersOwn) {
+  std::vector<traces::proto::Attention> rules(6);
+  rules[0].set_window(40);
+  rules[1].set_window(300);  // ends inside a panel of keys, and before one
+  rules[2].set_chunk(64);
+  rules[3].set_soft_cap(1.5);
+  for (const double sink : {2.0, 0.0, -3.0, 5.0, 1.0, 8.0}) rules[4].add_sinks(sink);
+  rules[5] = rules[4];
+  rules[5].set_window(70);
+  rules[5].set_soft_cap(2);
+  for (size_t i = 0; i < rules.size(); ++i) {
+    const traces::proto::Attention& rule = rules[i];
+    SCOPED_TRACE(i);
+    traces::Trace trace = RandomTrace({.layers = 2, .prompt = 600, .steps = 9, .value_dim = 16});
+    *trace.info.mutable_model()->add_attention() = {};
+    *trace.info.mutable_model()->add_attention() = rule;
+    const LayerTensors tensors(trace, 1);
+    const brute::Layer layer(trace, 1);
+    AttendedRanges some(1), all(1);
+    std::vector<std::vector<bool>> kept;
+    for (int step = 0; step < 9; ++step) {
+      kept.emplace_back(static_cast<size_t>(layer.prompt + step + 1));
+      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 4}, {250, 330}, {590, 603}}) {
+        some.Add(begin, end);
+        for (int64_t t = begin; t < std::min(end, std::ssize(kept.back())); ++t) {
+          kept.back()[t] = true;
+        }
+      }
+      all.Add(0, layer.prompt + step + 1);
+      some.EndCell();
+      all.EndCell();
+    }
+    const AttentionFidelity measured = MeasureAttention(tensors, trace.info.model(), some);
+    const AttentionFidelity whole = MeasureAttention(tensors, trace.info.model(), all);
+    for (int step = 0; step < 9; ++step) {
+      const Expected expected = TrueAttention(layer, step, rule, kept[step]);
+      EXPECT_NEAR(measured.mass[step], expected.mass, 1e-5);
+      EXPECT_NEAR(measured.output_error[step], expected.error, 1e-5);
+      EXPECT_EQ(whole.mass[step], 1.0f);
+      EXPECT_EQ(whole.output_error[step], 0.0f);
+    }
   }
 }
 
