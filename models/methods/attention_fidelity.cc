@@ -61,12 +61,14 @@ void MeasureKvHead(const LayerTensors& tensors, const AttentionRule& rule,
           float* weights = dots.data() + r * kPanel;
           const auto ranges =
               attended.Within(step + r, head / heads_a_selection, begin, begin + columns, scratch);
+          float shrink = 1;  // of the weights before, where a larger logit comes
           if (seen > 0) {
             const float scale = rule.Cap(tensors.softmax_scale(), seen, weights);
             std::fill_n(weights, hidden, kHidden);
             AddToSoftmax(softmax, weights, begin, seen, scale, ranges);
+            shrink = std::exp(max - softmax.max);
           }
-          if (outputs) outputs->SetRow(r, weights, seen, std::exp(max - softmax.max), ranges);
+          if (outputs) outputs->SetRow(r, weights, seen, shrink, ranges);
         }
         if (outputs) outputs->Add(row, count);
       }

@@ -192,6 +192,17 @@ class HookTest(unittest.TestCase):
                 model(input_ids=part, past_key_values=cache)
         self.expect_file(witness, [0, 1, 2])
 
+    @torch.no_grad()
+    def test_a_second_prompt_in_the_cache_is_prompt(self):
+        model = make_model("llama")
+        cache = transformers.DynamicCache(config=model.config)
+        with Witness() as witness, record(model, self.path, query_window=20) as recorder:
+            for part in prompt(100 + 6 + 50 + 9).split([100, *[1] * 6, 50, *[1] * 9], dim=1):
+                model(input_ids=part, past_key_values=cache)
+        self.assertEqual(recorder.turns, [[100, 6], [50, 9]])
+        self.assertEqual((recorder.prompt_tokens, recorder.tokens), (156, 165))
+        self.expect_file(witness, [0, 1, 2], queries_from=80)
+
     def test_gradients_may_be_on(self):
         model = make_model("llama")
         cache = transformers.DynamicCache(config=model.config)
