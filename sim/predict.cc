@@ -641,8 +641,9 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     out.notes.emplace_back("synthetic: the trace was not captured from a model");
   if (machine.status != "measured") {
     out.notes.push_back(fmt::format(
-        "derived: no machine called {} was measured; its profile comes from published figures",
-        machine.title));
+        "derived: no machine called {} was measured; its profile comes from {}", machine.title,
+        machine.status == "tables" ? "public tables of other programs' kernels"
+                                   : "published figures"));
   }
   if (out.metrics.extrapolated > 0) {
     const double percent = out.metrics.extrapolated * 100;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "models/hardware/links.h"
 #include "models/hardware/profile_check.h"
 #include "traces/common/error.h"
 #include "traces/common/nearest.h"
@@ -15,14 +16,6 @@ namespace stallcast::hardware {
 namespace {
 
 using enum Dimension;
-
-// Kinds that a profile may leave out: those that are costed as another.
-bool IsOptional(std::string_view kind) {
-  for (int i = 0; i < plan::kOpKinds; ++i) {
-    if (plan::KindName(i) == kind) return !plan::CostedAs(i).empty();
-  }
-  return false;
-}
 
 constexpr double kMostTime = 1;     // s
 constexpr double kLeastRate = 1e6;  // bytes/s
@@ -157,17 +150,26 @@ void Check(const Profile& profile, std::string_view where) {
             fmt::format("kernel.{}.range is upside down", kind), where, "give [least, most]");
   }
   for (const auto& [kind, fit] : profile.kernels) {
-    Require(std::ranges::find(KernelKinds(), kind) != KernelKinds().end() || IsOptional(kind),
+    const auto optional = OptionalKernelKinds();
+    Require(std::ranges::find(KernelKinds(), kind) != KernelKinds().end() ||
+                std::ranges::find(optional, kind) != optional.end(),
             fmt::format("there is no op kind '{}'", kind), where, Suggestion(kind, KernelKinds()));
   }
   Require(!profile.batch.host_piece.empty() && !profile.batch.engine_piece.empty() &&
               !profile.zero_copy.rate.empty() && !profile.zero_copy.memory_loss.empty(),
           "a curve is missing", where, "give all the curves of the shipped profiles");
-  Require(profile.status == "measured" || profile.status == "derived",
-          fmt::format("status is '{}'", profile.status), where, "it is measured or derived");
+  Require(profile.status == "measured" || profile.status == "tables" || profile.status == "derived",
+          fmt::format("status is '{}'", profile.status), where,
+          "it is measured, tables or derived");
 }
 
 void Set(Profile& profile, std::string_view path, std::string_view value) {
+  if (path == "link") {
+    const LinkRates rates = LinkNamed(value, path);
+    Set(profile, "link.h2d", FormatQuantity(rates.h2d, Dimension::kRate));
+    Set(profile, "link.d2h", FormatQuantity(rates.d2h, Dimension::kRate));
+    return;
+  }
   Profile changed = profile;
   const auto fields = ProfileFields();
   const auto field = std::ranges::find(fields, path, &ProfileField::path);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/hardware/profile.h"
+#include "models/hardware/profile_check.h"
 
 namespace stallcast::hardware {
 namespace {
@@ -325,6 +326,16 @@ std::span<const ProfileField> ProfileFields() {
 
 std::span<const KernelField> KernelFields() { return kKernelFields; }
 std::span<const std::string_view> KernelKinds() { return kKernelKinds; }
+std::span<const std::string_view> OptionalKernelKinds() {
+  static const std::vector<std::string_view> kinds = [] {
+    std::vector<std::string_view> found;
+    for (int kind = 0; kind < plan::kOpKinds; ++kind) {
+      if (!plan::CostedAs(kind).empty()) found.push_back(plan::KindName(kind));
+    }
+    return found;
+  }();
+  return kinds;
+}
 std::span<const CurveField> CurveFields() { return kCurves; }
 std::span<const SurfaceField> SurfaceFields() { return kSurfaces; }
 
@@ -342,7 +353,8 @@ std::string ProfileReference() {
   std::string page =
       "# Values of a machine profile\n\n"
       "Made from the tables of profile_fields.cc: `STALLCAST_UPDATE=1 build/bin/test_models "
-      "--gtest_filter='ProfileReference.*'` writes it anew. A value is set with `--set PATH=VALUE`. "
+      "--gtest_filter='ProfileReference.*'` writes it anew. A value is set with `--set "
+      "PATH=VALUE`. "
       "Values that name it under \"scales with\" then change in proportion.\n\n"
       "## Numbers\n\n| path | unit | meaning | in a file | scales with |\n|---|---|---|---|---|\n";
   constexpr std::string_view kInFile[] = {"yes", "optional", "no", "yes"};

@@ -108,6 +108,9 @@ class Reader {
     }
     for (const SurfaceField& surface : SurfaceFields()) ReadSurface(surface, profile);
     for (const std::string_view kind : KernelKinds()) ReadKernel(profile, kind);
+    for (const std::string_view kind : OptionalKernelKinds()) {
+      ReadKernel(profile, kind, /*optional=*/true);
+    }
     RefuseMissing();
     RefuseUnknown();
     Check(profile, path_);
@@ -329,9 +332,9 @@ class Reader {
     profile.sources.insert_or_assign(std::string(field.path), Text(table, "source", field.path));
   }
 
-  void ReadKernel(Profile& profile, std::string_view kind) {
+  void ReadKernel(Profile& profile, std::string_view kind, bool optional_kind = false) {
     const std::string path = fmt::format("kernel.{}", kind);
-    const toml::table* found = Table(path);
+    const toml::table* found = Table(path, optional_kind);
     if (found == nullptr) return;
     const toml::table& table = *found;
     std::vector<std::string_view> known = {"range", "points", "source"};

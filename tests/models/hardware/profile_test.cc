@@ -80,7 +80,9 @@ int LineOf(const fs::path& path, const std::string& part) {
 
 TEST_F(ProfileTest, ShipsTheMachinesOfTheDocumentation) {
   const std::vector<std::string> names = ProfileNames();
-  for (const char* name : {"h200", "a100-40gb", "a100-80gb", "a6000", "h100", "gh200"}) {
+  for (const char* name :
+       {"h200", "a100-40gb", "a100-80gb", "a6000", "h100", "gh200", "b200", "gb200", "l40s", "h20",
+        "rtx-pro-6000", "rtx-5090", "rtx-5060-ti", "rtx-4090", "rtx-4070", "rtx-3090"}) {
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
   }
 }
@@ -104,7 +106,7 @@ TEST_F(ProfileTest, EveryShippedValueHasASource) {
     }
     for (const auto& [kind, fit] : profile.kernels) EXPECT_FALSE(fit.source.empty()) << kind;
     const bool calibrated = name == "h200" || name == "h100";
-    EXPECT_EQ(profile.status, calibrated ? "measured" : "derived");
+    EXPECT_EQ(profile.status == "measured", calibrated) << profile.status;
   }
 }
 
@@ -513,6 +515,18 @@ TEST(ProfileCheckTest, EveryKernelKindIsNeededAndNoOther) {
   profile = FindProfile("h200");
   profile.zero_copy.rate = {};
   EXPECT_THROW(Check(profile, "test"), Error);
+}
+
+TEST_F(ProfileTest, ALinkIsSetByItsName) {
+  Profile profile = FindProfile("h200");
+  Set(profile, "link", "pcie4x8");
+  EXPECT_NEAR(profile.link.h2d, 12.75e9, 1e6);
+  EXPECT_NEAR(profile.link.d2h, 12.75e9, 1e6);
+  Set(profile, "link", "c2c");
+  EXPECT_GT(profile.link.h2d, profile.link.d2h);
+  for (const char* name : {"", "pcie", "pcie7x16", "pcie4x3", "pcie5", "nvlink"}) {
+    EXPECT_THROW(Set(profile, "link", name), Error) << name;
+  }
 }
 
 }  // namespace
