@@ -2,27 +2,21 @@
 #include "gui/app/appearance.h"
 
 #include <QApplication>
+#include <QPainter>
+#include <QProxyStyle>
 #include <QStyleFactory>
+#include <QStyleOption>
 
 #include "gui/timeline/theme.h"
 
 namespace stallcast::gui {
 namespace {
 
-struct Signs {  // of weight and trouble; each reads on its own background
-  QString loss, limit, choice, on_sign, message, on_message, error;
-};
-
-Signs SignsOf(Appearance appearance) {
-  if (appearance == Appearance::kDark) {
-    return {"#8c2f2b", "#6b5312", "#1f4e79", "#ffffff", "#5a2322", "#ffe9e7", "#ff9a8f"};
-  }
-  return {"#ffd9d4", "#ffecbf", "#d8e9fb", "#1b1f24", "#ffe1dd", "#4a0f0a", "#a3160a"};
+const Theme& ThemeOf(Appearance appearance) {
+  return appearance == Appearance::kDark ? Theme::Dark() : Theme::Light();
 }
 
-QPalette PaletteOf(Appearance appearance) {
-  const bool dark = appearance == Appearance::kDark;
-  const Theme& theme = dark ? Theme::Dark() : Theme::Light();
+QPalette PaletteOf(const Theme& theme) {
   QPalette palette;
   palette.setColor(QPalette::Window, theme.panel);
   palette.setColor(QPalette::WindowText, theme.text);
@@ -35,14 +29,50 @@ QPalette PaletteOf(Appearance appearance) {
   palette.setColor(QPalette::ToolTipBase, theme.lane);
   palette.setColor(QPalette::ToolTipText, theme.text);
   palette.setColor(QPalette::PlaceholderText, theme.muted);
-  palette.setColor(QPalette::Highlight, dark ? QColor("#3574b8") : QColor("#2f6db3"));
+  palette.setColor(QPalette::Highlight, theme.highlight);
   palette.setColor(QPalette::HighlightedText, Qt::white);
-  palette.setColor(QPalette::Link, dark ? QColor("#8fc0ff") : QColor("#1f4e9e"));
+  palette.setColor(QPalette::Link, theme.link);
   for (const auto role : {QPalette::WindowText, QPalette::Text, QPalette::ButtonText}) {
     palette.setColor(QPalette::Disabled, role, Mix(theme.text, theme.panel, 0.55));
   }
   return palette;
 }
+
+// Fusion darkens the window's color for borders, which a dark window leaves unseen; and the focus
+// is seen on every control.
+class Bordered : public QProxyStyle {
+ public:
+  explicit Bordered(const Theme& theme)
+      : QProxyStyle(QStyleFactory::create(QStringLiteral("Fusion"))), theme_(theme) {}
+
+  void drawPrimitive(PrimitiveElement element, const QStyleOption* option, QPainter* painter,
+                     const QWidget* widget) const override {
+    if (element == PE_FrameFocusRect) return Outline(option->rect, theme_.highlight, 2, painter);
+    QProxyStyle::drawPrimitive(element, option, painter, widget);
+    switch (element) {
+      case PE_IndicatorCheckBox:
+      case PE_IndicatorRadioButton:
+      case PE_FrameLineEdit:
+      case PE_PanelButtonCommand:
+        Outline(option->rect, (option->state & State_HasFocus) ? theme_.highlight : theme_.border,
+                1, painter);
+        break;
+      default:
+        break;
+    }
+  }
+
+ private:
+  static void Outline(const QRect& rect, const QColor& color, int width, QPainter* painter) {
+    painter->save();
+    painter->setPen(QPen(color, width));
+    painter->setBrush(Qt::NoBrush);
+    painter->drawRoundedRect(QRectF(rect).adjusted(0.5, 0.5, -0.5, -0.5), 2, 2);
+    painter->restore();
+  }
+
+  const Theme& theme_;
+};
 
 }  // namespace
 
@@ -51,23 +81,27 @@ QString Name(Appearance appearance) {
 }
 
 void Apply(Appearance appearance) {
-  const Signs signs = SignsOf(appearance);
-  QApplication::setStyle(QStyleFactory::create(QStringLiteral("Fusion")));
-  QApplication::setPalette(PaletteOf(appearance));
+  const Theme& theme = ThemeOf(appearance);
+  const Theme::Signs& signs = theme.signs;
+  QApplication::setStyle(new Bordered(theme));
+  QApplication::setPalette(PaletteOf(theme));
   qApp->setStyleSheet(
       QStringLiteral(
-          "QToolButton[weight=\"loss\"] { background: %1; color: %4; border: 0; padding: 2px 8px; "
-          "border-radius: 3px; font-weight: bold; }"
-          "QToolButton[weight=\"limit\"] { background: %2; color: %4; border: 0; padding: 2px 8px; "
-          "border-radius: 3px; }"
-          "QToolButton[weight=\"choice\"] { background: %3; color: %4; border: 0; padding: 2px "
-          "8px; "
-          "border-radius: 3px; }"
+          "QToolButton[weight] { color: %4; border: 0; padding: 2px 8px; border-radius: 3px; }"
+          "QToolButton[weight=\"loss\"] { background: %1; font-weight: bold; }"
+          "QToolButton[weight=\"limit\"] { background: %2; }"
+          "QToolButton[weight=\"choice\"] { background: %3; }"
           "QWidget[role=\"message\"] { background: %5; }"
           "QWidget[role=\"message\"] QLabel { color: %6; }"
-          "QLabel[role=\"error\"] { color: %7; }")
-          .arg(signs.loss, signs.limit, signs.choice, signs.on_sign, signs.message,
-               signs.on_message, signs.error));
+          "QLabel[role=\"error\"] { color: %7; }"
+          "QLabel[role=\"muted\"] { color: %8; }"
+          "QToolButton[role=\"heading\"] { border: 0; border-bottom: 1px solid %9; padding: 4px; "
+          "font-weight: bold; background: transparent; }"
+          "QToolButton[role=\"heading\"]:focus { border: 1px solid %10; }"
+          "QToolBar { border: 0; padding: 2px 4px; spacing: 2px; }")
+          .arg(signs.loss.name(), signs.limit.name(), signs.choice.name(), signs.on_sign.name(),
+               signs.message.name(), signs.on_message.name(), signs.error.name(),
+               theme.muted.name(), theme.grid.name(), theme.highlight.name()));
 }
 
 bool IsDark(const QPalette& palette) { return palette.color(QPalette::Window).lightness() < 128; }

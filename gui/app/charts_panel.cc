@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <QComboBox>
+#include <QDoubleSpinBox>
 #include <QEvent>
 #include <QFileDialog>
 #include <QLabel>
@@ -16,6 +17,7 @@
 #include <QVBoxLayout>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "gui/app/appearance.h"
@@ -45,6 +47,7 @@ constexpr Named kNames[] = {
     {Kind::kPareto, "pareto", "Sweep: attention mass against time"},
     {Kind::kUnits, "units", "Selected, recalled and hit units"},
     {Kind::kResiduals, "residuals", "Residuals by op kind"},
+    {Kind::kHelps, "helps", "What helps most"},
 };
 
 constexpr int kHalvings = 3;   // a proposed sweep goes so many factors of two below the default
@@ -52,6 +55,8 @@ constexpr int kDoublings = 4;  // and so many above
 constexpr double kDigits = 3;
 
 bool Sweeps(Kind kind) { return kind == Kind::kSweep || kind == Kind::kPareto; }
+
+bool HasSweep(Kind kind) { return Sweeps(kind) || kind == Kind::kRoles || kind == Kind::kHelps; }
 
 bool ComparesSides(Kind kind) { return kind == Kind::kRoles || kind == Kind::kResiduals; }
 
@@ -121,12 +126,26 @@ ChartsPanel::ChartsPanel(QWidget* parent) : QWidget(parent) {
   head_ = add(new QSpinBox(controls), "head", QStringLiteral("Head that selects"));
   op_kind_ = add(new QComboBox(controls), "op_kind", QStringLiteral("Op kind"));
   op_kind_->setSizeAdjustPolicy(QComboBox::AdjustToContents);
+  least_mass_ = add(new QDoubleSpinBox(controls), "least_mass",
+                    QStringLiteral("Leaves out points with less attention mass"));
+  least_mass_->setRange(0, 1);
+  least_mass_->setSingleStep(0.01);
+  least_mass_->setDecimals(3);
+  least_mass_->setPrefix(QStringLiteral("mass ≥ "));
+  least_mass_->setSpecialValueText(QStringLiteral("any mass"));
+  most_gpu_ = add(new QDoubleSpinBox(controls), "most_gpu",
+                  QStringLiteral("Leaves out points that take more GPU memory"));
+  most_gpu_->setRange(0, 100'000);
+  most_gpu_->setDecimals(1);
+  most_gpu_->setPrefix(QStringLiteral("GPU ≤ "));
+  most_gpu_->setSuffix(QStringLiteral(" GiB"));
+  most_gpu_->setSpecialValueText(QStringLiteral("any GPU memory"));
   run_ = add(new QPushButton(QStringLiteral("Run"), controls), "run",
              QStringLiteral("Predicts every point in the background"));
   cancel_ = add(new QPushButton(QStringLiteral("Cancel"), controls), "cancel",
                 QStringLiteral("Stops the sweep; what is done stays"));
   progress_ = add(new QProgressBar(controls), "progress", QStringLiteral("Points predicted"));
-  progress_->setFixedWidth(fontMetrics().horizontalAdvance('0') * 16);
+  progress_->setFixedWidth(fontMetrics().horizontalAdvance('0') * 26);
   save_ = add(new QPushButton(QStringLiteral("Save…"), controls), "save",
               QStringLiteral("Saves the chart as PNG, SVG, PDF, or its data as CSV"));
   note_ = new QLabel(this);
@@ -177,11 +196,23 @@ ChartsPanel::ChartsPanel(QWidget* parent) : QWidget(parent) {
       op_kind_->setCurrentIndex(static_cast<int>(index) + 1);
     }
   });
-  for (SweepRunner* runner : {&sweep_, &method_sweep_}) {
+  for (QDoubleSpinBox* bar : {least_mass_, most_gpu_}) {
+    connect(bar, &QDoubleSpinBox::valueChanged, this, &ChartsPanel::Refresh);
+  }
+  connect(view_, &ChartView::Clicked, this, [this](qint64 id, bool shift) {
+    if (kind() == Kind::kSteps) {
+      Q_EMIT StepChosen(static_cast<int>(id));
+    } else if (Sweeps(kind())) {
+      sim::PredictRequest request = sweep_.results().points[static_cast<size_t>(id)].request;
+      request.prefill = true;
+      Q_EMIT PointChosen(request, shift);
+    }
+  });
+  for (SweepRunner* runner : {&sweep_, &method_sweep_, &help_sweep_}) {
     connect(runner, &SweepRunner::Progressed, this, [this, runner](int finished, int total) {
-      progress_->setMaximum(total);
-      progress_->setValue(finished);
-      if (runner == &sweep_ ? Sweeps(kind()) : kind() == Kind::kRoles) Refresh();
+      if (!HasSweep(kind()) || runner != &RunnerOf(kind())) return;
+      ShowProgress(finished, total);
+      Refresh();
     });
     connect(runner, &SweepRunner::Failed, this, &ChartsPanel::Failed);
     connect(runner, &SweepRunner::Ended, this, [this, runner](bool cancelled) {
@@ -209,11 +240,30 @@ ChartsPanel::~ChartsPanel() = default;
 void ChartsPanel::SetKind(Kind kind) { kind_->setCurrentIndex(static_cast<int>(kind)); }
 Kind ChartsPanel::kind() const { return static_cast<Kind>(kind_->currentIndex()); }
 
-bool ChartsPanel::busy() const { return sweep_.running() || method_sweep_.running() || comparing_; }
+bool ChartsPanel::busy() const {
+  return sweep_.running() || method_sweep_.running() || help_sweep_.running() || comparing_;
+}
+
+SweepRunner& ChartsPanel::RunnerOf(Kind kind) {
+  return kind == Kind::kRoles ? method_sweep_ : kind == Kind::kHelps ? help_sweep_ : sweep_;
+}
+const SweepRunner& ChartsPanel::RunnerOf(Kind kind) const {
+  return kind == Kind::kRoles ? method_sweep_ : kind == Kind::kHelps ? help_sweep_ : sweep_;
+}
+
+void ChartsPanel::ShowProgress(int finished, int total) {
+  progress_->setMaximum(total);
+  progress_->setValue(finished);
+  QString text = QStringLiteral("%1 of %2").arg(finished).arg(total);
+  if (finished > 0 && finished < total) {
+    const double left = static_cast<double>(since_.elapsed()) / finished * (total - finished);
+    text += QStringLiteral(", %1 s left").arg(left / 1000, 0, 'f', 0);
+  }
+  progress_->setFormat(text);
+}
 
 bool ChartsPanel::wants_sweep() const {
-  if (kind() == Kind::kRoles) return method_sweep_.results().points.empty();
-  return Sweeps(kind()) && sweep_.results().points.empty();
+  return HasSweep(kind()) && RunnerOf(kind()).results().points.empty();
 }
 
 void ChartsPanel::SetBase(std::shared_ptr<sim::Predictor> predictor,
@@ -269,6 +319,10 @@ void ChartsPanel::ProposeValues() {
     }
     if (axis.integer) value = std::round(value);
     try {
+      // Beyond the context there is nothing left to choose from.
+      const int64_t context =
+          request_.context > 0 ? request_.context : predictor_->info().prompt_tokens();
+      if (axis.path == "param.budget" && value > static_cast<double>(context)) continue;
       const std::string text = axis.format(value);
       sim::PredictRequest request = request_;
       axis.write(request, text);
@@ -325,6 +379,10 @@ void ChartsPanel::SetSides(std::shared_ptr<const TimelineModel> predicted,
 
 void ChartsPanel::Compare() {
   if (compared_ || comparing_ || !predicted_model_ || !measured_model_) return;
+  // Ops of another program's recording are not those of the plan with the same number.
+  for (const auto& model : {predicted_model_, measured_model_}) {
+    if (model->timeline().origin == traces::Timeline::Origin::kImported) return;
+  }
   comparing_ = true;
   const uint64_t ticket = ++compare_ticket_;
   const auto compare = [this, ticket, predicted = predicted_model_,
@@ -367,12 +425,17 @@ void ChartsPanel::Compare() {
 
 void ChartsPanel::ShowControls() {
   const bool sweep = Sweeps(kind()), roles = kind() == Kind::kRoles;
-  const bool running = sweep ? sweep_.running() : roles && method_sweep_.running();
+  const bool helps = kind() == Kind::kHelps;
+  const bool running = HasSweep(kind()) && RunnerOf(kind()).running();
+  least_mass_->setVisible(sweep);
+  most_gpu_->setVisible(sweep);
   axis_->setVisible(sweep);
   values_->setVisible(sweep);
   which_->setVisible(sweep);
-  run_->setVisible((sweep || roles) && !running);
-  run_->setText(roles ? QStringLiteral("Compare methods") : QStringLiteral("Run"));
+  run_->setVisible(HasSweep(kind()) && !running);
+  run_->setText(roles   ? QStringLiteral("Compare methods")
+                : helps ? QStringLiteral("Rank values")
+                        : QStringLiteral("Run"));
   run_->setEnabled(predictor_ != nullptr);
   cancel_->setVisible(running);
   progress_->setVisible(running);
@@ -391,13 +454,13 @@ void ChartsPanel::ShowControls() {
 
 // Where a sweep is not of what is set now, says of what it is.
 void ChartsPanel::ShowBase() {
-  const bool roles = kind() == Kind::kRoles;
-  const SweepRunner& runner = roles ? method_sweep_ : sweep_;
+  const bool roles = kind() == Kind::kRoles, helps = kind() == Kind::kHelps;
   of_now_ = true;
-  if ((roles || Sweeps(kind())) && !runner.results().points.empty()) {
-    const SweepBase& base = roles ? method_base_ : sweep_base_;
-    const SweepBase now =
-        roles ? BaseNow(true, std::nullopt) : BaseNow(swept_methods_, swept_control_);
+  if (HasSweep(kind()) && !RunnerOf(kind()).results().points.empty()) {
+    const SweepBase& base = roles ? method_base_ : helps ? help_base_ : sweep_base_;
+    const SweepBase now = roles   ? BaseNow(true, std::nullopt)
+                          : helps ? BaseNow(false, std::nullopt)
+                                  : BaseNow(swept_methods_, swept_control_);
     of_now_ = predictor_ && base.predictor.lock() == predictor_ &&
               ToJson(base.request) == ToJson(now.request);
     base_->setText(QStringLiteral("Pale: of %1, not of what is set now. %2 predicts it again.")
@@ -453,10 +516,15 @@ std::vector<sim::GridPoint> ChartsPanel::Points() const {
   for (const std::string& method : which_->currentIndex() == 0
                                        ? std::vector<std::string>{request_.method}
                                        : sim::MethodNames()) {
-    if (parameter && !sim::HasParameter(method, name)) continue;
     sim::PredictRequest request = request_;
     ChangeMethod(request, method);
     request.prefill = false;
+    if (parameter && !sim::HasParameter(method, name)) {  // one point beside the curves
+      for (sim::GridPoint& point : sim::ExpandGrid(request, {})) {
+        points.push_back(std::move(point));
+      }
+      continue;
+    }
     // ExpandGrid() lays the axis under what the request says itself.
     std::erase_if(request.machine_overrides, [&](const auto& o) { return o.first == name; });
     for (sim::GridPoint& point : sim::ExpandGrid(request, {axis})) {
@@ -469,8 +537,12 @@ std::vector<sim::GridPoint> ChartsPanel::Points() const {
 void ChartsPanel::RunSweep() {
   if (!predictor_) return;
   ShowNote({});
+  since_.start();
   try {
-    if (kind() == Kind::kRoles) {
+    if (kind() == Kind::kHelps) {
+      help_sweep_.Run(predictor_, HelpPoints());
+      help_base_ = BaseNow(false, std::nullopt);
+    } else if (kind() == Kind::kRoles) {
       method_sweep_.Run(predictor_, MethodPoints());
       method_base_ = BaseNow(true, std::nullopt);
     } else if (Sweeps(kind()) && axis_->currentIndex() >= 0) {
@@ -492,8 +564,7 @@ void ChartsPanel::RunSweep() {
     ShowNote(QString::fromStdString(error.what()));
     return;
   }
-  progress_->setMaximum(0);
-  progress_->setValue(0);
+  ShowProgress(0, static_cast<int>(RunnerOf(kind()).results().points.size()));
   ShowControls();
   Refresh();
 }
@@ -501,6 +572,76 @@ void ChartsPanel::RunSweep() {
 void ChartsPanel::CancelSweep() {
   sweep_.Cancel();
   method_sweep_.Cancel();
+  help_sweep_.Cancel();
+}
+
+// The request as it is, then each change of one value: machine values by a factor of two either
+// way, switches over, choices to each other one.
+std::vector<sim::GridPoint> ChartsPanel::HelpPoints() {
+  std::vector<sim::GridPoint> points;
+  help_changes_.clear();
+  const auto add = [&](const sim::PredictRequest& request, const QString& value,
+                       const QString& change) {
+    try {
+      for (sim::GridPoint& point : sim::ExpandGrid(request, {})) {
+        help_changes_.push_back({value, change, 0, std::ssize(points)});
+        points.push_back(std::move(point));
+      }
+    } catch (const Error&) {
+      // Out of what is allowed beside the other values.
+    }
+  };
+  sim::PredictRequest base = request_;
+  base.prefill = false;
+  base.samples = 0;
+  add(base, {}, {});
+  for (const Control& control : Controls(base, predictor_->info())) {
+    const bool machine = control.path.starts_with("machine."),
+               parameter = control.path.starts_with("param.");
+    const auto change = [&](const std::string& text, const QString& how) {
+      sim::PredictRequest request = base;
+      try {
+        control.write(request, text);
+      } catch (const Error&) {
+        return;
+      }
+      add(request, control.label, how);
+    };
+    if (control.kind == Control::Kind::kNumber && machine && control.section.isEmpty()) {
+      const double value = control.Number(base);
+      if (value <= 0) continue;
+      change(control.format(2 * value), QStringLiteral("twice"));
+      change(control.format(value / 2), QStringLiteral("half"));
+    } else if (control.kind == Control::Kind::kFlag && (parameter || control.path == "graph")) {
+      const bool on = control.Value(base) == QLatin1String("on");
+      change(on ? "off" : "on", on ? QStringLiteral("off") : QStringLiteral("on"));
+    } else if (control.kind == Control::Kind::kChoice && parameter) {
+      for (const QString& choice : control.choices) {
+        if (choice != control.Value(base)) change(choice.toStdString(), choice);
+      }
+    }
+  }
+  return points;
+}
+
+std::vector<HelpOf> ChartsPanel::Helps() const {
+  std::vector<HelpOf> helps;
+  const SweepResults& results = help_sweep_.results();
+  if (results.predictions.empty() || !results.predictions.front()) return helps;
+  const double before = Milliseconds(results.predictions.front()->metrics.step_mean);
+  for (size_t i = 1; i < results.predictions.size() && i < help_changes_.size(); ++i) {
+    if (!results.predictions[i]) continue;
+    helps.push_back(help_changes_[i]);
+    helps.back().gain_ms = before - Milliseconds(results.predictions[i]->metrics.step_mean);
+  }
+  return helps;
+}
+
+bool ChartsPanel::Allowed(const sim::Prediction& prediction) const {
+  const double mass = prediction.selection.attention_mass;
+  if (least_mass_->value() > 0 && !(mass >= least_mass_->value())) return false;
+  return most_gpu_->value() == 0 ||
+         static_cast<double>(prediction.gpu_memory) <= most_gpu_->value() * (1 << 30);
 }
 
 std::vector<SweepPoint> ChartsPanel::SweptPoints() const {
@@ -508,20 +649,25 @@ std::vector<SweepPoint> ChartsPanel::SweptPoints() const {
   std::vector<SweepPoint> points;
   const SweepResults& results = sweep_.results();
   for (size_t i = 0; i < results.points.size(); ++i) {
-    if (!results.predictions[i]) continue;
+    if (!results.predictions[i] || !Allowed(*results.predictions[i])) continue;
     const sim::PredictRequest& request = results.points[i].request;
-    points.push_back({QString::fromStdString(request.method), swept_control_->Number(request),
-                      &*results.predictions[i]});
+    const std::string& path = swept_control_->path;
+    const bool has =
+        !path.starts_with("param.") || sim::HasParameter(request.method, AxisName(*swept_control_));
+    points.push_back(
+        {QString::fromStdString(request.method),
+         has ? swept_control_->Number(request) : std::numeric_limits<double>::quiet_NaN(),
+         &*results.predictions[i], static_cast<int64_t>(i)});
   }
   return points;
 }
 
-Chart ChartsPanel::Make() const {
+Chart ChartsPanel::Make(Kind kind) const {
   const ChartColors colors{IsDark(palette())};
   const ChartColors sweep_colors{colors.dark, !of_now_};
   const QStringList sweep_of =
       sweep_base_.text.isEmpty() ? QStringList() : QStringList{sweep_base_.text};
-  switch (kind()) {
+  switch (kind) {
     case Kind::kSteps: {
       std::vector<StepTimes> all;
       for (const Run& run : runs_) {
@@ -536,16 +682,19 @@ Chart ChartsPanel::Make() const {
       return StepTimeChart(all, colors);
     }
     case Kind::kRoles: {
+      // Exposed time by what ran meanwhile is all that is known of a recording, and by causes what
+      // predictions tell: a chart has one of them.
       std::vector<RoleTimes> all;
-      for (const Run& run : runs_) {
+      const SweepResults& methods = method_sweep_.results();
+      const bool sides = comparison_ && methods.points.empty();
+      for (const Run& run : sides ? std::vector<Run>() : runs_) {
         all.push_back(RoleTimesOf(run.name, run.result->prediction.metrics));
         all.back().of = Describe(run.result->request);
       }
-      for (RoleTimes& side : comparison_ ? RoleTimesOf(*comparison_) : std::vector<RoleTimes>()) {
+      for (RoleTimes& side : sides ? RoleTimesOf(*comparison_) : std::vector<RoleTimes>()) {
         side.of = TitleOf(side.name);
         all.push_back(std::move(side));
       }
-      const SweepResults& methods = method_sweep_.results();
       for (size_t i = 0; i < methods.points.size(); ++i) {
         if (!methods.predictions[i]) continue;
         all.push_back(RoleTimesOf(QString::fromStdString(methods.points[i].request.method),
@@ -553,8 +702,10 @@ Chart ChartsPanel::Make() const {
         all.back().pale = !of_now_;
       }
       Chart chart = RoleChart(all, colors);
-      if (comparison_) {
-        chart.note += QStringLiteral("; predicted and measured: GPU idle by what ran meanwhile");
+      if (sides) {
+        chart.note += QStringLiteral("; exposed: the GPU idle, by what ran meanwhile");
+      } else if (comparison_) {
+        chart.note += QStringLiteral("; without the measured run, whose causes are not known");
       }
       if (!methods.points.empty()) chart.subject << method_base_.text;
       return chart;
@@ -567,6 +718,15 @@ Chart ChartsPanel::Make() const {
     case Kind::kPareto: {
       Chart chart = ParetoChart(SweptPoints(), swept_, sweep_colors);
       chart.subject = sweep_of;
+      return chart;
+    }
+    case Kind::kHelps: {
+      const SweepResults& results = help_sweep_.results();
+      const bool known = !results.predictions.empty() && results.predictions.front();
+      Chart chart = HelpsChart(
+          Helps(), known ? Milliseconds(results.predictions.front()->metrics.step_mean) : 0,
+          sweep_colors);
+      if (!help_base_.text.isEmpty()) chart.subject << help_base_.text;
       return chart;
     }
     case Kind::kUnits:
@@ -593,10 +753,20 @@ Chart ChartsPanel::Make() const {
 void ChartsPanel::Refresh() {
   if (!isVisible()) return;
   if (ComparesSides(kind())) Compare();
-  Chart chart = Make();
-  const bool predicts = Sweeps(kind()) || kind() == Kind::kRoles;
-  if (predicts && !predictor_) {
+  Chart chart = Make(kind());
+  if (HasSweep(kind()) && !predictor_) {
     chart.empty = QStringLiteral("Open a trace with queries and keys to predict from it");
+  } else if (HasSweep(kind()) && RunnerOf(kind()).running()) {
+    chart.empty = QStringLiteral("Predicting; points appear as they come");
+  } else if (Sweeps(kind()) && !sweep_.results().points.empty()) {
+    chart.empty = QStringLiteral("No point has the mass and the memory asked for");
+  }
+  if (Sweeps(kind())) {
+    const auto& all = sweep_.results().predictions;
+    const auto out = std::ranges::count_if(all, [&](const auto& p) { return p && !Allowed(*p); });
+    if (out > 0) {
+      chart.note += QStringLiteral("; %1 points miss the mass or memory asked for").arg(out);
+    }
   }
   view_->SetChart(std::move(chart));
 }
@@ -617,6 +787,7 @@ void ChartsPanel::Save() {
   if (path.isEmpty()) return;
   try {
     view_->Save(path);
+    ShowNote({});
     Q_EMIT Message(QStringLiteral("Chart saved to %1").arg(path));
   } catch (const Error& error) {
     ShowNote(QString::fromStdString(error.what()));

@@ -2,6 +2,7 @@
 // The charts: which one, what it needs, and the sweep that fills it.
 #pragma once
 
+#include <QElapsedTimer>
 #include <QWidget>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "traces/access_log.h"
 
 class QComboBox;
+class QDoubleSpinBox;
 class QLabel;
 class QLineEdit;
 class QProgressBar;
@@ -28,7 +30,7 @@ class ChartsPanel : public QWidget {
   Q_OBJECT
 
  public:
-  enum class Kind : uint8_t { kSteps, kRoles, kSweep, kPareto, kUnits, kResiduals };
+  enum class Kind : uint8_t { kSteps, kRoles, kSweep, kPareto, kUnits, kResiduals, kHelps };
   /// Name in sessions and on the command line, and for people.
   static QString Name(Kind kind);
   static QString Title(Kind kind);
@@ -61,11 +63,17 @@ class ChartsPanel : public QWidget {
   bool wants_sweep() const;
 
   ChartView& view() { return *view_; }
+  /// As it is shown when chosen; without data where it has none yet.
+  Chart ChartOf(Kind kind) const { return Make(kind); }
   /// Asks where to, and saves the chart; what goes wrong is told by Message.
   void Save();
 
  Q_SIGNALS:
   void Message(const QString& text);
+  /// A step was clicked.
+  void StepChosen(int step);
+  /// A predicted point was clicked: it is what to predict, or to pin.
+  void PointChosen(const stallcast::sim::PredictRequest& request, bool pin);
   /// Of work in the background, as a whole.
   void Failed(const stallcast::Error& error);
 
@@ -79,12 +87,18 @@ class ChartsPanel : public QWidget {
   void ProposeValues();
   void Refresh();
   void Compare();
-  Chart Make() const;
+  Chart Make(Kind kind) const;
   std::vector<SweepPoint> SweptPoints() const;
   void ShowNote(const QString& text);
 
   std::vector<sim::GridPoint> Points() const;
   std::vector<sim::GridPoint> MethodPoints() const;
+  std::vector<sim::GridPoint> HelpPoints();
+  std::vector<HelpOf> Helps() const;
+  bool Allowed(const sim::Prediction& prediction) const;
+  void ShowProgress(int finished, int total);
+  SweepRunner& RunnerOf(Kind kind);
+  const SweepRunner& RunnerOf(Kind kind) const;
 
   // What all points of a sweep have in common.
   struct SweepBase {
@@ -110,8 +124,11 @@ class ChartsPanel : public QWidget {
   SweptAxis swept_;            // of the results
   std::optional<Control> swept_control_;
   bool swept_methods_ = false;
-  SweepBase sweep_base_, method_base_;
-  bool of_now_ = true;  // the chart's sweep is of what is set now
+  SweepBase sweep_base_, method_base_, help_base_;
+  std::vector<HelpOf> help_changes_;  // one a point, gains still to be known
+  double help_step_ms_ = 0;           // before any change
+  QElapsedTimer since_;               // a sweep began
+  bool of_now_ = true;                // the chart's sweep is of what is set now
 
   QComboBox* kind_ = nullptr;
   QComboBox* axis_ = nullptr;
@@ -121,6 +138,8 @@ class ChartsPanel : public QWidget {
   QPushButton* cancel_ = nullptr;
   QPushButton* save_ = nullptr;
   QProgressBar* progress_ = nullptr;
+  QDoubleSpinBox* least_mass_ = nullptr;
+  QDoubleSpinBox* most_gpu_ = nullptr;
   QLabel* layer_label_ = nullptr;
   QComboBox* layer_ = nullptr;  // by place in the log
   QLabel* head_label_ = nullptr;
@@ -132,6 +151,7 @@ class ChartsPanel : public QWidget {
 
   SweepRunner sweep_;
   SweepRunner method_sweep_;
+  SweepRunner help_sweep_;
   uint64_t compare_ticket_ = 0;
   LatestJob compare_job_;  // last: stops before the rest goes
 };

@@ -78,7 +78,12 @@ int Run(const Options& options, int argc, char** argv) {
   window.SetAppearance(appearance);
   if (size.isValid()) window.resize(size);
   if (chart) window.ShowChart(*chart);
-  window.show();
+  if (size.isValid()) {
+    window.show();
+  } else {
+    window.ShowAtFirstSize();
+  }
+  if (!picture) window.WelcomeNewcomer();
   if (!picture) window.RestoreLayout(/*with_size=*/!size.isValid(), options.theme.empty());
   if (options.files.empty()) {
     window.OpenSample();

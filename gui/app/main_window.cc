@@ -3,6 +3,7 @@
 
 #include <QDockWidget>
 #include <QDragEnterEvent>
+#include <QElapsedTimer>
 #include <QFileInfo>
 #include <QHeaderView>
 #include <QLabel>
@@ -12,20 +13,28 @@
 #include <QSettings>
 #include <QStatusBar>
 #include <QTableView>
+#include <QToolBar>
 #include <QToolButton>
 #include <QTreeView>
+#include <QUndoStack>
 #include <QVBoxLayout>
 #include <algorithm>
+#include <functional>
+#include <utility>
 
+#include "gui/app/caveat_banner.h"
 #include "gui/app/command_palette.h"
 #include "gui/app/commands.h"
 #include "gui/app/details_panel.h"
+#include "gui/app/event_table.h"
+#include "gui/app/icons.h"
 #include "gui/app/message_bar.h"
-#include "gui/app/truth_banner.h"
+#include "gui/app/welcome_page.h"
 #include "gui/app/wrapping_delegate.h"
 #include "gui/timeline/timeline_view.h"
 #include "gui/whatif/summary_card.h"
 #include "gui/whatif/whatif_panel.h"
+#include "traces/common/shipped.h"
 #include "traces/samples.h"
 
 namespace stallcast::gui {
@@ -37,7 +46,45 @@ constexpr int32_t kFirstSteps = 64;
 constexpr auto kGeometryKey = "window/geometry";
 constexpr auto kDocksKey = "window/docks";
 constexpr auto kAppearanceKey = "window/appearance";
-constexpr int kNarrow = 130;  // letters: a window with less has no room for a third column
+constexpr int kNarrow = 170;  // letters: a window with less has no room for a third column
+constexpr int kLow = 38;      // lines: in a window with less, all docks share the left column
+constexpr int kSmallScreen = 1600;
+constexpr double kFirstShare = 0.9;  // of a large screen
+constexpr auto kWelcomedKey = "window/welcomed";
+constexpr int kOneMoveMilliseconds = 1000;
+
+// A change of what is predicted. Moves of one slider are one step back.
+class RequestCommand : public QUndoCommand {
+ public:
+  using Apply = std::function<void(const sim::PredictRequest&)>;
+  RequestCommand(sim::PredictRequest before, sim::PredictRequest after, Apply apply)
+      : QUndoCommand(QStringLiteral("change of values")),
+        before_(std::move(before)),
+        after_(std::move(after)),
+        apply_(std::move(apply)) {
+    since_.start();
+  }
+
+  void undo() override { apply_(before_); }
+  void redo() override {
+    if (std::exchange(done_, true)) apply_(after_);
+  }
+  int id() const override { return kId; }
+  bool mergeWith(const QUndoCommand* next) override {
+    const auto* command = dynamic_cast<const RequestCommand*>(next);
+    if (!command || since_.elapsed() > kOneMoveMilliseconds) return false;
+    after_ = command->after_;
+    since_.restart();
+    return true;
+  }
+
+ private:
+  static constexpr int kId = 1000;  // apart from those of the view
+  sim::PredictRequest before_, after_;
+  Apply apply_;
+  bool done_ = false;  // it was, when it was pushed
+  QElapsedTimer since_;
+};
 
 // The timeline of the quick prediction with the figures of the refined one.
 SharedResult Refine(const PredictionResult& quick, const PredictionResult& refined) {
@@ -56,15 +103,17 @@ MainWindow::MainWindow(QWidget* parent) : QMainWindow(parent) {
   moving_.setSingleShot(true);
   moving_.setInterval(kMoveMilliseconds);
 
-  truth_ = new TruthBanner(this);
+  caveats_ = new CaveatBanner(this);
   messages_ = new MessageBar(this);
   timeline_ = new TimelineView(this);
+  welcome_ = new WelcomePage(this);
   auto* middle = new QWidget(this);
   auto* column = new QVBoxLayout(middle);
   column->setContentsMargins(0, 0, 0, 0);
   column->setSpacing(0);
   column->addWidget(messages_);
-  column->addWidget(truth_);
+  column->addWidget(caveats_);
+  column->addWidget(welcome_);
   column->addWidget(timeline_, 1);
   setCentralWidget(middle);
   status_ = new QLabel(this);
@@ -72,14 +121,40 @@ MainWindow::MainWindow(QWidget* parent) : QMainWindow(parent) {
 
   BuildDocks();
   BuildCommands();
+  BuildToolBar();
   Connect();
   ShowTitle();
+  ShowWelcome();
   timeline_->setFocus();
 }
 
 MainWindow::~MainWindow() = default;
 
-QSize MainWindow::sizeHint() const { return QSize(1440, 900).boundedTo(screen()->availableSize()); }
+QSize MainWindow::sizeHint() const { return screen()->availableSize() * kFirstShare; }
+
+void MainWindow::ShowAtFirstSize() {
+  const QRect room = screen()->availableGeometry();
+  if (room.width() < kSmallScreen) return showMaximized();
+  resize(sizeHint());
+  move(room.center() - rect().center());
+  show();
+}
+
+void MainWindow::WelcomeNewcomer() {
+  newcomer_ = !QSettings().value(kWelcomedKey).toBool();
+  ShowWelcome();
+}
+
+// Only a window without files has a page of it.
+void MainWindow::ShowWelcome() {
+  const bool whole = files_->files().empty() && !opener_.busy() && !restoring_;
+  welcome_->SetWhole(whole);
+  if (whole) welcome_->SetRecent(Recent());
+  welcome_->setVisible(whole || newcomer_);
+  const bool appears = !whole && timeline_->isHidden();
+  timeline_->setVisible(!whole);
+  if (appears) timeline_->setFocus();
+}
 
 void MainWindow::BuildDocks() {
   const auto dock = [this](const char* name, const QString& title, QWidget* widget,
@@ -112,6 +187,7 @@ void MainWindow::BuildDocks() {
   comparison_view_ = new QTableView(this);
   comparison_view_->setModel(comparison_);
   comparison_view_->setAlternatingRowColors(true);
+  comparison_view_->setContextMenuPolicy(Qt::ActionsContextMenu);
   comparison_view_->setTabKeyNavigation(false);  // Tab leaves the table
   comparison_view_->setSelectionMode(QAbstractItemView::ExtendedSelection);
   comparison_view_->horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
@@ -119,6 +195,9 @@ void MainWindow::BuildDocks() {
   comparison_dock_ =
       dock("comparison", QStringLiteral("Compare"), comparison_view_, Qt::BottomDockWidgetArea);
   tabifyDockWidget(charts_dock_, comparison_dock_);
+  table_ = new EventTable(this);
+  table_dock_ = dock("table", QStringLiteral("Events"), table_, Qt::BottomDockWidgetArea);
+  tabifyDockWidget(comparison_dock_, table_dock_);
   charts_dock_->raise();
 
   details_ = new DetailsPanel(this);
@@ -136,6 +215,42 @@ void MainWindow::BuildDocks() {
   resizeDocks({details_dock_, files_dock_}, {3, 2}, Qt::Vertical);
 }
 
+void MainWindow::BuildToolBar() {
+  toolbar_ = addToolBar(QStringLiteral("Main commands"));
+  toolbar_->setObjectName(QStringLiteral("toolbar"));
+  toolbar_->setMovable(false);
+  toolbar_->setIconSize({18, 18});
+  toolbar_->setToolButtonStyle(Qt::ToolButtonIconOnly);
+  for (const char* name : {"open", "", "undo_view", "redo_view", "", "show_all", "previous_step",
+                           "next_step", "search", "toggle_color", "toggle_waits", "add_note", "",
+                           "pin_A", "what_helps", "run_sweep", "", "save_report", "commands"}) {
+    QAction* action = commands_->Find(QLatin1String(name));
+    if (action) {
+      toolbar_->addAction(action);
+    } else {
+      toolbar_->addSeparator();
+    }
+  }
+  // Those that a newcomer looks for say what they are.
+  for (const char* name : {"open", "pin_A", "what_helps", "save_report"}) {
+    auto* button =
+        qobject_cast<QToolButton*>(toolbar_->widgetForAction(commands_->Find(QLatin1String(name))));
+    if (button) button->setToolButtonStyle(Qt::ToolButtonTextBesideIcon);
+  }
+  ShowIcons();
+}
+
+void MainWindow::ShowIcons() {
+  if (!toolbar_) return;
+  for (QAction* action : toolbar_->actions()) {
+    if (action->isSeparator()) continue;
+    action->setIcon(IconOf(action->objectName(), palette().color(QPalette::ButtonText)));
+    action->setIconVisibleInMenu(false);
+    action->setToolTip(QStringLiteral("%1 (%2)").arg(
+        action->statusTip(), action->shortcut().toString(QKeySequence::NativeText)));
+  }
+}
+
 void MainWindow::Connect() {
   connect(&opener_, &FileOpener::Opened, this, &MainWindow::OnOpened);
   connect(&opener_, &FileOpener::Failed, this,
@@ -149,6 +264,7 @@ void MainWindow::Connect() {
     statusBar()->clearMessage();
     FinishRestore();
     ShowSummary();
+    ShowWelcome();
   });
   connect(&worker_, &PredictionWorker::Predicted, this, &MainWindow::OnPredicted);
   connect(&worker_, &PredictionWorker::Refined, this, &MainWindow::OnRefined);
@@ -156,7 +272,7 @@ void MainWindow::Connect() {
     refining_ = false;
     Tell(error);
     ShowRuns();
-    ShowTruth();
+    ShowCaveats();
   });
   connect(&worker_, &PredictionWorker::Failed, this, &MainWindow::OnFailed);
   connect(&worker_, &PredictionWorker::BusyChanged, summary_, &SummaryCard::ShowBusy);
@@ -179,6 +295,27 @@ void MainWindow::Connect() {
   connect(timeline_, &TimelineView::AreaSelected, details_, &DetailsPanel::SelectArea);
   const auto say = [this](const QString& text) { statusBar()->showMessage(text, 8000); };
   connect(timeline_, &TimelineView::Message, this, say);
+  connect(timeline_, &TimelineView::RangeChanged, this, [this] { table_->Show(*timeline_); });
+  connect(timeline_, &TimelineView::FilterChanged, this, [this] { table_->Show(*timeline_); });
+  connect(table_, &EventTable::Chosen, this, [this](OpRef op) { timeline_->Select(op); });
+  connect(table_, &EventTable::Message, this, say);
+  connect(welcome_, &WelcomePage::SampleWanted, this, &MainWindow::OpenSample);
+  connect(welcome_, &WelcomePage::ComparisonWanted, this, &MainWindow::OpenComparison);
+  connect(welcome_, &WelcomePage::FileWanted, this,
+          [this] { AskForFiles(QStringLiteral("Open")); });
+  connect(welcome_, &WelcomePage::Wanted, this, [this](const QString& path) { Open({path}); });
+  connect(welcome_, &WelcomePage::Closed, this, [this] {
+    newcomer_ = false;
+    QSettings().setValue(kWelcomedKey, true);
+    ShowWelcome();
+  });
+  connect(charts_, &ChartsPanel::StepChosen, this, [this](int step) { timeline_->ShowStep(step); });
+  connect(charts_, &ChartsPanel::PointChosen, this,
+          [this](const sim::PredictRequest& request, bool pin) {
+            if (!pin) return SetRequest(request);
+            const bool a_is_free = !comparison_->pinned(Pin::kA);
+            if (trace_) RestorePin(a_is_free ? Pin::kA : Pin::kB, {request, trace_->path});
+          });
   connect(charts_, &ChartsPanel::Message, this, say);
   connect(charts_, &ChartsPanel::Failed, this, &MainWindow::Tell);
   connect(files_view_, &QTreeView::activated, this, &MainWindow::Activate);
@@ -189,7 +326,14 @@ void MainWindow::showEvent(QShowEvent* event) {
   if (laid_out_) return;
   laid_out_ = true;
   const int letter = fontMetrics().horizontalAdvance('0');
-  if (width() < letter * kNarrow) {
+  if (height() < fontMetrics().height() * kLow) {
+    for (QDockWidget* dock :
+         {charts_dock_, comparison_dock_, table_dock_, details_dock_, files_dock_}) {
+      tabifyDockWidget(whatif_dock_, dock);
+    }
+    whatif_dock_->raise();
+    shares_height_ = false;
+  } else if (width() < letter * kNarrow) {
     tabifyDockWidget(charts_dock_, details_dock_);
     tabifyDockWidget(charts_dock_, files_dock_);
     charts_dock_->raise();
@@ -197,6 +341,18 @@ void MainWindow::showEvent(QShowEvent* event) {
   resizeDocks({whatif_dock_, details_dock_}, {letter * 44, letter * 38}, Qt::Horizontal);
   const int wanted = fontMetrics().height() * 22;
   resizeDocks({charts_dock_}, {std::min(wanted, height() * 2 / 5)}, Qt::Vertical);
+  first_layout_ = saveState();
+}
+
+// Charts get what the lanes leave, once it is known how many there are.
+void MainWindow::ShareHeight() {
+  if (!shares_height_ || !timeline_->isVisible() || !charts_dock_->isVisible()) return;
+  shares_height_ = false;
+  const int both = timeline_->height() + charts_dock_->height();
+  const int least = fontMetrics().height() * 14;
+  const int wanted =
+      both - std::max(timeline_->ComfortableHeight(), timeline_->minimumSizeHint().height());
+  resizeDocks({charts_dock_}, {std::max(least, wanted)}, Qt::Vertical);
   first_layout_ = saveState();
 }
 
@@ -210,7 +366,8 @@ void MainWindow::closeEvent(QCloseEvent* event) {
 void MainWindow::RestoreLayout(bool with_size, bool with_theme) {
   const QSettings settings;
   if (with_size) restoreGeometry(settings.value(kGeometryKey).toByteArray());
-  restoreState(settings.value(kDocksKey).toByteArray());
+  const QByteArray docks = settings.value(kDocksKey).toByteArray();
+  if (restoreState(docks)) shares_height_ = false;
   const QString theme = settings.value(kAppearanceKey).toString();
   if (with_theme && theme == Name(Appearance::kDark)) SetAppearance(Appearance::kDark);
   if (with_theme && theme == Name(Appearance::kLight)) SetAppearance(Appearance::kLight);
@@ -230,6 +387,7 @@ void MainWindow::Open(const QStringList& paths) {
     }
   }
   ShowSummary();
+  ShowWelcome();
 }
 
 void MainWindow::OpenSample() {
@@ -238,6 +396,15 @@ void MainWindow::OpenSample() {
   request.steps = kFirstSteps;
   SetRequest(request);
   Open({QString::fromStdString(traces::TracePath("sample:32k").string())});
+}
+
+void MainWindow::OpenComparison() {
+  CloseFiles();
+  asked_ = false;  // what was recorded is predicted
+  const auto shipped = [](const char* path) {
+    return QString::fromStdString(Shipped(path).string());
+  };
+  Open({shipped("capture/results/traces/code-8k.kvt"), shipped("traces/measured/prkv.kvt")});
 }
 
 void MainWindow::OnOpened(const SharedFile& file) {
@@ -260,8 +427,22 @@ void MainWindow::OnOpened(const SharedFile& file) {
                        "there is nothing to show")
             .arg(QFileInfo(file->path).fileName()));
   }
-  if (!asked_ && HasRecordingsTrace()) PredictRecording();
-  ShowTruth();
+  if (!asked_ && HasRecordingsTrace()) {
+    PredictRecording();
+  } else if (!asked_) {
+    TakeStepsOfRecording();
+  }
+  ShowCaveats();
+}
+
+// A recording of a few steps is not set beside all that a trace has.
+void MainWindow::TakeStepsOfRecording() {
+  if (!trace_ || !measured_ || predicted_) return;
+  const auto steps = std::ssize(files_->Timeline(*measured_)->steps());
+  sim::PredictRequest request = whatif_->request();
+  if (steps == 0 || request.steps == steps || steps >= trace_->info.decode_steps()) return;
+  request.steps = static_cast<int32_t>(steps);
+  SetRequest(request);
 }
 
 void MainWindow::UseTrace(const SharedFile& file) {
@@ -275,6 +456,7 @@ void MainWindow::UseTrace(const SharedFile& file) {
     failed_.reset();
     predicted_.reset();
     refining_ = true;
+    last_request_ = whatif_->request();
     worker_.Predict(whatif_->request());
     ShowTitle();
   } catch (const Error& error) {
@@ -286,7 +468,14 @@ void MainWindow::ShowTimelineOf(size_t file, size_t index) {
   const FilesModel::Item item{FilesModel::Kind::kTimeline, file, index};
   const bool prediction =
       files_->Timeline(item)->timeline().origin == traces::Timeline::Origin::kPredicted;
-  (prediction ? predicted_ : measured_) = item;
+  // A second prediction stands opposite the first.
+  const auto is = [](const std::optional<FilesModel::Item>& a, const FilesModel::Item& b) {
+    return a && a->file == b.file && a->index == b.index;
+  };
+  const bool opposite = prediction && predicted_ && !is(predicted_, item) &&
+                        (!measured_ || files_->Timeline(*measured_)->timeline().origin ==
+                                           traces::Timeline::Origin::kPredicted);
+  (prediction && !opposite ? predicted_ : measured_) = item;
   ShowSides();
 }
 
@@ -324,6 +513,15 @@ void MainWindow::SetRequest(const sim::PredictRequest& request) {
 
 void MainWindow::OnControlsChanged(const sim::PredictRequest& request) {
   asked_ = true;
+  if (last_request_ && *last_request_ != request && trace_ && !undoing_) {
+    timeline_->undo_stack()->push(
+        new RequestCommand(*last_request_, request, [this](const sim::PredictRequest& to) {
+          undoing_ = true;
+          SetRequest(to);
+          undoing_ = false;
+        }));
+  }
+  last_request_ = request;
   if (!moving_.isActive()) former_ = result_;
   moving_.start();
   refining_ = worker_.predictor() != nullptr;
@@ -352,7 +550,7 @@ void MainWindow::OnRefined(const SharedResult& refined) {
   comparison_->SetNow(result_);
   ShowSummary();
   ShowRuns();
-  ShowTruth();
+  ShowCaveats();
 }
 
 void MainWindow::OnFailed(const Error& error) {
@@ -364,7 +562,7 @@ void MainWindow::OnFailed(const Error& error) {
   ShowDock(whatif_dock_);
   ShowSummary();
   ShowRuns();
-  ShowTruth();
+  ShowCaveats();
   status_->clear();
 }
 
@@ -422,6 +620,8 @@ void MainWindow::ShowLive() {
 void MainWindow::SetAppearance(Appearance appearance) {
   appearance_ = appearance;
   Apply(appearance);
+  ShowIcons();
+  if (QAction* chosen = commands_->Find(Name(appearance))) chosen->setChecked(true);
 }
 
 void MainWindow::ChooseAppearance(Appearance appearance) {
@@ -444,6 +644,11 @@ void MainWindow::Tell(const Error& error) { messages_->Tell(QString::fromStdStri
 void MainWindow::ShowDock(QDockWidget* dock) {
   dock->show();
   dock->raise();
+}
+
+void MainWindow::SetSamples(int32_t samples) {
+  worker_.SetSamples(samples);
+  for (PredictionWorker& worker : pin_workers_) worker.SetSamples(samples);
 }
 
 bool MainWindow::idle() const {

@@ -20,6 +20,7 @@
 class QDockWidget;
 class QLabel;
 class QMenu;
+class QToolBar;
 class QTableView;
 class QToolButton;
 class QTreeView;
@@ -29,10 +30,12 @@ namespace stallcast::gui {
 class CommandPalette;
 class Commands;
 class DetailsPanel;
+class EventTable;
 class MessageBar;
 class SummaryCard;
 class TimelineView;
-class TruthBanner;
+class CaveatBanner;
+class WelcomePage;
 class WhatIfPanel;
 
 /// What the ghost on the timeline shows.
@@ -58,6 +61,8 @@ class MainWindow : public QMainWindow {
   void RestoreSession(const QString& path);
   /// What the timeline shows, with its waits, in the format that the name ends in. Throws Error.
   void ExportTimelineTo(const QString& path) const;
+  /// One HTML file of what is on the screen, with all that it takes to make it again. Throws Error.
+  void SaveReportTo(const QString& path);
 
   /// What is predicted; a problem shows beside its control.
   void SetRequest(const sim::PredictRequest& request);
@@ -65,6 +70,8 @@ class MainWindow : public QMainWindow {
   /// The same, and remembered.
   void ChooseAppearance(Appearance appearance);
   void ShowChart(ChartsPanel::Kind kind);
+  /// Of predictions from now on; fewer are quicker.
+  void SetSamples(int32_t samples);
   /// Nothing is being read, predicted, swept or compared.
   bool idle() const;
 
@@ -73,16 +80,20 @@ class MainWindow : public QMainWindow {
   TimelineView& timeline() { return *timeline_; }
   WhatIfPanel& whatif() { return *whatif_; }
   ChartsPanel& charts() { return *charts_; }
-  TruthBanner& truth() { return *truth_; }
+  CaveatBanner& caveats() { return *caveats_; }
   MessageBar& messages() { return *messages_; }
   FilesModel& files() { return *files_; }
   ComparisonModel& comparison() { return *comparison_; }
+  EventTable& table() { return *table_; }
   const SharedResult& result() const { return result_; }
 
   /// As the window was when it was last closed: docks, theme where one was chosen, and size.
   void RestoreLayout(bool with_size, bool with_theme);
 
-  /// Fits the screen.
+  /// Shows itself with most of the screen, or all of a small one.
+  void ShowAtFirstSize();
+  /// Offers first tasks to whoever starts the program for the first time.
+  void WelcomeNewcomer();
   QSize sizeHint() const override;
 
  protected:
@@ -95,6 +106,8 @@ class MainWindow : public QMainWindow {
   using Model = std::shared_ptr<const TimelineModel>;
 
   void BuildDocks();
+  void BuildToolBar();
+  void ShowIcons();
   void BuildCommands();
   void BuildFileCommands();
   void BuildWhatIfCommands();
@@ -110,15 +123,18 @@ class MainWindow : public QMainWindow {
 
   void Activate(const QModelIndex& index);
   void UseTrace(const SharedFile& file);
+  void TakeStepsOfRecording();
   void ShowTimelineOf(size_t file, size_t index);
   void ShowSides();
   void RestoreView();
   void Match(const Model& predicted, const Model& measured);
   void ShowGhost();
   void ShowSummary();
-  void ShowTruth();
+  void ShowCaveats();
   void ShowRuns();
   void ShowTitle();
+  void ShowWelcome();
+  void ShareHeight();
 
   void PinNow(Pin pin);
   void GoToPin(Pin pin);
@@ -132,6 +148,7 @@ class MainWindow : public QMainWindow {
   void AskForFiles(const QString& title);
   void AskForSessionName();
   void ExportTimeline();
+  void AskForReportName();
   void CloseFiles();
   void ShowRecent();
   void Remember(const QString& path);
@@ -141,13 +158,17 @@ class MainWindow : public QMainWindow {
   std::optional<size_t> FindFile(const QString& path) const;
   void ShowDock(QDockWidget* dock);
   void ShowKeys();
+  void ShowAbout();
+  void OpenComparison();
   void Tell(const Error& error);
   void CouldNotOpen(const QString& why);
 
   Commands* commands_ = nullptr;
   CommandPalette* palette_ = nullptr;
   TimelineView* timeline_ = nullptr;
-  TruthBanner* truth_ = nullptr;
+  CaveatBanner* caveats_ = nullptr;
+  WelcomePage* welcome_ = nullptr;
+  QToolBar* toolbar_ = nullptr;
   MessageBar* messages_ = nullptr;
   WhatIfPanel* whatif_ = nullptr;
   SummaryCard* summary_ = nullptr;
@@ -164,8 +185,14 @@ class MainWindow : public QMainWindow {
   QDockWidget* comparison_dock_ = nullptr;
   QDockWidget* details_dock_ = nullptr;
   QDockWidget* files_dock_ = nullptr;
+  EventTable* table_ = nullptr;
+  QDockWidget* table_dock_ = nullptr;
   QByteArray first_layout_;
   bool laid_out_ = false;
+  bool shares_height_ = true;  // docks lie as the program puts them, and no timeline was shown
+  bool newcomer_ = false;
+  std::optional<sim::PredictRequest> last_request_;  // what an undo goes back to
+  bool undoing_ = false;
 
   FileOpener opener_;
   PredictionWorker worker_;

@@ -4,7 +4,7 @@
 
 #include <QWidget>
 
-class QLabel;
+class QVBoxLayout;
 
 namespace stallcast::gui {
 
@@ -20,8 +20,10 @@ class MessageBar : public QWidget {
   void Dismiss();
 
  private:
+  void Show();
+
   QStringList messages_;
-  QLabel* text_ = nullptr;
+  QVBoxLayout* lines_ = nullptr;
 };
 
 }  // namespace stallcast::gui

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "gui/app/opened_file.h"
 
+#include <QFileInfo>
 #include <algorithm>
 
 #include "traces/common/error.h"
@@ -21,6 +22,7 @@ SharedFile Read(const QString& path, const std::function<void(double)>& progress
   file->info = std::move(imported.trace.info);
   file->report = std::move(imported.report);
   for (traces::Timeline& timeline : imported.trace.timelines) {
+    if (timeline.title.empty()) timeline.title = QFileInfo(path).fileName().toStdString();
     file->timelines.push_back(TimelineModel::Build(std::move(timeline)));
   }
   for (traces::AccessLog& log : imported.trace.access_logs) {

@@ -2,23 +2,26 @@
 // The commands of the window, and what those that ask something do.
 #include <QActionGroup>
 #include <QApplication>
+#include <QClipboard>
 #include <QDockWidget>
 #include <QFileDialog>
+#include <QHeaderView>
+#include <QJsonArray>
+#include <QJsonObject>
 #include <QLabel>
 #include <QMenu>
 #include <QMenuBar>
-#include <QScrollArea>
 #include <QSettings>
 #include <QStatusBar>
 #include <QToolButton>
 #include <QTreeView>
-#include <QVBoxLayout>
+#include <QUndoStack>
 
+#include "gui/app/caveat_banner.h"
 #include "gui/app/command_palette.h"
 #include "gui/app/commands.h"
 #include "gui/app/main_window.h"
 #include "gui/app/message_bar.h"
-#include "gui/app/truth_banner.h"
 #include "gui/timeline/timeline_view.h"
 #include "gui/whatif/whatif_panel.h"
 #include "traces/convert/timeline_file.h"
@@ -102,6 +105,11 @@ void MainWindow::BuildFileCommands() {
                  QKeySequence(Qt::CTRL | Qt::Key_E),
                  QStringLiteral("Writes what the timeline shows for Perfetto, Chrome, or as CSV"),
                  [this] { ExportTimeline(); });
+  commands_->Add(kFile, "save_report", QStringLiteral("Save Re&port…"),
+                 QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_E),
+                 QStringLiteral("Writes one HTML file with figures, pictures, caveats and the "
+                                "command line that gives the same"),
+                 [this] { AskForReportName(); });
   commands_->AddSeparator(kFile);
   commands_->Add(kFile, "quit", QStringLiteral("&Quit"), QKeySequence(Qt::CTRL | Qt::Key_Q),
                  QStringLiteral("Ends the program"), [this] { close(); });
@@ -127,6 +135,20 @@ void MainWindow::BuildWhatIfCommands() {
                      QKeySequence(Qt::CTRL | Qt::Key_R),
                      QStringLiteral("Predicts the run that was recorded, to stand above it"),
                      [this] { PredictRecording(); }));
+  commands_->Add(kWhatIf, "what_helps", QStringLiteral("What Helps &Most"),
+                 QKeySequence(Qt::Key_F6),
+                 QStringLiteral("Changes each value by a factor of two and each switch, and ranks "
+                                "them by what the step gains"),
+                 [this] {
+                   ShowChart(ChartsPanel::Kind::kHelps);
+                   charts_->RunSweep();
+                 });
+  commands_->Add(kWhatIf, "copy_comparison", QStringLiteral("&Copy Comparison"),
+                 QKeySequence(Qt::CTRL | Qt::ALT | Qt::Key_C),
+                 QStringLiteral("Copies the table of now, A, B and measured as Markdown"), [this] {
+                   QApplication::clipboard()->setText(comparison_->ToMarkdown());
+                   statusBar()->showMessage(QStringLiteral("The comparison is copied"), 8000);
+                 });
   commands_->AddSeparator(kWhatIf);
   for (const Pin pin : {Pin::kA, Pin::kB}) {
     const QString name = QLatin1String(Name(pin));
@@ -183,8 +205,8 @@ void MainWindow::BuildWhatIfCommands() {
 }
 
 void MainWindow::BuildWindowCommands() {
-  const std::array<QDockWidget*, 5> docks = {whatif_dock_, charts_dock_, comparison_dock_,
-                                             details_dock_, files_dock_};
+  const std::array docks = {whatif_dock_,  charts_dock_, comparison_dock_,
+                            details_dock_, files_dock_,  table_dock_};
   for (size_t i = 0; i < docks.size(); ++i) {
     QAction* toggle = docks[i]->toggleViewAction();
     toggle->setObjectName("dock_" + docks[i]->objectName());
@@ -208,10 +230,9 @@ void MainWindow::BuildWindowCommands() {
                    ShowDock(files_dock_);
                    files_view_->setFocus(Qt::ShortcutFocusReason);
                  });
-  commands_->Add(kWindow, "truth", QStringLiteral("What &Qualifies the Picture"),
-                 QKeySequence(Qt::CTRL | Qt::Key_B),
+  commands_->Add(kWindow, "caveats", QStringLiteral("Ca&veats"), QKeySequence(Qt::CTRL | Qt::Key_B),
                  QStringLiteral("Unfolds what is projected, derived, extrapolated, lost ..."),
-                 [this] { truth_->SetUnfolded(!truth_->unfolded()); });
+                 [this] { caveats_->SetUnfolded(!caveats_->unfolded()); });
   commands_->Add(kWindow, "dismiss", QStringLiteral("&Dismiss Messages"),
                  QKeySequence(Qt::CTRL | Qt::Key_D), QStringLiteral("Closes the message bar"),
                  [this] { messages_->Dismiss(); });
@@ -226,12 +247,37 @@ void MainWindow::BuildWindowCommands() {
                  QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_P),
                  QStringLiteral("Finds a command by some letters of its name"),
                  [this] { palette_->open(); });
-  commands_->Add(kHelp, "keys", QStringLiteral("&Keys"), QKeySequence(Qt::Key_F1),
-                 QStringLiteral("Lists all commands with their keys"), [this] { ShowKeys(); });
+  QAction* keys =
+      commands_->Add(kHelp, "keys", QStringLiteral("Mouse and &Keys"), QKeySequence(Qt::Key_F1),
+                     QStringLiteral("Lists what the mouse does and all commands with their keys"),
+                     [this] { ShowKeys(); });
+  keys->setShortcuts({QKeySequence(Qt::Key_F1), QKeySequence(Qt::Key_Question)});
+  commands_->Add(kHelp, "welcome", QStringLiteral("&Welcome"), QKeySequence(Qt::SHIFT | Qt::Key_F1),
+                 QStringLiteral("Offers the first tasks again"), [this] {
+                   newcomer_ = true;
+                   ShowWelcome();
+                 });
+  commands_->Add(
+      kHelp, "about", QStringLiteral("&About Stallcast"), QKeySequence(Qt::CTRL | Qt::Key_F1),
+      QStringLiteral("Version, licence, where to read and to report"), [this] { ShowAbout(); });
+  auto* themes = new QActionGroup(this);
+  for (const Appearance appearance : {Appearance::kLight, Appearance::kDark}) {
+    QAction* theme = commands_->Find(Name(appearance));
+    theme->setCheckable(true);
+    theme->setChecked(appearance == appearance_);
+    themes->addAction(theme);
+  }
 }
 
 void MainWindow::AskForFiles(const QString& title) {
-  Open(QFileDialog::getOpenFileNames(this, title, {}, Readable()));
+  QFileDialog dialog(this, title, {}, Readable());
+  dialog.setFileMode(QFileDialog::ExistingFiles);
+  dialog.resize(960, 600);
+  // Sizes and dates are not cut off.
+  for (const QTreeView* list : dialog.findChildren<QTreeView*>()) {
+    list->header()->setSectionResizeMode(QHeaderView::ResizeToContents);
+  }
+  if (dialog.exec() == QDialog::Accepted) Open(dialog.selectedFiles());
 }
 
 void MainWindow::AskForSessionName() {
@@ -304,8 +350,13 @@ void MainWindow::CloseFiles() {
   comparison_->SetNow(nullptr);
   for (const Pin pin : {Pin::kA, Pin::kB}) comparison_->SetPin(pin, nullptr);
   charts_->SetBase(nullptr, whatif_->request());
+  last_request_.reset();
+  // Words and notes are of the ops that go.
+  timeline_->RestoreState({{"filter", QString()}, {"notes", QJsonArray()}});
+  timeline_->undo_stack()->clear();
   ShowSummary();
   ShowSides();
+  ShowWelcome();
 }
 
 QStringList MainWindow::Recent() const { return QSettings().value(kRecentKey).toStringList(); }
@@ -328,29 +379,6 @@ void MainWindow::ShowRecent() {
     menu->addAction(QStringLiteral("No file was opened yet"))->setEnabled(false);
   }
   menu->popup(mapToGlobal(QPoint(width() / 4, height() / 5)));
-}
-
-void MainWindow::ShowKeys() {
-  QString rows;
-  for (const Commands::Entry& entry : commands_->entries()) {
-    if (!entry.action) continue;
-    rows += QStringLiteral("<tr><td>%1&nbsp;&nbsp;</td><td>%2: %3</td></tr>")
-                .arg(entry.action->shortcut().toString(QKeySequence::NativeText), entry.menu,
-                     entry.action->text().remove('&').toHtmlEscaped());
-  }
-  auto* text = new QLabel(QStringLiteral("<table>%1</table>").arg(rows));
-  text->setMargin(12);
-  auto* scroll = new QScrollArea;
-  scroll->setWidget(text);
-  auto* dialog = new QDialog(this);
-  dialog->setObjectName(QStringLiteral("keys"));
-  dialog->setAttribute(Qt::WA_DeleteOnClose);
-  dialog->setWindowTitle(QStringLiteral("Keys"));
-  auto* column = new QVBoxLayout(dialog);
-  column->setContentsMargins(0, 0, 0, 0);
-  column->addWidget(scroll);
-  dialog->resize(text->sizeHint().width() + 60, height() * 3 / 4);
-  dialog->show();
 }
 
 }  // namespace stallcast::gui

@@ -6,8 +6,8 @@
 #include <QToolButton>
 #include <algorithm>
 
+#include "gui/app/caveat_banner.h"
 #include "gui/app/main_window.h"
-#include "gui/app/truth_banner.h"
 #include "gui/timeline/timeline_view.h"
 #include "gui/whatif/summary_card.h"
 #include "gui/whatif/whatif_panel.h"
@@ -87,10 +87,23 @@ void MainWindow::ShowSides() {
     }
   }
   files_->SetShown(shown);
-  predict_recording_->setVisible(measured && !predicted && !trace_);
+  bool holds_run = false;
+  if (measured && !predicted && !trace_) {
+    const SharedFile& recording = files_->files()[measured_->file];
+    try {
+      static_cast<void>(sim::RunOf(recording->info, recording->path.toStdString()));
+      holds_run = true;
+    } catch (const Error&) {
+      // Of another program: there is no method to predict.
+    }
+  }
+  predict_recording_->setVisible(holds_run);
+  whatif_->setVisible(trace_ || !measured);
+  comparison_->SetMeasured(measured ? MeasuredFields(*measured) : std::map<std::string, double>());
+  if (!trace_) ShowSummary();
   ShowGhost();
   ShowRuns();
-  ShowTruth();
+  ShowCaveats();
   ShowTitle();
 }
 
@@ -107,9 +120,14 @@ void MainWindow::Match(const Model& predicted, const Model& measured) {
         [this, ticket, pair] {
           if (ticket != match_ticket_) return;
           matching_ = false;
+          const auto shown = timeline_->pair();
+          const bool first =
+              !shown || (!shown->model(Side::kPredicted) && !shown->model(Side::kMeasured));
           timeline_->SetPair(pair);
+          if (first && !restoring_view_) timeline_->ShowTypicalStep();
+          ShareHeight();
           ShowGhost();
-          ShowTruth();
+          ShowCaveats();
           if (predicted_ || !trace_ || result_) RestoreView();
         },
         Qt::QueuedConnection);
@@ -133,6 +151,9 @@ void MainWindow::ShowGhost() {
 // Compares with what the ghost shows; where it shows nothing, with pin A.
 void MainWindow::ShowSummary() {
   if (failed_) return summary_->ShowFailed(*failed_);
+  if (!result_ && !trace_ && measured_ && !opener_.busy()) {
+    return summary_->ShowMeasured(*files_->Timeline(*measured_));
+  }
   if (!result_) {
     return opener_.busy() || refining_ ? summary_->ShowWaiting() : summary_->ShowNothing();
   }
@@ -147,16 +168,16 @@ void MainWindow::ShowSummary() {
                  former.name);
 }
 
-void MainWindow::ShowTruth() {
-  Truths truths;
+void MainWindow::ShowCaveats() {
+  Caveats caveats;
   if (predicted_) {
-    truths.AddNotes(files_->Timeline(*predicted_)->timeline().notes);
+    caveats.AddNotes(files_->Timeline(*predicted_)->timeline().notes);
   } else if (result_) {
-    truths.AddNotes(result_->prediction.notes);
-    if (failed_) truths.AddFailed(*failed_);
+    caveats.AddNotes(result_->prediction.notes);
+    if (failed_) caveats.AddFailed(*failed_);
   }
   if (measured_) {
-    truths.AddNotes(files_->Timeline(*measured_)->timeline().notes);
+    caveats.AddNotes(files_->Timeline(*measured_)->timeline().notes);
   }
   // Of the files that the picture comes from.
   for (size_t i = 0; i < files_->files().size(); ++i) {
@@ -165,19 +186,20 @@ void MainWindow::ShowTruth() {
       return item && item->file == i;
     };
     if (from(predicted_) || from(measured_) || from(log_) || (!predicted_ && file == trace_)) {
-      truths.AddReport(file->report, QFileInfo(file->path).fileName());
+      caveats.AddReport(file->report, QFileInfo(file->path).fileName());
+      if (file->report.truncated && !file->timelines.empty()) caveats.AddCutStep();
       if (file->info.synthetic()) {
-        truths.AddNotes({"synthetic: the trace was not captured from a model"});
+        caveats.AddNotes({"synthetic: the trace was not captured from a model"});
       }
     }
   }
-  if (const auto& pair = timeline_->pair()) truths.AddMatching(*pair);
+  if (const auto& pair = timeline_->pair()) caveats.AddMatching(*pair);
   if (measured_ && !predicted_ && result_ &&
       HoldsDevice(files_->Timeline(*measured_)->timeline()) &&
       LeavesRecordingOut(result_->request)) {
-    truths.AddRecording();
+    caveats.AddRecording();
   }
-  truth_->Show(truths.List());
+  caveats_->Show(caveats.List());
 }
 
 bool MainWindow::HasRecordingsTrace() const {
@@ -242,6 +264,10 @@ void MainWindow::ShowRuns() {
     const Model model = files_->Timeline(*item);
     StepTimes times{.name = QLatin1String(name), .times = {}};
     for (const TimelineModel::Step& step : model->steps()) times.times.push_back(Span(step));
+    // Where the file was cut off, the last step is not whole.
+    if (files_->files()[item->file]->report.truncated && !times.times.empty()) {
+      times.times.pop_back();
+    }
     if (!model->steps().empty()) times.first_step = model->steps().front().step;
     from_files.push_back(std::move(times));
   };

@@ -45,6 +45,7 @@ void MainWindow::RestoreSession(const QString& path) {
   if (!restoring_->geometry.isEmpty()) restoreGeometry(restoring_->geometry);
   if (!restoring_->docks.isEmpty()) {
     laid_out_ = true;
+    shares_height_ = false;
     restoreState(restoring_->docks);
   }
   if (const auto kind = ChartsPanel::KindOf(restoring_->chart)) charts_->SetKind(*kind);
@@ -78,6 +79,7 @@ void MainWindow::FinishRestore() {
   }
   restoring_view_ = session.timeline;
   ShowSides();
+  ShowWelcome();
 }
 
 std::optional<size_t> MainWindow::FindFile(const QString& path) const {

@@ -27,7 +27,8 @@ struct ChartAxis {
 struct LineMark {
   std::vector<QPointF> points;
   bool dashed = false;
-  bool dots = false;  ///< a dot at each point
+  bool dots = false;              ///< a dot at each point
+  std::vector<int64_t> ids = {};  ///< one a point, or none: what a click on it chooses
 };
 
 /// Between two curves over the same x.
@@ -45,8 +46,9 @@ struct BarMark {
 
 struct DotMark {
   std::vector<QPointF> points;
-  QStringList labels = {};      ///< one a point; shown on hovering
-  std::vector<bool> hits = {};  ///< one a point: on the front, say; drawn filled, others hollow
+  QStringList labels = {};        ///< one a point; shown on hovering
+  std::vector<bool> hits = {};    ///< one a point: on the front, say; drawn filled, others hollow
+  std::vector<int64_t> ids = {};  ///< one a point, or none: what a click on it chooses
 };
 
 /// Cells of a map: `length` columns from `column` on, in `row`; each one unit wide and high.

@@ -28,6 +28,7 @@ struct ChartColors {
     }
     return Series(kNames.size() + index);
   }
+  QColor computing() const { return theme().computing; }
   QColor muted() const { return Mix(theme().muted, theme().panel, 0.35); }
 
  private:

@@ -18,7 +18,7 @@ constexpr double kBarShare = 0.76;        // of a category's place
 constexpr double kBarGap = 2;             // between the bars of a category
 constexpr double kBoxShare = 0.5;         // likewise
 constexpr double kMostLabelShare = 0.34;  // of the width, for names of categories on the left
-constexpr double kLeastPlotHeight = 90;   // under which the legend and the note give way
+constexpr double kLeastPlotHeight = 160;  // under which the legend and the note give way
 constexpr double kLegendGap = 14;
 constexpr double kCategoryLines = 1.15;  // least room of a category, in lines
 constexpr double kHitDistance = 16;
@@ -56,6 +56,10 @@ class Frame {
     top = Line(top, title, ChartText::Tone::kStrong, strong_);
     QStringList lines = chart_.subject;
     if (!chart_.note.isEmpty()) lines << chart_.note;
+    // Where not all have room over the plot, they share a line.
+    if (height <= needed + static_cast<double>(lines.size()) * line && lines.size() > 1) {
+      lines = {lines.join(QStringLiteral(" · "))};
+    }
     for (qsizetype i = 0; i < lines.size(); ++i) {
       if (height <= needed + static_cast<double>(i + 1) * line) break;
       top = Line(top, lines[i], ChartText::Tone::kMuted, text_);
@@ -84,24 +88,23 @@ class Frame {
     return top + metrics.height();
   }
 
-  // A swatch and a name for each named series, wrapped. Where that takes more than `most`: in the
-  // title's line, behind it, when there is room for all.
+  // A swatch and a name for each named series: in the title's line, behind it, when there is room
+  // for all; else below it, wrapped, when that takes no more than `most`.
   double Legend(double top, double most) {
     const double row = text_.height() + 2;
-    Swatches below = PlaceLegend(kMargin, top);
-    if (below.names.empty()) return top;
-    if (const double bottom = below.bottom; bottom - top <= most) {
-      Take(std::move(below));
-      return bottom;
-    }
     ChartText& title = out_.texts.front();
     const double end = title.rect.left() + strong_.horizontalAdvance(title.text) + 1;
     Swatches behind = PlaceLegend(end + 2 * kLegendGap, kMargin + (strong_.height() - row) / 2);
     if (behind.rows == 1 && behind.right <= out_.size.width() - kMargin) {
       title.rect.setRight(end);
       Take(std::move(behind));
+      return top;
     }
-    return top;
+    Swatches below = PlaceLegend(kMargin, top);
+    if (below.names.empty() || below.bottom - top > most) return top;
+    const double bottom = below.bottom;
+    Take(std::move(below));
+    return bottom;
   }
 
   struct Swatches {

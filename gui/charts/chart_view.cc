@@ -6,11 +6,17 @@
 #include <QPainter>
 #include <QToolTip>
 #include <algorithm>
+#include <variant>
 
 #include "gui/charts/chart_export.h"
 #include "gui/charts/chart_painter.h"
 
 namespace stallcast::gui {
+namespace {
+
+constexpr double kSavedWidth = 960, kSavedHeight = 540;
+
+}  // namespace
 
 ChartView::ChartView(QWidget* parent) : QWidget(parent) {
   setMouseTracking(true);
@@ -27,7 +33,8 @@ void ChartView::SetChart(Chart chart) {
 }
 
 void ChartView::Save(const QString& path) const {
-  SaveChart(chart_, path, size(), ChartTheme::From(palette()), font());
+  // The same for everybody, whatever room the window leaves.
+  SaveChart(chart_, path, QSizeF(kSavedWidth, kSavedHeight), ChartTheme::From(palette()), font());
 }
 
 QSize ChartView::sizeHint() const { return {520, 300}; }
@@ -59,6 +66,27 @@ void ChartView::resizeEvent(QResizeEvent*) { Relayout(); }
 void ChartView::changeEvent(QEvent* event) {
   if (event->type() == QEvent::FontChange) Relayout();
   QWidget::changeEvent(event);
+}
+
+std::optional<int64_t> ChartView::IdAt(QPointF at) const {
+  const auto hit = HitTest(chart_, geometry_, at);
+  if (!hit) return std::nullopt;
+  const auto& mark = chart_.series[hit->series].mark;
+  const std::vector<int64_t>* ids = nullptr;
+  if (const auto* line = std::get_if<LineMark>(&mark)) ids = &line->ids;
+  if (const auto* dots = std::get_if<DotMark>(&mark)) ids = &dots->ids;
+  if (!ids || static_cast<size_t>(hit->index) >= ids->size()) return std::nullopt;
+  return (*ids)[static_cast<size_t>(hit->index)];
+}
+
+void ChartView::mouseMoveEvent(QMouseEvent* event) {
+  setCursor(IdAt(event->position()) ? Qt::PointingHandCursor : Qt::ArrowCursor);
+}
+
+void ChartView::mouseReleaseEvent(QMouseEvent* event) {
+  if (event->button() != Qt::LeftButton) return;
+  const auto id = IdAt(event->position());
+  if (id) Q_EMIT Clicked(*id, (event->modifiers() & Qt::ShiftModifier) != 0);
 }
 
 void ChartView::mouseDoubleClickEvent(QMouseEvent* event) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <QWidget>
+#include <optional>
 
 #include "gui/charts/chart.h"
 #include "gui/charts/chart_geometry.h"
@@ -10,7 +11,7 @@
 namespace stallcast::gui {
 
 /// Draws with the palette and font of the widget. Hovering a point tells its values; a double click
-/// on one emits Chosen.
+/// on one emits Chosen, a click on one that has an id Clicked.
 class ChartView : public QWidget {
   Q_OBJECT
 
@@ -28,6 +29,7 @@ class ChartView : public QWidget {
 
  Q_SIGNALS:
   void Chosen(int series, qint64 index);
+  void Clicked(qint64 id, bool shift);
 
  protected:
   bool event(QEvent* event) override;
@@ -35,9 +37,12 @@ class ChartView : public QWidget {
   void resizeEvent(QResizeEvent* event) override;
   void changeEvent(QEvent* event) override;
   void mouseDoubleClickEvent(QMouseEvent* event) override;
+  void mouseMoveEvent(QMouseEvent* event) override;
+  void mouseReleaseEvent(QMouseEvent* event) override;
 
  private:
   void Relayout();
+  std::optional<int64_t> IdAt(QPointF at) const;
 
   Chart chart_;
   ChartGeometry geometry_;

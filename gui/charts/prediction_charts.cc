@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -72,6 +73,7 @@ Chart StepTimeChart(const std::vector<StepTimes>& runs, const ChartColors& color
     LineMark line{.points = {}, .dashed = false, .dots = run.times.size() == 1};
     for (size_t i = 0; i < run.times.size(); ++i) {
       line.points.emplace_back(run.first_step + static_cast<double>(i), Milliseconds(run.times[i]));
+      line.ids.push_back(run.first_step + static_cast<int64_t>(i));
     }
     chart.series.push_back({run.name, colors.Run(run.name, r), line});
   }
@@ -148,7 +150,7 @@ Chart RoleChart(const std::vector<RoleTimes>& runs, const ChartColors& colors) {
   const auto some = [](const BarMark& mark) {
     return std::any_of(mark.values.begin(), mark.values.end(), [](double v) { return v > 0; });
   };
-  chart.series.push_back({QStringLiteral("computing"), colors.muted(),
+  chart.series.push_back({QStringLiteral("computing"), colors.computing(),
                           bar(0, [](const RoleTimes& run) { return run.computing; })});
   for (size_t r = 0; r < RoleTimes::Times{}.size(); ++r) {
     const auto role = static_cast<traces::Role>(r);
@@ -185,13 +187,16 @@ Chart SweepChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
     LineMark time{.points = {}, .dashed = false, .dots = true},
         ceiling{.points = {}, .dashed = true};
     for (const SweepPoint& point : curve) {
+      if (std::isnan(point.x)) continue;  // a method without the value
       const sim::Metrics& metrics = point.prediction->metrics;
       const double x = point.x * axis.scale, mean = Milliseconds(metrics.step_mean);
       time.points.emplace_back(x, mean);
+      time.ids.push_back(point.id);
       ceiling.points.emplace_back(x, Milliseconds(metrics.ceiling));
       shortest = std::min(shortest, mean);
       longest = std::max(longest, mean);
     }
+    if (time.points.empty()) continue;
     const QColor color = colors.Series(index);
     if (ceilings) {
       chart.series.push_back({name + QStringLiteral(", ceiling"), color, ceiling, false});
@@ -233,10 +238,12 @@ Chart ParetoChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
     DotMark& of_curve = dots[known[i].curve];
     if (!order.contains(known[i].curve)) order << known[i].curve;
     of_curve.points.push_back(at);
-    of_curve.labels << QStringLiteral("%1 %2 %3")
-                           .arg(axis.title)
-                           .arg(known[i].x * axis.scale, 0, 'g', 6)
-                           .arg(axis.unit);
+    of_curve.labels << (std::isnan(known[i].x) ? QStringLiteral("has no %1").arg(axis.title)
+                                               : QStringLiteral("%1 %2 %3")
+                                                     .arg(axis.title)
+                                                     .arg(known[i].x * axis.scale, 0, 'g', 6)
+                                                     .arg(axis.unit));
+    of_curve.ids.push_back(known[i].id);
     of_curve.hits.push_back(front[i]);
     if (front[i]) best.points.push_back(at);
   }
@@ -250,6 +257,44 @@ Chart ParetoChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
     chart.series.push_back(
         {order[i], colors.Series(index), dots[order[i]], true, SeriesSymbol(index)});
   }
+  return chart;
+}
+
+Chart HelpsChart(const std::vector<HelpOf>& helps, double step_ms, const ChartColors& colors) {
+  constexpr size_t kMostValues = 14;
+  Chart chart;
+  chart.title = QStringLiteral("What helps most");
+  chart.note = QStringLiteral(
+                   "each value by a factor of two, each switch, one at a time; bars to "
+                   "the right make the step of %1 ms shorter")
+                   .arg(step_ms, 0, 'g', 4);
+  chart.x = {.title = QStringLiteral("mean step shorter by (ms)"), .from_zero = true};
+  chart.y = {.title = QStringLiteral("value")};
+  chart.empty =
+      QStringLiteral("\u201cRank values\u201d changes each value and each switch in turn");
+  // Two changes of a value stand side by side; of a choice with more, the two best.
+  std::vector<std::pair<QString, std::vector<const HelpOf*>>> values;
+  for (const HelpOf& help : helps) {
+    auto found = std::ranges::find(values, help.value, [](const auto& v) { return v.first; });
+    if (found == values.end()) found = values.insert(values.end(), {help.value, {}});
+    found->second.push_back(&help);
+  }
+  for (auto& [name, changes] : values) {
+    std::ranges::stable_sort(changes, std::ranges::greater(), &HelpOf::gain_ms);
+  }
+  std::ranges::stable_sort(values, std::ranges::greater(),
+                           [](const auto& v) { return v.second.front()->gain_ms; });
+  if (values.size() > kMostValues) values.resize(kMostValues);
+  if (values.empty() || values.front().second.front()->gain_ms <= 0) return chart;
+  BarMark better{.values = {}, .group = 0}, other{.values = {}, .group = 1};
+  for (const auto& [name, changes] : values) {
+    const HelpOf& best = *changes.front();
+    chart.y.categories << QStringLiteral("%1: %2").arg(name, best.change);
+    better.values.push_back(best.gain_ms);
+    other.values.push_back(changes.size() > 1 ? changes.back()->gain_ms : 0);
+  }
+  chart.series.push_back({QStringLiteral("the better change"), colors.Series(1), better});
+  chart.series.push_back({QStringLiteral("the opposite"), colors.Series(3), other});
   return chart;
 }
 

@@ -47,8 +47,9 @@ Chart RoleChart(const std::vector<RoleTimes>& runs, const ChartColors& colors);
 /// One point of a sweep that was predicted.
 struct SweepPoint {
   QString curve;  ///< points of one name are joined: the method
-  double x = 0;   ///< along the axis swept, in its base unit
+  double x = 0;   ///< along the axis swept, in its base unit; NaN: its method does not have it
   const sim::Prediction* prediction = nullptr;
+  int64_t id = 0;  ///< what a click on it chooses
 };
 
 /// What a sweep goes over.
@@ -67,5 +68,15 @@ Chart SweepChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
 /// joined. Points without a known mass are left out.
 Chart ParetoChart(const std::vector<SweepPoint>& points, const SweptAxis& axis,
                   const ChartColors& colors);
+
+/// What one change of a value does to the mean step.
+struct HelpOf {
+  QString value;       ///< what is changed: "link.h2d (GB/s)"
+  QString change;      ///< how: "twice", "half", "on"
+  double gain_ms = 0;  ///< by which the mean step gets shorter
+  int64_t id = 0;      ///< what a click on it chooses
+};
+/// A bar a change, two a value, the values that gain most first.
+Chart HelpsChart(const std::vector<HelpOf>& helps, double step_ms, const ChartColors& colors);
 
 }  // namespace stallcast::gui

@@ -74,10 +74,12 @@ struct BarShape {
   Kind kind = Kind::kOp;
   Side side = Side::kPredicted;
   uint8_t quarters = 4;  ///< how dense: busy share of merged ones
-  bool merged = false;   ///< several rows: hatched
+  bool merged = false;   ///< several rows, in the mean color of two roles
   bool dimmed = false;   ///< the filter chooses none of them
   int64_t first = 0,
-          last = 0;  ///< rows of the side's model, or of its exposures, or of the ghost's
+          last = 0;     ///< rows of the side's model, or of its exposures, or of the ghost's
+  Ink second = ink;     ///< of merged ones
+  uint8_t eighths = 0;  ///< how much of `second` is in the color
   bool operator==(const BarShape&) const = default;
 };
 

@@ -11,7 +11,6 @@ namespace stallcast::gui {
 namespace {
 
 // Logical pixels.
-constexpr double kNormalText = 12, kSmallText = 11;
 constexpr int kHatchPeriod = 4;
 
 // Alpha of a bar by how busy its columns are.
@@ -74,8 +73,8 @@ Fonts::Fonts(const QFont& base, double scale) {
   for (size_t s = 0; s < fonts_.size(); ++s) {
     const auto style = static_cast<TextStyle>(s);
     QFont font(base.family());
-    font.setPixelSize(static_cast<int>(
-        std::lround((style == TextStyle::kSmall ? kSmallText : kNormalText) * scale)));
+    font.setPixelSize(static_cast<int>(std::lround(
+        (style == TextStyle::kSmall ? TypeScale::kTimelineSmall : TypeScale::kTimeline) * scale)));
     font.setBold(style == TextStyle::kBold);
     fonts_[s] = font;
     heights_[s] = QFontMetrics(font).height();
@@ -97,21 +96,18 @@ int Fonts::Height(TextStyle style) const { return heights_[static_cast<size_t>(s
 
 void FramePainter::Bars(const Frame& frame, QImage& image) const {
   Canvas canvas(image);
-  const int period = static_cast<int>(std::lround(kHatchPeriod * scale_));
   const int thickness = Thickness();
   for (const BarShape& bar : frame.bars) {
-    const QColor ink = theme_.Of(bar.ink);
+    QColor ink = theme_.Of(bar.ink);
+    if (bar.eighths > 0) ink = Mix(ink, theme_.Of(bar.second), bar.eighths / 8.0);
     double density = kDensity[bar.quarters];
     if (bar.kind == BarShape::Kind::kExposed) density *= 0.55;
     if (bar.kind == BarShape::Kind::kGhost) density *= 0.65;
     if (bar.dimmed) density *= 0.18;
     const QColor color = Mix(theme_.lane, ink, density);
     canvas.Fill(bar.box, color.rgb());
-    if (bar.merged) {
-      canvas.Hatch(bar.box, Mix(color, theme_.window, bar.dimmed ? 0.25 : 0.5).rgb(), period,
-                   thickness);
-    } else if (bar.box.width() > 3 * thickness && bar.kind != BarShape::Kind::kMinimap &&
-               bar.kind != BarShape::Kind::kSample) {
+    if (!bar.merged && bar.box.width() > 3 * thickness && bar.kind != BarShape::Kind::kMinimap &&
+        bar.kind != BarShape::Kind::kSample) {
       // Neighbors of one color stay apart.
       const Box edge{bar.box.x0, bar.box.y0, bar.box.x0 + thickness, bar.box.y1};
       canvas.Fill(edge, Mix(color, theme_.window, 0.55).rgb());

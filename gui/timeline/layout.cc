@@ -15,7 +15,8 @@ constexpr int kMinimapRow = 13, kMinimapMargin = 4;
 constexpr int kRuler = 40, kCaption = 22, kLaneGap = 7, kMargin = 8;
 constexpr int kLeastRow = 18, kMostRow = 36, kRowSeam = 1;
 // Heights of rows, as shares of that of a lane's first track.
-constexpr double kOtherTrack = 0.8, kExposedRow = 0.8, kGhostRow = 0.45, kFoldedRow = 0.8;
+constexpr double kOtherTrack = 0.8, kExposedRow = 0.8, kGhostRow = 0.45, kFoldedRow = 0.8,
+                 kRateRow = 0.7;
 
 int Rank(LaneKind kind, bool compute) {
   if (compute) return 0;
@@ -47,6 +48,9 @@ double Units(const LaneRow& row, bool first) {
       return kExposedRow;
     case LaneRow::Kind::kGhost:
       return kGhostRow;
+    case LaneRow::Kind::kToGpu:
+    case LaneRow::Kind::kToHost:
+      return kRateRow;
   }
   return 1;
 }
@@ -58,7 +62,7 @@ std::vector<Wanted> WantedOf(const LayoutInput& input, Side side) {
   const auto& names = model->timeline().lanes;
   for (size_t l = 0; l < names.size(); ++l) {
     const ModelLane& lane = model->lanes()[l];
-    if (lane.rows == 0) continue;
+    if (lane.rows == 0 || input.hidden.contains({side, names[l].name})) continue;
     Wanted w;
     w.lane.side = side;
     w.lane.lane = static_cast<int32_t>(l);
@@ -83,6 +87,11 @@ std::vector<Wanted> WantedOf(const LayoutInput& input, Side side) {
         w.lane.rows.push_back({LaneRow::Kind::kGhost, ghost.first_track, 1, {}, {}});
         break;
       }
+    }
+    for (const LinkWay way : kLinkWays) {
+      if (model->LinkLane(way) != static_cast<int32_t>(l)) continue;
+      w.lane.rows.push_back(
+          {way == LinkWay::kToGpu ? LaneRow::Kind::kToGpu : LaneRow::Kind::kToHost, -1, 1, {}, {}});
     }
     for (const LaneRow& row : w.lane.rows) w.units += Units(row, row.track == lane.first_track);
     wanted.push_back(std::move(w));
@@ -181,6 +190,9 @@ Layout Arrange(const LayoutInput& input) {
     const int fitting = static_cast<int>(for_rows / all_units);
     layout.row_height = std::clamp(fitting, px(kLeastRow), px(kMostRow));
   }
+  layout.comfortable_height = layout.minimap.y1 + px(kRuler) + sides * px(kCaption) + gaps[0] +
+                              gaps[1] + static_cast<int>(std::ceil(all_units * px(kMostRow))) +
+                              input.legend_height;
   std::array<int, 2> need{};
   for (size_t s = 0; s < 2; ++s) {
     need[s] = static_cast<int>(std::ceil(units[s] * layout.row_height)) + gaps[s];

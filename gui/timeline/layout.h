@@ -31,7 +31,7 @@ inline constexpr int kFoldMark = 18;
 struct LayoutInput {
   const TimelinePair* pair = nullptr;
   const TimelineModel* ghost = nullptr;
-  std::set<LaneKey> pins, folded;
+  std::set<LaneKey> pins, folded, hidden;
   std::array<int, 2> scroll{};  ///< of each side, away from the axis
   int width = 0, height = 0;    ///< device pixels
   double scale = 1;             ///< device pixels a logical one
@@ -41,7 +41,8 @@ struct LayoutInput {
 };
 
 struct LaneRow {
-  enum class Kind : uint8_t { kOps, kExposed, kGhost };
+  /// The last two: the rate of all that goes over the link that way.
+  enum class Kind : uint8_t { kOps, kExposed, kGhost, kToGpu, kToHost };
   Kind kind = Kind::kOps;
   int32_t track = -1;  ///< kOps: of the model; kGhost: of the ghost
   int32_t tracks = 1;  ///< kOps of a folded lane: all of them, one over the other
@@ -65,6 +66,7 @@ struct Layout {
   int row_height = 0;
   std::vector<LaneBox> lanes;
   std::array<int, 2> scroll{}, scroll_limit{};
+  int comfortable_height = 0;  ///< of a view that shows all lanes with rows of the most height
 
   int chart_width() const { return chart_x1 - chart_x0; }
   Box Chart(const Box& box) const { return {chart_x0, box.y0, chart_x1, box.y1}; }

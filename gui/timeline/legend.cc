@@ -44,9 +44,9 @@ std::vector<LegendEntry> ResidualEntries() {
     if (distance == 0) text = QStringLiteral("within %1 %").arg(limit);
     if (s == 0) text = QStringLiteral("predicted too short: ") + text;
     if (s == kShades - 1) text += QStringLiteral(" and more: too long");
-    entries.push_back({text, {Kind::kResidual, s}, false, {}});
+    entries.push_back({text, {Kind::kResidual, s}, {}});
   }
-  entries.push_back({QStringLiteral("no twin"), {Kind::kNoTwin}, false, {}});
+  entries.push_back({QStringLiteral("no twin"), {Kind::kNoTwin}, {}});
   return entries;
 }
 
@@ -62,12 +62,11 @@ Legend MakeLegend(const TimelinePair& pair, ColorBy color, bool slack, int width
     legend.entries = ResidualEntries();
   } else {
     for (Role role : RolesOf(pair)) {
-      legend.entries.push_back({Text(std::string(Name(role))), Ink::Role(role), false, {}});
+      legend.entries.push_back({Text(std::string(Name(role))), Ink::Role(role), {}});
     }
   }
-  legend.entries.push_back({QStringLiteral("several ops"), {Kind::kNoTwin}, true, {}});
   if (slack) {
-    legend.entries.push_back({QStringLiteral("step over on this side"), {Kind::kSlack}, false, {}});
+    legend.entries.push_back({QStringLiteral("step ended earlier here"), {Kind::kSlack}, {}});
   }
   int x = px(kSide), y = px(kMargin);
   for (LegendEntry& entry : legend.entries) {

@@ -14,8 +14,7 @@ namespace stallcast::gui {
 struct LegendEntry {
   QString text;
   Ink ink;
-  bool merged = false;  ///< the sample of several ops
-  Box box;              ///< sample and text, from the legend's corner
+  Box box;  ///< sample and text, from the legend's corner
 };
 
 /// The filter that a click on a role's entry sets.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 namespace stallcast::gui {
 namespace {
@@ -10,7 +12,7 @@ namespace {
 // The bar of one column with narrow rows [first, last).
 Bar ColumnBar(const Track& track, const Columns& columns, int32_t column, int64_t first,
               int64_t last) {
-  Bar bar{column, column + 1, first, last, track.role(first), 4};
+  Bar bar{column, column + 1, first, last, track.role(first)};
   if (!bar.merged()) return bar;
   RoleSums sums = track.Sum(first, last);
   const auto clip = [&](int64_t row, Picoseconds outside) {
@@ -21,8 +23,14 @@ Bar ColumnBar(const Track& track, const Columns& columns, int32_t column, int64_
   int64_t busy = 0;
   for (int64_t sum : sums) busy += sum;
   if (busy > 0) {
-    bar.role = static_cast<traces::Role>(std::max_element(sums.begin(), sums.end()) - sums.begin());
+    const auto longest = std::max_element(sums.begin(), sums.end());
+    bar.role = static_cast<traces::Role>(longest - sums.begin());
+    const int64_t most = std::exchange(*longest, 0);
+    const auto next = std::max_element(sums.begin(), sums.end());
+    bar.eighths = static_cast<uint8_t>(*next * 8 / (most + *next));
+    if (bar.eighths > 0) bar.second = static_cast<traces::Role>(next - sums.begin());
   }
+  if (bar.eighths == 0) bar.second = bar.role;
   const double share =
       static_cast<double>(busy) / static_cast<double>(columns.AxisLength(column).count());
   bar.quarters = static_cast<uint8_t>(std::clamp(static_cast<int>(std::ceil(share * 4)), 1, 4));
@@ -31,7 +39,10 @@ Bar ColumnBar(const Track& track, const Columns& columns, int32_t column, int64_
 
 bool Joins(const Bar& a, const Bar& b) {
   if (a.x1 != b.x0 || a.merged() != b.merged()) return false;
-  return a.merged() ? a.role == b.role && a.quarters == b.quarters : a.first == b.first;
+  const auto look = [](const Bar& x) {
+    return std::tuple(x.role, x.second, x.eighths, x.quarters);
+  };
+  return a.merged() ? look(a) == look(b) : a.first == b.first;
 }
 
 }  // namespace
@@ -49,7 +60,7 @@ std::vector<Bar> BarsOf(const Track& track, const Columns& columns) {
     const int32_t x0 = std::max(begin, column);
     if (columns.Wide(begin, track.end(row))) {
       const int32_t x1 = std::min(columns.End(track.end(row)), width);
-      if (x0 < x1) bars.push_back({x0, x1, row, row + 1, track.role(row), 4});
+      if (x0 < x1) bars.push_back({x0, x1, row, row + 1, track.role(row), track.role(row)});
       column = std::max(column, x1);
       ++row;
       continue;

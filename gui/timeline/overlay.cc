@@ -45,6 +45,7 @@ class Overlay {
     MinimapWindow();
     Area();
     if (in_.all_waits) AllWaits();
+    Notes();
     if (in_.selected) {
       Highlight(*in_.selected, {Kind::kAccent});
       MarkTwinOutside(*in_.selected);
@@ -191,9 +192,29 @@ class Overlay {
         continue;  // its run waits
       }
       for (const Wait& wait : WaitsInto(model, bar.first)) {
-        if (std::ssize(out_.arrows) >= kMostArrows) return;
+        if (std::ssize(out_.arrows) >= kMostArrows) return SayCut();
         AddArrow(bar.side, wait, {Kind::kMuted});
       }
+    }
+  }
+
+  // That waits further right have no arrow.
+  void SayCut() {
+    Card card;
+    card.Add(QStringLiteral("%1 waits are drawn, more are not: zoom in").arg(kMostArrows));
+    Draw(card, layout().chart_x1, layout().legend.y0 - Px(34), layout().chart_x1 - Px(4));
+  }
+
+  void Notes() {
+    if (scene_.notes == nullptr) return;
+    for (const AxisNote& note : *scene_.notes) {
+      const auto at = PlaceOf(*scene_.alignment, note);
+      if (!at || *at < scene_.visible.begin || *at >= scene_.visible.end) continue;
+      const int x = ColumnOf(*at, scene_.visible, layout());
+      out_.lines.push_back({x, Chart().y0, x, Chart().y1, {Kind::kAccent}});
+      Card card;
+      card.Add(QStringLiteral("⚑ ") + note.text);
+      Draw(card, x + Px(1), Chart().y0 + Px(2), layout().chart_x1 - Px(4));
     }
   }
 

@@ -19,6 +19,18 @@ using Kind = Ink::Kind;
 // Logical pixels.
 constexpr int kLeastLabel = 30, kTickSpacing = 90, kLeastTicks = 60, kStepLabel = 34, kPadding = 4;
 
+QString OriginText(traces::Timeline::Origin origin) {
+  switch (origin) {
+    case traces::Timeline::Origin::kImported:
+      return QStringLiteral("Imported");
+    case traces::Timeline::Origin::kPredicted:
+      return QStringLiteral("Predicted");
+    case traces::Timeline::Origin::kMeasured:
+      return QStringLiteral("Measured");
+  }
+  return {};
+}
+
 class Drawing {
  public:
   Drawing(const SceneInput& input, const std::array<std::vector<Bar>, 2>& minimap)
@@ -52,10 +64,7 @@ class Drawing {
       if (caption.empty()) continue;
       const traces::Timeline& t = in_.pair->model(side)->timeline();
       out().fills.push_back({caption, {Kind::kPanel}});
-      const QString origin = t.origin == traces::Timeline::Origin::kImported
-                                 ? QStringLiteral("Imported")
-                                 : (side == Side::kPredicted ? QStringLiteral("Predicted")
-                                                             : QStringLiteral("Measured"));
+      const QString origin = OriginText(t.origin);
       const Box name{Px(8), caption.y0, layout_.chart_x0, caption.y1};
       AddLabel(name, origin, TextStyle::kBold, {Kind::kText});
       AddLabel({layout_.chart_x0 + Px(kPadding), caption.y0, caption.x1 - Px(kPadding), caption.y1},
@@ -83,7 +92,9 @@ class Drawing {
                               false,
                               false,
                               0,
-                              0});
+                              0,
+                              Ink::Role(bar.second),
+                              bar.eighths});
       }
       y += height;
     }
@@ -164,6 +175,10 @@ class Drawing {
     std::vector<Job> jobs;
     for (const LaneBox& lane : layout_.lanes) {
       for (const LaneRow& row : lane.rows) {
+        if (row.kind == LaneRow::Kind::kToGpu || row.kind == LaneRow::Kind::kToHost) {
+          if (!row.shown.empty()) Rate(lane, row, columns[Index(lane.side)]);
+          continue;
+        }
         for (int32_t k = 0; k < row.tracks && !row.shown.empty(); ++k) {
           jobs.push_back({&lane, &row, row.track + k, {}});
         }
@@ -182,11 +197,52 @@ class Drawing {
         case LaneRow::Kind::kGhost:
           job.bars = BarsOf(in_.ghost->Ops(job.track), columns[2]);
           break;
+        case LaneRow::Kind::kToGpu:
+        case LaneRow::Kind::kToHost:
+          break;
       }
     });
     for (const LaneBox& lane : layout_.lanes) Header(lane);
     for (Side side : kSides) ScrollMark(side);
     for (const Job& job : jobs) Row(job);
+  }
+
+  // How fast bytes went over the link, column by column, up to the fastest one on the screen.
+  void Rate(const LaneBox& lane, const LaneRow& row, const gui::Columns& columns) {
+    const LinkWay way = row.kind == LaneRow::Kind::kToGpu ? LinkWay::kToGpu : LinkWay::kToHost;
+    const TimelineModel& model = *in_.pair->model(lane.side);
+    std::vector<double> rates(static_cast<size_t>(columns.width()));
+    double before = model.LinkBytesBefore(way, columns.ClockAt(0)), most = 0;
+    for (int32_t c = 0; c < columns.width(); ++c) {
+      const double after = model.LinkBytesBefore(way, columns.ClockAt(c + 1));
+      const double seconds = Seconds(columns.ClockAt(c + 1) - columns.ClockAt(c));
+      const double rate = seconds > 0 ? (after - before) / seconds : 0;
+      rates[static_cast<size_t>(c)] = rate;
+      most = std::max(most, rate);
+      before = after;
+    }
+    const Role role = way == LinkWay::kToGpu ? Role::kRecall : Role::kOffload;
+    const int height = row.box.height();
+    int from = 0, level = 0;
+    const auto flush = [&](int to) {
+      const Box box{layout_.chart_x0 + from, row.box.y1 - level, layout_.chart_x0 + to, row.box.y1};
+      const Box shown = Intersection(box, row.shown);
+      if (level > 0 && !shown.empty()) out().fills.push_back({shown, Ink::Role(role)});
+      from = to;
+    };
+    for (int32_t c = 0; c < columns.width(); ++c) {
+      const double share = most > 0 ? rates[static_cast<size_t>(c)] / most : 0;
+      const int here = static_cast<int>(std::ceil(share * height));
+      if (here == level) continue;
+      flush(c);
+      level = here;
+    }
+    flush(columns.width());
+    if (row.shown != row.box) return;
+    const QString text =
+        way == LinkWay::kToGpu ? QStringLiteral("to GPU ≤ %1") : QStringLiteral("to host ≤ %1");
+    AddLabel({Px(kFoldMark), row.box.y0, layout_.chart_x0 - Px(6), row.box.y1},
+             text.arg(RateText(most)), TextStyle::kSmall, {Kind::kMuted}, Label::Align::kRight);
   }
 
   // Right of the chart: which part of a side's lanes is in view, when not all are.
@@ -290,6 +346,11 @@ class Drawing {
       shape.last = bar.last + offset;
       const bool ops = kind == BarShape::Kind::kOp;
       shape.ink = ops ? InkOf(side, bar.role, shape.first, shape.last) : Ink::Role(bar.role);
+      shape.second = shape.ink;
+      if (shape.ink.kind == Kind::kRole) {
+        shape.second = Ink::Role(bar.second);
+        shape.eighths = bar.eighths;
+      }
       shape.dimmed = ops && Dimmed(side, shape.first, shape.last);
       out().bars.push_back(shape);
       Box before_gaps = shape.box;
@@ -463,7 +524,7 @@ class Drawing {
         out().fills.push_back({sample, entry.ink, true});
       } else {
         out().bars.push_back({sample, entry.ink, BarShape::Kind::kSample, Side::kPredicted, 4,
-                              entry.merged, false, 0, 0});
+                              false, false, 0, 0, entry.ink});
       }
       out().labels.push_back({{sample.x1 + Px(kPadding), whole.y0, whole.x1, whole.y1},
                               entry.text,

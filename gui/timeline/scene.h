@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gui/timeline/axis.h"
+#include "gui/timeline/axis_note.h"
 #include "gui/timeline/color_by.h"
 #include "gui/timeline/filter.h"
 #include "gui/timeline/frame.h"
@@ -28,6 +29,7 @@ struct SceneInput {
   std::array<const FilterMask*, 2> masks{};
   std::optional<traces::Role> chosen_role;  ///< the filter is this role's
   const TextMeasure* measure = nullptr;
+  const std::vector<AxisNote>* notes = nullptr;
 
   const AxisMap& map(Side side) const {
     return side == Side::kPredicted ? alignment->predicted : alignment->measured;

@@ -20,6 +20,12 @@ double Luminance(const QColor& color) {
 const Theme& Theme::Light() {
   static const Theme theme = [] {
     Theme t;
+    t.signs = {"#ffd9d4", "#ffecbf", "#d8e9fb", "#1b1f24", "#ffe1dd",
+               "#4a0f0a", "#a3160a", "#00655c", "#a84e08"};
+    t.computing = "#0b7a75";
+    t.highlight = "#2f6db3";
+    t.link = "#1f4e9e";
+    t.border = "#8b929b";
     t.window = "#ffffff";
     t.lane = "#f3f4f6";
     t.band = "#f8f9fb";
@@ -34,7 +40,7 @@ const Theme& Theme::Light() {
     t.no_twin = "#b4b9c0";
     // other, projection, attention, mlp, index, selection, recall, layout, offload, sync, host
     t.roles = {"#51834b", "#028ce5", "#851997", "#3648d6", "#440b49", "#ac6fae",
-               "#b97b00", "#8d3d00", "#1f2b00", "#5e4b4b", "#8a8785"};
+               "#b97b00", "#8d3d00", "#1f2b00", "#8a8785", "#5e4b4b"};
     t.residuals = {"#1f4e9e", "#4f83c9", "#8db4e3", "#c6dbf1", "#e3e3e3",
                    "#f7dcb5", "#f0b36a", "#d97f2b", "#a84e08"};
     return t;
@@ -45,6 +51,12 @@ const Theme& Theme::Light() {
 const Theme& Theme::Dark() {
   static const Theme theme = [] {
     Theme t;
+    t.signs = {"#8c2f2b", "#6b5312", "#1f4e79", "#ffffff", "#5a2322",
+               "#ffe9e7", "#ff9a8f", "#5fd3c4", "#ffb44a"};
+    t.computing = "#3fb8af";
+    t.highlight = "#3574b8";
+    t.link = "#8fc0ff";
+    t.border = "#7d858f";
     t.window = "#1d1f22";
     t.lane = "#26282c";
     t.band = "#212327";
@@ -58,7 +70,7 @@ const Theme& Theme::Dark() {
     t.area = QColor(120, 165, 255, 55);
     t.no_twin = "#6b7078";
     t.roles = {"#b7f9b0", "#34a4ff", "#bf45c3", "#6865fc", "#fab0f3", "#ae7bab",
-               "#f9a601", "#c45c06", "#8eb758", "#c7b9ab", "#787b70"};
+               "#f9a601", "#c45c06", "#8eb758", "#787b70", "#c7b9ab"};
     t.residuals = {"#8fc0ff", "#5f97e0", "#4a72a8", "#3f5370", "#4d5157",
                    "#6a5439", "#976a31", "#cc8a35", "#ffb44a"};
     return t;

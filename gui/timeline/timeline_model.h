@@ -2,6 +2,7 @@
 // A timeline made ready to be drawn: immutable, so that workers build it and views share it.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "gui/timeline/exposure.h"
+#include "gui/timeline/link_bytes.h"
 #include "gui/timeline/op_index.h"
 #include "gui/timeline/track.h"
 #include "traces/timeline.h"
@@ -68,6 +70,11 @@ class TimelineModel {
   Track ExposureTrack(int32_t lane) const;
   Exposure exposure(int64_t index) const;
 
+  /// What all tracks but the host's moved before a time, and in all; the lane that moved most of
+  /// it, -1: none moves anything.
+  double LinkBytesBefore(LinkWay way, Picoseconds time) const;
+  int32_t LinkLane(LinkWay way) const { return link_lanes_[static_cast<size_t>(way)]; }
+
   const OpIndex& ops() const { return ops_; }
   /// Rows of the same op, step and kind (run or call), ascending; empty for a row without op id.
   std::span<const uint32_t> RowsLike(int64_t row) const;
@@ -94,6 +101,7 @@ class TimelineModel {
  private:
   TimelineModel() = default;
   void FindSteps();
+  void FindLinks();
   void FindAllExposures();
 
   std::shared_ptr<const traces::Timeline> timeline_;
@@ -101,6 +109,8 @@ class TimelineModel {
   std::vector<ModelLane> lanes_;
   std::vector<ModelTrack> tracks_;
   std::vector<Track::Index> indices_;  // by track
+  std::vector<LinkBytes> links_;       // by track
+  std::array<int32_t, 2> link_lanes_{-1, -1};
   OpIndex ops_;
   struct Exposures {
     std::vector<Picoseconds> start, duration;

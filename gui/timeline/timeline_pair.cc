@@ -83,7 +83,10 @@ void TimelinePair::Match() {
     side.twin.assign(rows, -1);
     side.residual.assign(rows, std::numeric_limits<float>::quiet_NaN());
   }
-  p.ops().ForEachOp([&](int64_t op) {
+  // What another program recorded has numbers of its own, if any.
+  const bool of_a_plan = m.timeline().origin != traces::Timeline::Origin::kImported &&
+                         p.timeline().origin != traces::Timeline::Origin::kImported;
+  const auto match = [&](int64_t op) {
     ForEachCommon(p, p.ops().RowsOf(op), m, m.ops().RowsOf(op), [&](auto p_rows, auto m_rows) {
       ++matched_;
       if (RolesIn(p, p_rows) != 0 && (RolesIn(p, p_rows) & RolesIn(m, m_rows)) == 0) ++unlike_;
@@ -100,7 +103,8 @@ void TimelinePair::Match() {
       set(sides_[0], p_rows, m_span.first_row);
       set(sides_[1], m_rows, p_span.first_row);
     });
-  });
+  };
+  if (of_a_plan) p.ops().ForEachOp(match);
   for (SideData& side : sides_) {
     const int64_t rows = side.model->rows();
     double weighted = 0, weight = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "gui/timeline/timeline_view.h"
 
+#include <QContextMenuEvent>
 #include <QEvent>
 #include <QMouseEvent>
 #include <QPaintEvent>
@@ -43,6 +44,7 @@ QUndoStack* TimelineView::undo_stack() { return &impl_->undo_; }
 AxisRange TimelineView::visible() const { return impl_->state().visible; }
 void TimelineView::ShowRange(AxisRange range) { impl_->ShowRange(range, tr("show range")); }
 void TimelineView::ShowAll() { impl_->ShowAll(); }
+void TimelineView::ShowTypicalStep() { impl_->ShowTypicalStep(); }
 void TimelineView::ShowStep(int32_t step) { impl_->ShowStep(step); }
 int32_t TimelineView::CurrentStep() const { return impl_->CurrentStep(); }
 
@@ -59,6 +61,9 @@ void TimelineView::SetColorBy(ColorBy color) {
 ColorBy TimelineView::color_by() const { return impl_->state().color; }
 bool TimelineView::SetFilter(const QString& words) { return impl_->SetFilter(words); }
 QString TimelineView::filter() const { return impl_->state().filter; }
+bool TimelineView::Chooses(OpRef op) const {
+  return impl_->masks_[static_cast<size_t>(op.side)].Matches(op.row);
+}
 void TimelineView::Select(std::optional<OpRef> op) { impl_->Select(op, true); }
 std::optional<OpRef> TimelineView::selected() const { return impl_->selected_; }
 std::optional<AreaSums> TimelineView::area() const { return impl_->sums_; }
@@ -77,6 +82,11 @@ void TimelineView::RestoreState(const QJsonObject& state) {
 
 QSize TimelineView::sizeHint() const { return {1200, 640}; }
 QSize TimelineView::minimumSizeHint() const { return {320, 220}; }
+
+int TimelineView::ComfortableHeight() {
+  impl_->EnsureScene();
+  return static_cast<int>(impl_->layout_.comfortable_height / impl_->scale());
+}
 
 void TimelineView::paintEvent(QPaintEvent* event) { impl_->Paint(event); }
 
@@ -98,6 +108,15 @@ void TimelineView::mousePressEvent(QMouseEvent* event) { impl_->Press(event); }
 void TimelineView::mouseMoveEvent(QMouseEvent* event) { impl_->Move(event); }
 void TimelineView::mouseReleaseEvent(QMouseEvent* event) { impl_->Release(event); }
 void TimelineView::mouseDoubleClickEvent(QMouseEvent* event) { impl_->DoubleClick(event); }
+
+// By the mouse, the view opens it when the right button is let go without measuring.
+void TimelineView::contextMenuEvent(QContextMenuEvent* event) {
+  event->accept();
+  if (event->reason() == QContextMenuEvent::Keyboard) {
+    impl_->ShowMenu(impl_->DevicePoint(event->pos()), event->globalPos());
+  }
+}
+
 void TimelineView::leaveEvent(QEvent*) { impl_->Leave(); }
 
 void TimelineView::wheelEvent(QWheelEvent* event) {

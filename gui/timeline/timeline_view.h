@@ -64,6 +64,9 @@ class TimelineView : public QWidget {
   AxisRange visible() const;
   void ShowRange(AxisRange range);  ///< undoable; cut to what there is
   void ShowAll();
+  /// Shows a step of usual length, or two layers of it where its ops are too narrow for labels. Not
+  /// undoable: what a new timeline begins with.
+  void ShowTypicalStep();
   void ShowStep(int32_t step);  ///< unknown steps are told by Message
   /// The step in the middle of the view, -1 without steps.
   int32_t CurrentStep() const;
@@ -75,6 +78,8 @@ class TimelineView : public QWidget {
   /// when it makes no sense.
   bool SetFilter(const QString& words);
   QString filter() const;
+  /// Whether the filter chooses a row.
+  bool Chooses(OpRef op) const;
 
   void Select(std::optional<OpRef> op);  ///< and scrolls to it
   std::optional<OpRef> selected() const;
@@ -83,6 +88,9 @@ class TimelineView : public QWidget {
   /// Range, filter, pins, colors, alignment. Restoring ignores what does not fit.
   QJsonObject SaveState() const;
   void RestoreState(const QJsonObject& state);
+
+  /// Height from which on more would stay empty.
+  int ComfortableHeight();
 
   QSize sizeHint() const override;
   QSize minimumSizeHint() const override;
@@ -108,6 +116,7 @@ class TimelineView : public QWidget {
   void mouseDoubleClickEvent(QMouseEvent* event) override;
   void leaveEvent(QEvent* event) override;
   void wheelEvent(QWheelEvent* event) override;
+  void contextMenuEvent(QContextMenuEvent* event) override;
 
  private:
   class Impl;

@@ -29,7 +29,6 @@ void TimelineView::Impl::MakeCommands() {
                                    const QString& tip) {
     action->setObjectName(QString::fromLatin1(name));
     action->setShortcut(key);
-    action->setShortcutContext(Qt::WidgetWithChildrenShortcut);
     action->setStatusTip(tip);
     view_->addAction(action);
     menus_.back().actions.append(action);
@@ -70,6 +69,11 @@ void TimelineView::Impl::MakeCommands() {
       &Impl::FoldLane);
   add("unfold_all", tr("&Unfold All Lanes"), {QKeySequence(Qt::SHIFT | Qt::Key_C)},
       tr("Shows every lane whole"), &Impl::UnfoldAll);
+  add("hide_lane", tr("&Hide Lane"), {Qt::Key_H},
+      tr("Takes the lane under the cursor (or of the selected op) off the screen"),
+      &Impl::HideLane);
+  add("show_hidden", tr("Show Hidden Lanes"), {QKeySequence(Qt::SHIFT | Qt::Key_H)},
+      tr("Brings all hidden lanes back"), &Impl::ShowHidden);
   separate();
   add("align_by_range", tr("Align by Ra&nge…"), {Qt::Key_L},
       tr("Lays both sides out by the ranges of a name (NVTX, say) instead of by step"),
@@ -111,19 +115,33 @@ void TimelineView::Impl::MakeCommands() {
   add("clear_filter", tr("&Clear Filter"), {QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_F)},
       tr("Shows all ops alike"), &Impl::ClearFilter);
 
+  separate();
+  add("find_alike", tr("&Find Alike"), {Qt::Key_U},
+      tr("Filters for ops of the same name as the selected one"), &Impl::FindAlike);
+  add("next_note", tr("Next N&ote"), {Qt::Key_J}, tr("Goes to the next note on the axis"),
+      &Impl::NextNote);
+  add("previous_note", tr("Previous Not&e"), {QKeySequence(Qt::SHIFT | Qt::Key_J)},
+      tr("Goes to the note before"), &Impl::PreviousNote);
+
   menus_.append({tr("Select"), {}});
   add("measure", tr("&Measure"), {Qt::Key_M},
       tr("Dragging measures a time, snapping to ops; so does the right button at any time"),
       &Impl::ToggleMeasure);
   add("clear_selection", tr("&Clear Selection"), {Qt::Key_Escape},
-      tr("Drops the selected op, area and measure; again: the filter"), &Impl::ClearSelection);
-  for (const TimelineView::Menu& menu : menus_) {
-    for (QAction* action : menu.actions) {
-      if (action != nullptr && action->objectName() == QLatin1String("measure")) {
-        action->setCheckable(true);
-      }
-    }
-  }
+      tr("Leaves the search; or drops the selected op, area and measure; again: the filter"),
+      &Impl::ClearSelection);
+  separate();
+  add("measure_from_here", tr("Measure &from Here"), {QKeySequence(Qt::SHIFT | Qt::Key_M)},
+      tr("Measures from the cursor to wherever it goes, until the next click"),
+      &Impl::MeasureFromHere);
+  add("copy_selection", tr("C&opy"), {QKeySequence::Copy},
+      tr("Copies what is known of the selected op or area, as a table"), &Impl::Copy);
+  separate();
+  add("add_note", tr("&Add Note…"), {Qt::Key_K},
+      tr("Puts a note on the axis at the cursor; sessions and reports keep it"), &Impl::AddNote);
+  add("remove_note", tr("&Remove Note"), {QKeySequence(Qt::SHIFT | Qt::Key_K)},
+      tr("Removes the note nearest to the cursor"), &Impl::RemoveNote);
+  Command("measure")->setCheckable(true);
 }
 
 namespace {
@@ -132,17 +150,8 @@ constexpr double kKeyZoom = 1.6, kKeyPan = 0.15;
 
 }  // namespace
 
-void TimelineView::Impl::ZoomIn() {
-  const AxisRange& v = state_.visible;
-  const bool over = cursor_.x() >= layout_.chart_x0 && cursor_.x() < layout_.chart_x1;
-  Zoom(1 / kKeyZoom, over ? AxisAt(cursor_.x(), v, layout_) : v.begin + v.length() / 2);
-}
-
-void TimelineView::Impl::ZoomOut() {
-  const AxisRange& v = state_.visible;
-  const bool over = cursor_.x() >= layout_.chart_x0 && cursor_.x() < layout_.chart_x1;
-  Zoom(kKeyZoom, over ? AxisAt(cursor_.x(), v, layout_) : v.begin + v.length() / 2);
-}
+void TimelineView::Impl::ZoomIn() { Zoom(1 / kKeyZoom, TimeAtHand()); }
+void TimelineView::Impl::ZoomOut() { Zoom(kKeyZoom, TimeAtHand()); }
 
 void TimelineView::Impl::PanLeft() { Pan(-kKeyPan); }
 void TimelineView::Impl::PanRight() { Pan(kKeyPan); }
@@ -209,7 +218,8 @@ void TimelineView::Impl::ClearFilter() {
 
 // Under the cursor, or else of the selected op.
 std::optional<LaneKey> TimelineView::Impl::LaneAtHand() const {
-  if (const LaneBox* lane = layout_.LaneAt(cursor_.x(), cursor_.y())) {
+  const QPoint at = PlaceAtHand();
+  if (const LaneBox* lane = layout_.LaneAt(at.x(), at.y())) {
     return KeyOf(lane->side, lane->lane);
   }
   if (!selected_) return std::nullopt;
@@ -237,6 +247,24 @@ void TimelineView::Impl::UnfoldAll() {
   ViewState next = state_;
   next.folded.clear();
   ChangeTo(next, tr("unfold all lanes"));
+}
+
+void TimelineView::Impl::HideLane() {
+  const auto lane = LaneAtHand();
+  if (!lane) {
+    Say(tr("Point at a lane, or select an op on it"));
+    return;
+  }
+  ViewState next = state_;
+  next.hidden.insert(*lane);
+  ChangeTo(next, tr("hide lane"));
+  Say(tr("Lane %1 is hidden; Shift+H brings it back").arg(Text(lane->name)));
+}
+
+void TimelineView::Impl::ShowHidden() {
+  ViewState next = state_;
+  next.hidden.clear();
+  ChangeTo(next, tr("show hidden lanes"));
 }
 
 void TimelineView::Impl::AlignByRange(const QString& name) {
@@ -310,9 +338,7 @@ void TimelineView::Impl::JumpToStep() {
 void TimelineView::Impl::ToggleMeasure() {
   measuring_ = !measuring_;
   if (!measuring_) measure_.reset();
-  for (QAction* action : view_->actions()) {
-    if (action->objectName() == QLatin1String("measure")) action->setChecked(measuring_);
-  }
+  Command("measure")->setChecked(measuring_);
   view_->setCursor(measuring_ ? Qt::CrossCursor : Qt::ArrowCursor);
   if (measuring_) Say(tr("Drag to measure; M ends measuring"));
   view_->update();
@@ -329,6 +355,7 @@ void TimelineView::Impl::ClearSelection() {
     return;
   }
   measure_.reset();
+  measure_from_.reset();
   ClearArea();
   Select(std::nullopt, false);
   view_->update();

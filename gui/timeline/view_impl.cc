@@ -83,6 +83,7 @@ void TimelineView::Impl::SetPair(std::shared_ptr<const TimelinePair> next) {
   }
   ClearArea();
   measure_.reset();
+  measure_from_.reset();
   hover_ = {};
   selected_ = keep;
   FilterOps();
@@ -293,6 +294,57 @@ void TimelineView::Impl::ShowStep(int32_t step) {
   }
   Say(alignment_.stretches.empty() ? tr("This timeline has no steps")
                                    : tr("There is no step %1").arg(step));
+}
+
+void TimelineView::Impl::ShowTypicalStep() {
+  if (alignment_.stretches.size() < 2) return;
+  std::vector<const Alignment::Stretch*> by_length;
+  for (const Alignment::Stretch& stretch : alignment_.stretches) by_length.push_back(&stretch);
+  std::ranges::stable_sort(by_length, {}, [](const auto* s) { return s->axis.length(); });
+  const Alignment::Stretch& usual = *by_length[by_length.size() / 2];
+  const AxisRange range = TwoLayers(usual.step).value_or(usual.axis);
+  const Picoseconds margin = range.length() / 40;
+  undo_.clear();
+  state_.visible = Fit({range.begin - margin, range.end + margin});
+  last_step_ = CurrentStep();
+  Q_EMIT view_->RangeChanged(state_.visible);
+  Q_EMIT view_->StepChanged(last_step_);
+  Invalidate();
+}
+
+// Two layers from the middle of a step, by the compute lane's ops; nothing where these are wide
+// enough for labels in a view of the whole step, or know no layers.
+std::optional<AxisRange> TimelineView::Impl::TwoLayers(int32_t step) const {
+  constexpr int kLegible = 24;  // columns an op, in logical pixels
+  const Side side = pair_->model(Side::kPredicted) ? Side::kPredicted : Side::kMeasured;
+  const TimelineModel& model = *pair_->model(side);
+  const TimelineModel::Step* span = model.FindStep(step);
+  if (span == nullptr) return std::nullopt;
+  const traces::Timeline& t = model.timeline();
+  struct Layer {
+    int16_t layer;
+    Picoseconds begin, end;
+  };
+  std::vector<Layer> layers;
+  int64_t ops = 0;
+  for (size_t k = 0; k < model.tracks().size(); ++k) {
+    if (!t.lanes[static_cast<size_t>(model.tracks()[k].lane)].compute) continue;
+    const Track track = model.Ops(static_cast<int32_t>(k));
+    for (int64_t i = track.Before(span->begin); i < track.Before(span->end); ++i) {
+      const int16_t layer = t.layer[static_cast<size_t>(track.first_row() + i)];
+      ++ops;
+      if (layer < 0) continue;
+      if (layers.empty() || layers.back().layer != layer) {
+        layers.push_back({layer, track.start(i), track.end(i)});
+      }
+      layers.back().end = track.end(i);
+    }
+    break;
+  }
+  if (layers.size() < 3 || ops * kLegible < view_->width()) return std::nullopt;
+  const size_t middle = layers.size() / 2;
+  const AxisMap& map = side == Side::kPredicted ? alignment_.predicted : alignment_.measured;
+  return AxisRange{map.ToAxis(layers[middle - 1].begin), map.EndToAxis(layers[middle].end)};
 }
 
 void TimelineView::Impl::Select(std::optional<OpRef> op, bool scroll) {

@@ -61,6 +61,8 @@ class TimelineView::Impl {
   void PinLane();
   void FoldLane();
   void UnfoldAll();
+  void HideLane();
+  void ShowHidden();
   void AskForRange();
   void NextOp();
   void PreviousOp();
@@ -73,6 +75,13 @@ class TimelineView::Impl {
   void NextMatch();
   void PreviousMatch();
   void ToggleMeasure();
+  void MeasureFromHere();
+  void FindAlike();
+  void Copy();
+  void AddNote();
+  void RemoveNote();
+  void NextNote();
+  void PreviousNote();
   void ClearSelection();
 
   // Selection.
@@ -83,6 +92,7 @@ class TimelineView::Impl {
   int32_t CurrentStep() const;
   void GoStep(int direction);
   void ShowStep(int32_t step);
+  void ShowTypicalStep();
 
   // Pictures.
   void Invalidate();
@@ -96,6 +106,7 @@ class TimelineView::Impl {
   void DoubleClick(QMouseEvent* event);
   void Wheel(QWheelEvent* event);
   void Leave();
+  void ShowMenu(QPoint at, QPoint on_screen);
   void PlaceSearch();
 
   TimelineView* view_;
@@ -114,6 +125,13 @@ class TimelineView::Impl {
   using MatchPlace = std::tuple<Picoseconds, int, int64_t>;
 
   void Apply(const ViewState& next);
+  // What a menu was opened at, or else what the cursor is at.
+  QPoint PlaceAtHand() const { return menu_at_.value_or(cursor_); }
+  Picoseconds TimeAtHand() const;
+  std::optional<size_t> NoteAtHand() const;
+  void GoToNote(int direction);
+  std::optional<AxisRange> TwoLayers(int32_t step) const;
+  QAction* Command(const char* name) const;
   void Realign();
   AxisRange Fit(AxisRange range) const;
   double scale() const;
@@ -148,6 +166,8 @@ class TimelineView::Impl {
   QPoint cursor_{-1, -1};
   bool measuring_ = false;
   std::optional<OverlayInput::Measure> measure_;
+  std::optional<Picoseconds> measure_from_;  // the cursor measures from here until the next click
+  std::optional<QPoint> menu_at_;            // while a menu is open
   std::optional<Box> area_box_;
   AreaTracks area_tracks_;
   std::optional<AreaSums> sums_;

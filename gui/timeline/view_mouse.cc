@@ -70,6 +70,7 @@ void TimelineView::Impl::Move(QMouseEvent* event) {
   if (!pair_) return;
   if (drag_ == Drag::kNone) {
     UpdateHover(at);
+    if (measure_from_) measure_ = OverlayInput::Measure{*measure_from_, SnappedAxis(at)};
     return;
   }
   cursor_ = at;
@@ -125,7 +126,12 @@ void TimelineView::Impl::Release(QMouseEvent* event) {
   const Drag drag = std::exchange(drag_, Drag::kNone);
   if (drag == Drag::kPan) view_->setCursor(measuring_ ? Qt::CrossCursor : Qt::ArrowCursor);
   if (drag == Drag::kArea && area_box_) FinishArea();
+  if (drag == Drag::kPressed && button_ == Qt::RightButton) {
+    ShowMenu(DevicePoint(event->position()), event->globalPosition().toPoint());
+    return;
+  }
   if (drag == Drag::kPressed && button_ == Qt::LeftButton) {
+    measure_from_.reset();
     const QPoint at = DevicePoint(event->position());
     for (const LegendItem& item : scene_.legend) {
       if (!item.box.Contains(at.x(), at.y())) continue;

@@ -36,6 +36,7 @@ SceneInput TimelineView::Impl::Input() const {
   input.color = state_.color;
   for (size_t s = 0; s < 2; ++s) input.masks[s] = masks_[s].all() ? nullptr : &masks_[s];
   input.measure = fonts_.get();
+  input.notes = &state_.notes;
   for (int r = 0; r < traces::kRoles; ++r) {
     const auto role = static_cast<traces::Role>(r);
     if (state_.filter == FilterOf(role)) input.chosen_role = role;
@@ -56,6 +57,7 @@ void TimelineView::Impl::EnsureScene() {
   layout.ghost = ghost_.get();
   layout.pins = state_.pins;
   layout.folded = state_.folded;
+  layout.hidden = state_.hidden;
   layout.scroll = scroll_;
   layout.width = static_cast<int>(std::lround(view_->width() * scale()));
   layout.height = static_cast<int>(std::lround(view_->height() * scale()));

@@ -40,6 +40,28 @@ void LanesFromJson(const QJsonValue& value, std::set<LaneKey>& lanes) {
   }
 }
 
+QJsonArray NotesToJson(const std::vector<AxisNote>& notes) {
+  QJsonArray array;
+  for (const AxisNote& note : notes) {
+    array.append(QJsonObject{
+        {"step", note.step}, {"offset_ps", TimeToJson(note.offset)}, {"text", note.text}});
+  }
+  return array;
+}
+
+void NotesFromJson(const QJsonValue& value, std::vector<AxisNote>& notes) {
+  if (!value.isArray()) return;
+  notes.clear();
+  const QJsonArray array = value.toArray();
+  for (const auto& item : array) {
+    const QJsonObject note = item.toObject();
+    const QString text = note["text"].toString();
+    if (text.isEmpty()) continue;
+    notes.push_back(
+        {note["step"].toInt(-1), TimeFromJson(note["offset_ps"], Picoseconds{0}), text});
+  }
+}
+
 }  // namespace
 
 QJsonObject ToJson(const ViewState& state) {
@@ -50,7 +72,9 @@ QJsonObject ToJson(const ViewState& state) {
           {"color_by", state.color == ColorBy::kRole ? "role" : "residual"},
           {"all_waits", state.all_waits},
           {"pins", LanesToJson(state.pins)},
-          {"folded", LanesToJson(state.folded)}};
+          {"folded", LanesToJson(state.folded)},
+          {"hidden", LanesToJson(state.hidden)},
+          {"notes", NotesToJson(state.notes)}};
 }
 
 ViewState FromJson(const QJsonObject& json, ViewState state) {
@@ -64,6 +88,8 @@ ViewState FromJson(const QJsonObject& json, ViewState state) {
   state.all_waits = json["all_waits"].toBool(state.all_waits);
   LanesFromJson(json["pins"], state.pins);
   LanesFromJson(json["folded"], state.folded);
+  LanesFromJson(json["hidden"], state.hidden);
+  NotesFromJson(json["notes"], state.notes);
   return state;
 }
 

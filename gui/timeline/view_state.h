@@ -8,8 +8,10 @@
 #include <QUndoCommand>
 #include <functional>
 #include <set>
+#include <vector>
 
 #include "gui/timeline/axis.h"
+#include "gui/timeline/axis_note.h"
 #include "gui/timeline/color_by.h"
 #include "gui/timeline/layout.h"
 
@@ -19,7 +21,8 @@ struct ViewState {
   AxisRange visible;
   QString filter;
   QString align_by;  ///< name of a range; empty: by step
-  std::set<LaneKey> pins, folded;
+  std::set<LaneKey> pins, folded, hidden;
+  std::vector<AxisNote> notes;  ///< in the order in which they were made
   ColorBy color = ColorBy::kRole;
   bool all_waits = false;
   bool operator==(const ViewState&) const = default;

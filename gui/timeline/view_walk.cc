@@ -9,6 +9,20 @@
 
 namespace stallcast::gui {
 
+namespace {
+
+// Of a host row: whether its op has a row on a stream in the same step.
+bool HasRun(const TimelineModel& model, int64_t row) {
+  const traces::Timeline& t = model.timeline();
+  const int64_t op = t.op[static_cast<size_t>(row)];
+  if (op < 0) return false;
+  return std::ranges::any_of(model.ops().RowsOf(op), [&](uint32_t other) {
+    return !model.IsCall(other) && t.step[other] == t.step[static_cast<size_t>(row)];
+  });
+}
+
+}  // namespace
+
 void TimelineView::Impl::NextOp() { OpOnTrack(1); }
 void TimelineView::Impl::PreviousOp() { OpOnTrack(-1); }
 
@@ -101,6 +115,9 @@ void TimelineView::Impl::WorstResidual() {
       const auto candidate = key(track.first_row() + i);
       if (candidate.first <= 0 || (below && candidate >= *below)) continue;
       if (best && candidate <= *best) continue;
+      // An op is one stop, whatever rows it has.
+      const int64_t row = track.first_row() + i;
+      if (model.SpanOf(row).first_row != row || (model.IsCall(row) && HasRun(model, row))) continue;
       if (mask.Matches(track.first_row() + i)) best = candidate;
     }
   }

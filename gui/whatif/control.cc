@@ -329,11 +329,13 @@ std::vector<Control> Controls(const PredictRequest& request,
                             "for those of a larger one"),
              models, &PredictRequest::model, {}));
   controls.back().choice_names = models;
+  controls.back().files = QStringLiteral("Hugging Face config.json (*.json)");
   controls.back().choice_names[0] =
       QStringLiteral("the trace's (%1)").arg(From(trace.model().name()));
   controls.push_back(Choice("machine", QStringLiteral("machine"), From(profile->title),
                             Names(hardware::ProfileNames()), &PredictRequest::machine,
                             defaults.machine));
+  controls.back().files = QStringLiteral("Machine profile (*.toml)");
   controls.push_back(Count<int32_t>("batch", QStringLiteral("batch"), QStringLiteral("sequences"),
                                     QStringLiteral("Sequences decoded together"),
                                     &PredictRequest::batch, 1, 1, 1e6));

@@ -26,6 +26,7 @@ struct Control {
   Kind kind = Kind::kNumber;
   QStringList choices = {};       ///< of kChoice, as written
   QStringList choice_names = {};  ///< the same for people; empty: as written
+  QString files = {};             ///< of kChoice: names of files that may be given instead
   QString default_value = {};
 
   // Of kNumber.

@@ -18,9 +18,7 @@ ControlGroup::ControlGroup(const QString& title, bool open, QWidget* parent)
   heading_->setCheckable(true);
   heading_->setChecked(open);
   heading_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
-  QFont bold = heading_->font();
-  bold.setBold(true);
-  heading_->setFont(bold);
+  heading_->setProperty("role", "heading");
   body_ = new QWidget(this);
   column_ = new QVBoxLayout(body_);
   column_->setContentsMargins(10, 2, 2, 6);

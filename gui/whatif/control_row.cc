@@ -3,6 +3,8 @@
 
 #include <QCheckBox>
 #include <QComboBox>
+#include <QFileDialog>
+#include <QFileInfo>
 #include <QGridLayout>
 #include <QHBoxLayout>
 #include <QLabel>
@@ -78,6 +80,7 @@ ControlRow::ControlRow(Control control, QWidget* parent)
   grid->setVerticalSpacing(2);
 
   label_ = new QLabel(this);
+  label_->setWordWrap(true);
   label_->setToolTip(ToolTip(control_));
   auto* editor = new QWidget(this);
   auto* line = new QHBoxLayout(editor);
@@ -159,6 +162,19 @@ void ControlRow::AddChoice(QWidget* editor) {
   choice_->setToolTip(ToolTip(control_));
   choice_->setFocusPolicy(Qt::StrongFocus);
   editor->layout()->addWidget(choice_);
+  if (!control_.files.isEmpty()) {
+    auto* browse = new QToolButton(editor);
+    browse->setObjectName(QStringLiteral("browse"));
+    browse->setText(QStringLiteral("…"));
+    browse->setToolTip(QStringLiteral("Take it from a file: %1").arg(control_.files));
+    browse->setAccessibleName(QStringLiteral("Choose a file for %1").arg(control_.label));
+    editor->layout()->addWidget(browse);
+    connect(browse, &QToolButton::clicked, this, [this] {
+      const QString path = QFileDialog::getOpenFileName(
+          this, QStringLiteral("Choose a %1").arg(control_.label), {}, control_.files);
+      if (!path.isEmpty()) Q_EMIT Changed(control_.path, path.toStdString());
+    });
+  }
   connect(choice_, &QComboBox::currentIndexChanged, this, [this](int index) {
     Q_EMIT Changed(control_.path, control_.choices[index].toStdString());
   });
@@ -191,7 +207,11 @@ void ControlRow::AddText(QWidget* editor) {
 
 void ControlRow::Show(const sim::PredictRequest& request) {
   is_default_ = !control_.read(request).has_value();
+  // What a machine's value means, and behind it its path as --set takes it.
   QString label = control_.label;
+  const bool explained = control_.path.starts_with("machine.") && !control_.help.isEmpty() &&
+                         control_.kind == Control::Kind::kNumber;
+  if (explained) label = QStringLiteral("%1 (%2)").arg(control_.help, control_.label);
   if (!control_.unit.isEmpty()) label += QStringLiteral(" (%1)").arg(control_.unit);
   // As text: a font would be lost with the next change of theme.
   label_->setText(is_default_ ? label : QStringLiteral("<b>%1 *</b>").arg(label.toHtmlEscaped()));
@@ -212,6 +232,10 @@ void ControlRow::ShowValue(const QString& text) {
   }
   if (choice_) {
     const QSignalBlocker quiet(choice_);
+    if (!control_.choices.contains(text) && !control_.files.isEmpty() && !text.isEmpty()) {
+      control_.choices << text;  // a file
+      choice_->addItem(QFileInfo(text).fileName());
+    }
     choice_->setCurrentIndex(static_cast<int>(control_.choices.indexOf(text)));
   }
   if (text_ && text_->text() != text) text_->setText(text);

@@ -127,7 +127,7 @@ void PredictionWorker::Predict(const sim::PredictRequest& request) {
       return;
     }
   }
-  const auto predict = [this, ticket, request, written, known, trace = trace_,
+  const auto predict = [this, ticket, request, written, known, samples = samples_, trace = trace_,
                         predictor = predictor_](const std::stop_token& stop) {
     const SharedResult result = known ? known : PredictNow(*predictor, request, trace, stop);
     if (!known) {
@@ -139,7 +139,7 @@ void PredictionWorker::Predict(const sim::PredictRequest& request) {
     }
     if (!Rest(stop)) return;
     sim::PredictRequest whole = request;
-    whole.samples = kRefinedSamples;
+    whole.samples = samples;
     auto refined = std::make_shared<PredictionResult>();
     refined->request = request;
     refined->trace = trace;

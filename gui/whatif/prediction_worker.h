@@ -28,6 +28,9 @@ struct PredictionResult {
 };
 using SharedResult = std::shared_ptr<const PredictionResult>;
 
+/// Samples from which the refined prediction takes its quantiles, where nobody asks for others.
+inline constexpr int32_t kRefinedSamples = 48;
+
 /// Signals come in the thread of this object. Of a request that was superseded none comes any more.
 class PredictionWorker : public QObject {
   Q_OBJECT
@@ -45,6 +48,8 @@ class PredictionWorker : public QObject {
   /// a predictor.
   void Predict(const sim::PredictRequest& request);
   void Cancel();
+  /// From how many samples the refined prediction takes its quantiles; first kRefinedSamples.
+  void SetSamples(int32_t samples) { samples_ = samples; }
   bool busy() const { return busy_; }
 
  Q_SIGNALS:
@@ -77,11 +82,9 @@ class PredictionWorker : public QObject {
   QString trace_;
   std::deque<Kept> kept_;  // the last one used first
   uint64_t latest_ = 0;
+  int32_t samples_ = kRefinedSamples;
   bool busy_ = false;
   LatestJob job_;  // last: stops before the rest goes
 };
-
-/// Samples from which the refined prediction takes its quantiles.
-inline constexpr int32_t kRefinedSamples = 48;
 
 }  // namespace stallcast::gui

@@ -4,6 +4,7 @@
 
 #include <QWidget>
 
+#include "gui/timeline/timeline_model.h"
 #include "sim/predict.h"
 
 class QLabel;
@@ -19,6 +20,10 @@ class SummaryCard : public QWidget {
   /// `reference` (a pin, or what was there before) may be null.
   void Show(const sim::Prediction& prediction, const sim::Prediction* reference,
             const QString& reference_name);
+  /// A recording that stands alone, by its steps.
+  void ShowMeasured(const TimelineModel& model);
+  /// All that it says, as one text.
+  QString text() const;
   /// The first prediction is on its way.
   void ShowWaiting();
   /// There is no trace to predict from.

@@ -42,16 +42,14 @@
 
 #include "gui/app/command_palette.h"
 #include "gui/app/commands.h"
-#include "gui/app/main_window.h"
 #include "gui/app/message_bar.h"
-#include "gui/app/truth_banner.h"
 #include "gui/timeline/timeline_view.h"
 #include "gui/whatif/control_row.h"
 #include "gui/whatif/number_box.h"
 #include "gui/whatif/whatif_panel.h"
 #include "sim/recorded_run.h"
+#include "tests/gui/app/window_fixture.h"
 #include "tests/gui/timeline/random_timeline.h"
-#include "tests/sim/small_trace.h"
 #include "traces/common/error.h"
 #include "traces/common/quantity.h"
 #include "traces/convert/import.h"
@@ -64,65 +62,6 @@ using testing::HasSubstr;
 QString Source(const char* path) {
   return QStringLiteral(STALLCAST_SOURCE_DIR "/") + QLatin1String(path);
 }
-
-class WindowView : public testing::Test {
- protected:
-  void SetUp() override {
-    ASSERT_TRUE(folder_.isValid());
-    QSettings::setPath(QSettings::NativeFormat, QSettings::UserScope, folder_.path());
-    QCoreApplication::setOrganizationName(QStringLiteral("stallcast-test"));
-    qputenv("XDG_CACHE_HOME", folder_.path().toUtf8());
-    sim::WriteSmallTrace(Path("small.kvt").toStdString());
-    Start();
-  }
-
-  void Start() {
-    window_ = std::make_unique<MainWindow>();
-    window_->SetAppearance(Appearance::kLight);
-    window_->resize(1200, 800);
-    window_->show();
-    window_->activateWindow();
-    ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
-  }
-
-  static void WriteTimeline(const QString& path, const traces::Timeline& timeline,
-                            const traces::proto::TraceInfo& info = {}) {
-    traces::TraceWriter writer(path.toStdString(), info);
-    writer.Write(timeline);
-    writer.Finish();
-  }
-
-  QString Path(const char* name) const { return folder_.filePath(QLatin1String(name)); }
-
-  bool Idle() {
-    return QTest::qWaitFor([&] { return window_->idle(); }, 60'000);
-  }
-  void OpenSmall() {
-    window_->Open({Path("small.kvt")});
-    ASSERT_TRUE(Idle());
-    ASSERT_NE(window_->result(), nullptr);
-  }
-  // As a user would: by the control's own widget.
-  template <class Widget>
-  Widget* In(const char* row) {
-    ControlRow* found = window_->whatif().row(row);
-    return found ? found->findChild<Widget*>() : nullptr;
-  }
-  bool Predicted(const std::function<void()>& act) {
-    const SharedResult before = window_->result();
-    act();
-    return QTest::qWaitFor([&] { return window_->result() != before && window_->idle(); }, 60'000);
-  }
-  double Step() const { return Seconds(window_->result()->prediction.metrics.step_mean); }
-  QStringList TruthNames() {
-    QStringList names;
-    for (const Truth& truth : window_->truth().truths()) names << truth.name;
-    return names;
-  }
-
-  QTemporaryDir folder_;
-  std::unique_ptr<MainWindow> window_;
-};
 
 TEST_F(WindowView, EveryCommandHasAKeyOfItsOwnAndAMenuEntry) {
   std::set<QAction*> in_menus;
@@ -180,7 +119,7 @@ TEST_F(WindowView, SampleGivesAFirstPicture) {
   EXPECT_EQ(window_->result()->prediction.metrics.step_times.size(), 64u);
   ASSERT_NE(window_->timeline().pair(), nullptr);
   EXPECT_GT(window_->timeline().pair()->model(Side::kPredicted)->rows(), 10'000);
-  EXPECT_TRUE(TruthNames().contains(QStringLiteral("projected")));
+  EXPECT_TRUE(CaveatNames().contains(QStringLiteral("projected")));
   EXPECT_TRUE(window_->messages().messages().isEmpty());
 }
 
@@ -198,7 +137,7 @@ TEST_F(WindowView, ValuesThatCannotBePredictedLeaveNoPredictionOfNow) {
   };
   EXPECT_EQ(label("step"), "No prediction");
   EXPECT_TRUE(label("problem").contains(error)) << "said where the number was, too";
-  EXPECT_TRUE(TruthNames().contains(QStringLiteral("former values"))) << "said at the timeline";
+  EXPECT_TRUE(CaveatNames().contains(QStringLiteral("former values"))) << "said at the timeline";
   window_->ShowChart(ChartsPanel::Kind::kSteps);
   EXPECT_TRUE(window_->charts().view().chart().series.empty());
   QTest::keyClick(window_.get(), Qt::Key_1, Qt::ControlModifier);
@@ -206,8 +145,8 @@ TEST_F(WindowView, ValuesThatCannotBePredictedLeaveNoPredictionOfNow) {
   ASSERT_TRUE(Predicted([&] {
     window_->whatif().row("param.sink")->findChild<QToolButton*>(QStringLiteral("reset"))->click();
   }));
-  EXPECT_TRUE(label("step").contains("ms P50"));
-  EXPECT_FALSE(TruthNames().contains(QStringLiteral("former values")));
+  EXPECT_TRUE(label("step").contains("median step"));
+  EXPECT_FALSE(CaveatNames().contains(QStringLiteral("former values")));
 }
 
 TEST_F(WindowView, APromptThatCannotBePredictedLeavesTheSteps) {
@@ -217,8 +156,8 @@ TEST_F(WindowView, APromptThatCannotBePredictedLeavesTheSteps) {
   ASSERT_TRUE(Predicted([&] { window_->SetRequest(request); }));
   EXPECT_EQ(window_->result()->request.context, request.context);
   EXPECT_EQ(window_->messages().messages().size(), 1) << "why there is no time of the prompt";
-  EXPECT_TRUE(window_->findChild<QLabel*>(QStringLiteral("step"))->text().contains("ms P50"));
-  EXPECT_FALSE(TruthNames().contains(QStringLiteral("former values")));
+  EXPECT_TRUE(window_->findChild<QLabel*>(QStringLiteral("step"))->text().contains("median step"));
+  EXPECT_FALSE(CaveatNames().contains(QStringLiteral("former values")));
 }
 
 TEST_F(WindowView, SliderPredictsAgainAndLeavesAGhost) {
@@ -232,14 +171,14 @@ TEST_F(WindowView, SliderPredictsAgainAndLeavesAGhost) {
     QTest::keyClick(slider, Qt::Key_Home);  // the least
   }));
   EXPECT_GT(Step(), before);
-  EXPECT_TRUE(TruthNames().contains(QStringLiteral("overridden")));
+  EXPECT_TRUE(CaveatNames().contains(QStringLiteral("overridden")));
   EXPECT_NE(window_->timeline().pair()->model(Side::kPredicted), model);
   auto* reset = window_->whatif()
                     .row("machine.memory.bandwidth")
                     ->findChild<QToolButton*>(QStringLiteral("reset"));
   ASSERT_TRUE(Predicted([&] { reset->click(); }));
   EXPECT_EQ(Step(), before);
-  EXPECT_FALSE(TruthNames().contains(QStringLiteral("overridden")));
+  EXPECT_FALSE(CaveatNames().contains(QStringLiteral("overridden")));
 }
 
 TEST_F(WindowView, WhatAPredictionLeavesOutIsSaidByItsName) {
@@ -248,8 +187,8 @@ TEST_F(WindowView, WhatAPredictionLeavesOutIsSaidByItsName) {
   request.model = "llama-3.1-8b";
   request.tensor_parallel = 2;
   ASSERT_TRUE(Predicted([&] { window_->SetRequest(request); }));
-  EXPECT_TRUE(TruthNames().contains(QStringLiteral("not counted")));
-  EXPECT_FALSE(TruthNames().contains(QStringLiteral("note")));
+  EXPECT_TRUE(CaveatNames().contains(QStringLiteral("not counted")));
+  EXPECT_FALSE(CaveatNames().contains(QStringLiteral("note")));
 }
 
 TEST_F(WindowView, WhatIsTakenBackIsNotPredictedAgain) {
@@ -436,7 +375,7 @@ TEST_F(WindowView, TellsWhichMemoryIsTooSmall) {
   }));
   EXPECT_THAT(problem(), HasSubstr("on the host, where 0.0 are free"));
   EXPECT_THAT(problem(), testing::Not(HasSubstr("GPU")));
-  EXPECT_TRUE(TruthNames().contains(QStringLiteral("does not fit")));
+  EXPECT_TRUE(CaveatNames().contains(QStringLiteral("does not fit")));
 }
 
 TEST_F(WindowView, SaysThatThePredictionIsOnItsWay) {
@@ -445,7 +384,7 @@ TEST_F(WindowView, SaysThatThePredictionIsOnItsWay) {
   window_->Open({Path("small.kvt")});
   EXPECT_EQ(step->text(), "...");
   ASSERT_TRUE(Idle());
-  EXPECT_TRUE(step->text().contains("P50"));
+  EXPECT_TRUE(step->text().contains("median step"));
   window_->commands().Find(QStringLiteral("close_files"))->trigger();
   EXPECT_EQ(step->text(), "No prediction");
 }
@@ -468,7 +407,7 @@ TEST_F(WindowView, PinsAreCompared) {
   ASSERT_GE(method, 0);
   EXPECT_EQ(model.index(method, ComparisonModel::kNow).data().toString(), "streaming");
   EXPECT_EQ(model.index(method, ComparisonModel::kA).data().toString(), "freekv");
-  const auto step = static_cast<int>(rows.indexOf("step p50 ms"));
+  const auto step = static_cast<int>(rows.indexOf("median step"));
   ASSERT_GE(step, 0);
   EXPECT_TRUE(model.index(step, ComparisonModel::kAgainstA).data().toString().startsWith('-'));
   ASSERT_TRUE(Predicted([&] { QTest::keyClick(window_.get(), Qt::Key_1, Qt::AltModifier); }));
@@ -630,13 +569,13 @@ TEST_F(WindowView, MeasuredBesidePredictedGivesResiduals) {
   ASSERT_NE(window_->timeline().pair(), nullptr);
   EXPECT_GT(window_->timeline().pair()->matched(), 100);
   // As if a recorder had slowed it; what that costs is predicted when asked for.
-  EXPECT_TRUE(TruthNames().contains(QStringLiteral("recorded")));
+  EXPECT_TRUE(CaveatNames().contains(QStringLiteral("recorded")));
   const double unrecorded = Step();
   auto* recorded = In<QCheckBox>("machine.host.recorded");
   ASSERT_NE(recorded, nullptr);
   ASSERT_TRUE(Predicted([&] { recorded->click(); }));
   EXPECT_GT(Step(), unrecorded);
-  EXPECT_FALSE(TruthNames().contains(QStringLiteral("recorded")));
+  EXPECT_FALSE(CaveatNames().contains(QStringLiteral("recorded")));
   ASSERT_TRUE(Predicted([&] { recorded->click(); }));
   window_->ShowChart(ChartsPanel::Kind::kResiduals);
   ASSERT_TRUE(Idle());
@@ -862,11 +801,11 @@ TEST_F(WindowView, BadFilesAreToldAndTheProgramGoesOn) {
   window_->Open({Path("cut.kvt")});
   ASSERT_TRUE(Idle());
   EXPECT_THAT(window_->messages().messages().join('\n').toStdString(), HasSubstr("truncated"));
-  EXPECT_TRUE(TruthNames().contains(QStringLiteral("truncated")) || window_->result() == nullptr);
+  EXPECT_TRUE(CaveatNames().contains(QStringLiteral("truncated")) || window_->result() == nullptr);
   QTest::keyClick(window_.get(), Qt::Key_D, Qt::ControlModifier);
   EXPECT_FALSE(window_->messages().isVisible());
   OpenSmall();
-  EXPECT_TRUE(TruthNames().contains(QStringLiteral("synthetic")));
+  EXPECT_TRUE(CaveatNames().contains(QStringLiteral("synthetic")));
 }
 
 TEST_F(WindowView, DamagedCorpusNeverStopsTheWindow) {

@@ -15,11 +15,11 @@
 #include <QTest>
 #include <functional>
 
+#include "gui/app/caveat_banner.h"
 #include "gui/app/command_palette.h"
 #include "gui/app/commands.h"
 #include "gui/app/details_panel.h"
 #include "gui/app/main_window.h"
-#include "gui/app/truth_banner.h"
 #include "gui/timeline/theme.h"
 #include "gui/timeline/timeline_view.h"
 #include "gui/whatif/control_row.h"
@@ -125,7 +125,7 @@ TEST_P(Screens, SampleWithEveryChart) {
     window_->ShowChart(kind);
     ExpectGood();
   }
-  window_->truth().SetUnfolded(true);
+  window_->caveats().SetUnfolded(true);
   ExpectGood();
 }
 
@@ -147,7 +147,7 @@ TEST_P(Screens, PredictedBesideMeasured) {
     EXPECT_TRUE(details.contains(QLatin1String(fact))) << fact;
   }
   ExpectGood();
-  window_->truth().SetUnfolded(true);
+  window_->caveats().SetUnfolded(true);
   ExpectGood();
 }
 

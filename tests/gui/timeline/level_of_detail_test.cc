@@ -69,11 +69,11 @@ std::vector<Bar> BruteForce(const Track& track, AxisRange visible, int32_t width
         narrow.push_back(row);
       }
     }
-    Bar bar{c, c + 1, 0, 0, traces::Role::kOther, 4};
+    Bar bar{c, c + 1, 0, 0, traces::Role::kOther};
     if (!narrow.empty()) {
       bar.first = narrow.front();
       bar.last = narrow.back() + 1;
-      bar.role = track.role(bar.first);
+      bar.role = bar.second = track.role(bar.first);
       if (bar.merged()) {
         RoleSums sums{};
         int64_t busy = 0;
@@ -84,8 +84,16 @@ std::vector<Bar> BruteForce(const Track& track, AxisRange visible, int32_t width
           busy += inside;
         }
         if (busy > 0) {
-          bar.role =
-              static_cast<traces::Role>(std::max_element(sums.begin(), sums.end()) - sums.begin());
+          std::vector<std::pair<int64_t, int>> order;  // the longest first, the lower of equals
+          for (int r = 0; r < traces::kRoles; ++r)
+            order.emplace_back(-sums[static_cast<size_t>(r)], r);
+          std::sort(order.begin(), order.end());
+          bar.role = static_cast<traces::Role>(order[0].second);
+          bar.eighths =
+              static_cast<uint8_t>(8 * order[1].first / (order[0].first + order[1].first));
+          bar.second = static_cast<traces::Role>(order[bar.eighths > 0 ? 1 : 0].second);
+        } else {
+          bar.second = bar.role;
         }
         const double share = static_cast<double>(busy) / static_cast<double>((x1 - x0).count());
         bar.quarters = static_cast<uint8_t>(std::clamp<double>(std::ceil(share * 4), 1, 4));
@@ -93,15 +101,17 @@ std::vector<Bar> BruteForce(const Track& track, AxisRange visible, int32_t width
     } else if (owner >= 0) {
       bar.first = owner;
       bar.last = owner + 1;
-      bar.role = track.role(owner);
+      bar.role = bar.second = track.role(owner);
     } else {
       continue;
     }
     if (!bars.empty()) {
       Bar& before = bars.back();
-      const bool joins = before.x1 == c && before.merged() == bar.merged() &&
-                         (bar.merged() ? before.role == bar.role && before.quarters == bar.quarters
-                                       : before.first == bar.first);
+      const bool joins =
+          before.x1 == c && before.merged() == bar.merged() &&
+          (bar.merged() ? before.role == bar.role && before.second == bar.second &&
+                              before.eighths == bar.eighths && before.quarters == bar.quarters
+                        : before.first == bar.first);
       if (joins) {
         before.x1 = c + 1;
         before.last = bar.last;

@@ -9,8 +9,10 @@
 #include <QImage>
 #include <QInputDialog>
 #include <QJsonArray>
+#include <QJsonObject>
 #include <QLabel>
 #include <QLineEdit>
+#include <QMenu>
 #include <QSignalSpy>
 #include <QTest>
 #include <QTimer>
@@ -782,6 +784,68 @@ TEST_F(TimelineViewTest, SurvivesAnySize) {
     Key(Qt::Key_W);
     Wheel({size.width() / 2, size.height() / 2}, -1, Qt::ControlModifier);
   }
+}
+
+TEST_F(TimelineViewTest, BeginsWithAStepOfUsualLength) {
+  view_.ShowTypicalStep();
+  const Alignment::Stretch* middle =
+      view_.alignment().At(view_.visible().begin + view_.visible().length() / 2);
+  ASSERT_NE(middle, nullptr);
+  EXPECT_GE(view_.visible().length(), middle->axis.length());
+  EXPECT_LE(view_.visible().length(), middle->axis.length() * 11 / 10);
+  EXPECT_FALSE(Command("undo_view")->isEnabled()) << "it is where one begins";
+}
+
+TEST_F(TimelineViewTest, NotesKeepTheirPlaceInTheirStep) {
+  const QJsonObject note{{"step", 3}, {"offset_ps", "500000"}, {"text", "here"}};
+  QJsonObject state = view_.SaveState();
+  state["notes"] = QJsonArray{note};
+  view_.RestoreState(state);
+  ASSERT_EQ(view_.SaveState()["notes"].toArray(), QJsonArray{note});
+  Key(Qt::Key_J);
+  EXPECT_EQ(view_.CurrentStep(), 3);
+  // The other side's steps are longer: step 3 begins later on the axis, and the note with it.
+  const auto place = [&] {
+    const AxisRange v = view_.visible();
+    return v.begin + v.length() / 2 - view_.alignment().stretches.at(3).axis.begin;
+  };
+  const Picoseconds before = place();
+  view_.SetSides({TimelineModel::Build(Decode(Timeline::Origin::kPredicted, 2))}, {measured_});
+  view_.ShowStep(0);
+  Key(Qt::Key_J);
+  EXPECT_EQ(view_.CurrentStep(), 3);
+  EXPECT_EQ(place(), before);
+}
+
+TEST_F(TimelineViewTest, HiddenLanesComeBack) {
+  const auto hidden = [&] { return view_.SaveState()["hidden"].toArray().size(); };
+  view_.Select(OpRef{Side::kPredicted, predicted_->rows() - 1});
+  QTest::mouseMove(&view_, {0, 0});
+  Key(Qt::Key_H);
+  EXPECT_EQ(hidden(), 1);
+  Key(Qt::Key_Z, Qt::ControlModifier);
+  EXPECT_EQ(hidden(), 0);
+  Key(Qt::Key_H);
+  Key(Qt::Key_H, Qt::ShiftModifier);
+  EXPECT_EQ(hidden(), 0);
+}
+
+TEST_F(TimelineViewTest, RightClickOffersWhatCanBeDoneThere) {
+  view_.ShowStep(2);
+  QApplication::processEvents();
+  const OpRef op{Side::kPredicted, predicted_->ops().RowsOf(10)[1]};
+  const QPoint at = Find(op);
+  ASSERT_GE(at.x(), 0);
+  QTest::mouseClick(&view_, Qt::RightButton, Qt::NoModifier, at);
+  auto* menu = view_.findChild<QMenu*>(QStringLiteral("timeline_menu"));
+  ASSERT_NE(menu, nullptr);
+  EXPECT_EQ(view_.selected(), op);
+  EXPECT_TRUE(menu->actions().contains(Command("find_alike")));
+  EXPECT_TRUE(menu->actions().contains(Command("pin_lane")));
+  EXPECT_TRUE(menu->actions().contains(Command("add_note")));
+  Command("find_alike")->trigger();
+  EXPECT_NE(view_.filter(), "");
+  menu->close();
 }
 
 }  // namespace

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-// Says in the window what qualifies the picture.
+// Says the caveats in the window.
 #pragma once
 
 #include <QWidget>
 #include <vector>
 
-#include "gui/app/truth.h"
+#include "gui/app/caveats.h"
 
 class QLabel;
 
 namespace stallcast::gui {
 
 /// A chip a kind; a click on one unfolds its lines. Hidden when there is nothing to say.
-class TruthBanner : public QWidget {
+class CaveatBanner : public QWidget {
   Q_OBJECT
 
  public:
-  explicit TruthBanner(QWidget* parent = nullptr);
+  explicit CaveatBanner(QWidget* parent = nullptr);
 
-  void Show(const std::vector<Truth>& truths);
-  const std::vector<Truth>& truths() const { return truths_; }
+  void Show(const std::vector<Caveat>& caveats);
+  const std::vector<Caveat>& caveats() const { return caveats_; }
   /// Unfolds all lines, or folds them.
   void SetUnfolded(bool unfolded);
   bool unfolded() const { return unfolded_; }
@@ -27,7 +27,7 @@ class TruthBanner : public QWidget {
  private:
   void Tell();
 
-  std::vector<Truth> truths_;
+  std::vector<Caveat> caveats_;
   bool unfolded_ = false;
   QWidget* chips_ = nullptr;
   QLabel* lines_ = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-// What qualifies the picture.
+// Caveats: what the picture leaves out, stands in for, or has lost.
 #pragma once
 
 #include <QString>
@@ -12,8 +12,8 @@
 
 namespace stallcast::gui {
 
-/// One kind of qualification and every line that says it.
-struct Truth {
+/// One kind of caveat and every line that says it.
+struct Caveat {
   enum class Weight : uint8_t {
     kLoss,    ///< incomplete or impossible: dropped, truncated, zero stamps, damaged, does not fit
     kLimit,   ///< the data stand for something else, or leave something out: projected, not counted
@@ -25,8 +25,8 @@ struct Truth {
 };
 
 /// Notes of predictions and timelines ("derived: ...") by what stands before the colon; a note of
-/// another form is a "note". Repeated lines count once.
-class Truths {
+/// another form by its first words. Repeated lines count once.
+class Caveats {
  public:
   void AddNotes(const std::vector<std::string>& notes);
   /// What must be known of how the two sides were brought together.
@@ -35,15 +35,17 @@ class Truths {
   void AddRecording();
   /// Of a prediction that the controls have left for values that cannot be predicted.
   void AddFailed(const QString& why);
+  /// Of a timeline whose file ends within a step.
+  void AddCutStep();
   /// What a file's reader found.
   void AddReport(const traces::ReadReport& report, const QString& file);
   /// The heaviest first.
-  std::vector<Truth> List() const;
+  std::vector<Caveat> List() const;
 
  private:
-  void Add(const QString& name, Truth::Weight weight, const QString& line);
+  void Add(const QString& name, Caveat::Weight weight, const QString& line);
 
-  std::vector<Truth> truths_;
+  std::vector<Caveat> caveats_;
 };
 
 }  // namespace stallcast::gui

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-#include "gui/app/truth_banner.h"
+#include "gui/app/caveat_banner.h"
 
 #include <QLabel>
 #include <QToolButton>
@@ -11,25 +11,25 @@ namespace stallcast::gui {
 namespace {
 
 // Not by colour alone: each weight has a mark of its own.
-QString Mark(Truth::Weight weight) {
+QString Mark(Caveat::Weight weight) {
   switch (weight) {
-    case Truth::Weight::kLoss:
+    case Caveat::Weight::kLoss:
       return QStringLiteral("✖");
-    case Truth::Weight::kLimit:
+    case Caveat::Weight::kLimit:
       return QStringLiteral("▲");
-    case Truth::Weight::kChoice:
+    case Caveat::Weight::kChoice:
       return QStringLiteral("✎");
   }
   return {};
 }
 
-const char* WeightName(Truth::Weight weight) {
+const char* WeightName(Caveat::Weight weight) {
   switch (weight) {
-    case Truth::Weight::kLoss:
+    case Caveat::Weight::kLoss:
       return "loss";
-    case Truth::Weight::kLimit:
+    case Caveat::Weight::kLimit:
       return "limit";
-    case Truth::Weight::kChoice:
+    case Caveat::Weight::kChoice:
       return "choice";
   }
   return "";
@@ -37,7 +37,7 @@ const char* WeightName(Truth::Weight weight) {
 
 }  // namespace
 
-TruthBanner::TruthBanner(QWidget* parent) : QWidget(parent) {
+CaveatBanner::CaveatBanner(QWidget* parent) : QWidget(parent) {
   chips_ = new QWidget(this);
   auto* flow = new FlowLayout(chips_);
   flow->setContentsMargins(0, 0, 0, 0);
@@ -54,38 +54,38 @@ TruthBanner::TruthBanner(QWidget* parent) : QWidget(parent) {
   hide();
 }
 
-void TruthBanner::Show(const std::vector<Truth>& truths) {
-  truths_ = truths;
+void CaveatBanner::Show(const std::vector<Caveat>& caveats) {
+  caveats_ = caveats;
   for (QToolButton* chip : chips_->findChildren<QToolButton*>()) {
     chip->hide();
     chips_->layout()->removeWidget(chip);
     chip->deleteLater();
   }
-  for (const Truth& truth : truths_) {
+  for (const Caveat& caveat : caveats_) {
     auto* chip = new QToolButton(chips_);
-    chip->setObjectName(truth.name);
-    QString text = Mark(truth.weight) + ' ' + truth.name;
-    if (truth.lines.size() > 1) text += QStringLiteral(" (%1)").arg(truth.lines.size());
+    chip->setObjectName(caveat.name);
+    QString text = Mark(caveat.weight) + ' ' + caveat.name;
+    if (caveat.lines.size() > 1) text += QStringLiteral(" (%1)").arg(caveat.lines.size());
     chip->setText(text);
-    chip->setToolTip(truth.lines.join('\n'));
-    chip->setProperty("weight", WeightName(truth.weight));
+    chip->setToolTip(caveat.lines.join('\n'));
+    chip->setProperty("weight", WeightName(caveat.weight));
     connect(chip, &QToolButton::clicked, this, [this] { SetUnfolded(!unfolded_); });
     chips_->layout()->addWidget(chip);
     chip->show();
   }
-  setVisible(!truths_.empty());
+  setVisible(!caveats_.empty());
   Tell();
 }
 
-void TruthBanner::SetUnfolded(bool unfolded) {
+void CaveatBanner::SetUnfolded(bool unfolded) {
   unfolded_ = unfolded;
   Tell();
 }
 
-void TruthBanner::Tell() {
+void CaveatBanner::Tell() {
   QStringList lines;
-  for (const Truth& truth : truths_) {
-    for (const QString& line : truth.lines) lines << QStringLiteral("• ") + line;
+  for (const Caveat& caveat : caveats_) {
+    for (const QString& line : caveat.lines) lines << QStringLiteral("• ") + line;
   }
   lines_->setText(lines.join('\n'));
   lines_->setVisible(unfolded_ && !lines.isEmpty());

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "gui/timeline/link_bytes.h"
+
+#include <algorithm>
+
+namespace stallcast::gui {
+namespace {
+
+constexpr int64_t kStride = 16;
+
+bool Goes(traces::Role role, LinkWay way) {
+  return role == (way == LinkWay::kToGpu ? traces::Role::kRecall : traces::Role::kOffload);
+}
+
+double BytesOf(const Track& track, std::span<const int64_t> bytes, int64_t row, LinkWay way) {
+  if (!Goes(track.role(row), way)) return 0;
+  return static_cast<double>(std::max<int64_t>(0, bytes[static_cast<size_t>(row)]));
+}
+
+}  // namespace
+
+LinkBytes::LinkBytes(const Track& track, std::span<const int64_t> bytes) {
+  for (const LinkWay way : kLinkWays) {
+    std::vector<double>& sums = sums_[static_cast<size_t>(way)];
+    const bool any = std::ranges::any_of(track.roles(), [&](auto role) { return Goes(role, way); });
+    if (!any) continue;
+    double sum = 0;
+    for (int64_t row = 0; row < track.size(); ++row) {
+      if (row % kStride == 0) sums.push_back(sum);
+      sum += BytesOf(track, bytes, row, way);
+    }
+    sums.push_back(sum);
+    if (sum == 0) sums.clear();
+    sums.shrink_to_fit();
+  }
+}
+
+double LinkBytes::Before(LinkWay way, Picoseconds time, const Track& track,
+                         std::span<const int64_t> bytes) const {
+  const std::vector<double>& sums = Of(way);
+  const int64_t rows = track.Before(time);
+  if (sums.empty() || rows == 0) return 0;
+  // All rows that start before, but the last one may still run.
+  const int64_t last = rows - 1;
+  double sum = sums[static_cast<size_t>(last / kStride)];
+  for (int64_t row = last / kStride * kStride; row < last; ++row) {
+    sum += BytesOf(track, bytes, row, way);
+  }
+  const double of_last = BytesOf(track, bytes, last, way);
+  const Picoseconds run = std::min(time, track.end(last)) - track.start(last);
+  if (track.duration(last).count() == 0) return sum + of_last;
+  return sum + of_last * static_cast<double>(run.count()) /
+                   static_cast<double>(track.duration(last).count());
+}
+
+int64_t LinkBytes::MemoryBytes() const {
+  int64_t bytes = 0;
+  for (const auto& sums : sums_) bytes += static_cast<int64_t>(sums.capacity() * sizeof(double));
+  return bytes;
+}
+
+}  // namespace stallcast::gui
