@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "models/llm/config_json.h"
 #include "sim/names.h"
+#include "traces/common/count.h"
 #include "traces/common/error.h"
 
 namespace stallcast::sim {
@@ -71,14 +73,13 @@ std::vector<std::string> Range(std::string_view name, const std::vector<std::str
   }
 }
 
-int32_t ParseCount(std::string_view text, const std::string& where) {
-  int32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1) {
+int32_t CountAbove0(std::string_view text, const std::string& where) {
+  const std::optional<int64_t> value = ParseCount(text);
+  if (!value || *value < 1 || *value > std::numeric_limits<int32_t>::max()) {
     throw UsageError(fmt::format("`{}` is not a whole number above 0", text), where,
-                     "write it as in 8");
+                     "write it as in 8 or 2K");
   }
-  return value;
+  return static_cast<int32_t>(*value);
 }
 
 uint64_t Fnv(std::string_view text, uint64_t hash = 0xcbf29ce484222325u) {
@@ -170,10 +171,10 @@ void Apply(PredictRequest& request, const Axis& axis, Target target, const std::
       request.context = ParseTokens(value, where);
       return;
     case Target::kBatch:
-      request.batch = ParseCount(value, where);
+      request.batch = CountAbove0(value, where);
       return;
     case Target::kTensorParallel:
-      request.tensor_parallel = ParseCount(value, where);
+      request.tensor_parallel = CountAbove0(value, where);
       return;
     case Target::kModelOption:
       request.model_options[axis.name] = value;
@@ -257,16 +258,12 @@ Axis ParseAxis(std::string_view text) {
 }
 
 int64_t ParseTokens(std::string_view text, std::string_view where) {
-  int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const bool kilo = end - stop == 1 && (*stop == 'K' || *stop == 'k');
-  const int64_t most = (int64_t{1} << 30) / (kilo ? 1024 : 1);
-  if (error != std::errc() || (stop != end && !kilo) || value < 1 || value > most) {
+  const std::optional<int64_t> value = ParseCount(text);
+  if (!value || *value < 1 || *value > int64_t{1} << 30) {
     throw UsageError(fmt::format("`{}` is not a number of tokens", text), std::string(where),
-                     "write 1 to 1073741824, as in 32768 or 32K");
+                     "write 1 to 1073741824, as in 32768, 32K or 1M");
   }
-  return kilo ? value * 1024 : value;
+  return *value;
 }
 
 std::vector<GridPoint> ExpandGrid(const PredictRequest& base, const std::vector<Axis>& given) {

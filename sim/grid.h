@@ -20,7 +20,7 @@ struct Axis {
 /// more than 10,000 values: usage Error.
 Axis ParseAxis(std::string_view text);
 
-/// Parses a count of tokens: "32768" or "32K" (of 1024). `where` names the option in the usage
+/// Parses a count of tokens: "32768", "32K" (of 1024) or "1M". `where` names the option in the usage
 /// Error.
 int64_t ParseTokens(std::string_view text, std::string_view where);
 

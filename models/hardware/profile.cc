@@ -10,6 +10,7 @@
 #include "models/hardware/links.h"
 #include "models/hardware/profile_check.h"
 #include "traces/common/error.h"
+#include "traces/common/factor.h"
 #include "traces/common/nearest.h"
 
 namespace stallcast::hardware {
@@ -174,13 +175,20 @@ void Set(Profile& profile, std::string_view path, std::string_view value) {
   const auto fields = ProfileFields();
   const auto field = std::ranges::find(fields, path, &ProfileField::path);
   const auto [fit, kernel_field] = FindKernelField(changed, path);
+  std::string now;  // what a factor makes of the value
+  const auto read = [&](Dimension dimension, double current) {
+    const double number = ParseQuantityOrFactor(value, dimension, current, path);
+    if (ParseFactor(value)) now = fmt::format(" ({})", FormatQuantity(number, dimension));
+    return number;
+  };
   try {
     if (field != fields.end()) {
-      const double number = ParseQuantity(value, field->dimension, path);
+      const double number = read(field->dimension, field->In(changed));
       RequireSane(path, field->dimension, number, path);
       SetField(changed, *field, number);
     } else if (fit != nullptr) {
-      fit->*kernel_field->member = ParseQuantity(value, kernel_field->dimension, path);
+      double& member = fit->*kernel_field->member;
+      member = read(kernel_field->dimension, member);
     } else {
       std::vector<std::string> known;
       for (const ProfileField& each : fields) known.emplace_back(each.path);
@@ -199,7 +207,7 @@ void Set(Profile& profile, std::string_view path, std::string_view value) {
   } catch (const Error& error) {
     throw UsageError(error.problem(), error.where(), error.remedy());
   }
-  changed.overrides.push_back(fmt::format("{}={}", path, value));
+  changed.overrides.push_back(fmt::format("{}={}{}", path, value, now));
   profile = std::move(changed);
 }
 

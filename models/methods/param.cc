@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
+
+#include "traces/common/count.h"
 
 namespace stallcast::methods {
 namespace {
@@ -26,11 +29,20 @@ double ParseNumber(const ParamSpec& spec, std::string_view method, std::string_v
   double value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc() || stop != end || !std::isfinite(value) ||
-      (integer && value != std::floor(value))) {
-    throw UsageError(fmt::format("`{}` is not a {}{}{}", text, integer ? "whole number" : "number",
-                                 spec.unit.empty() ? "" : " of ", spec.unit),
-                     Where(spec, method), fmt::format("give a plain number, {}", Range(spec)));
+  bool read = error == std::errc() && stop == end && std::isfinite(value);
+  if (integer) {
+    // 2K and 1M too; 1e4 as every number.
+    const std::optional<int64_t> count = ParseCount(text);
+    if (count) value = static_cast<double>(*count);
+    read = count || (read && value == std::floor(value));
+  }
+  if (!read) {
+    throw UsageError(
+        fmt::format("`{}` is not a {}{}{}", text, integer ? "whole number" : "number",
+                    spec.unit.empty() ? "" : " of ", spec.unit),
+        Where(spec, method),
+        fmt::format("give {}, {}", integer ? "a whole number, as 2048 or 2K" : "a plain number",
+                    Range(spec)));
   }
   if (value < spec.min || value > spec.max) {
     throw UsageError(fmt::format("{} is out of range", text), Where(spec, method),

@@ -36,7 +36,8 @@ void RefuseTwice(const Assignments& given, const std::string& option) {
 void AddSet(CLI::App& command, std::vector<std::string>& given, const std::string& group) {
   command
       .add_option("--set", given,
-                  "Override a value of the machine, as in link.h2d=100GB/s (info --machine NAME)")
+                  "Override a value of the machine, as link.h2d=100GB/s or link.h2d=2x (info "
+                  "--machine NAME)")
       ->type_name("PATH=VALUE")
       ->allow_extra_args(false)
       ->group(group);
