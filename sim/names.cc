@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "models/llm/config_json.h"
 #include "models/methods/method.h"
 #include "traces/common/error.h"
 #include "traces/common/nearest.h"
+#include "traces/format/trace_file.h"
 
 namespace stallcast::sim {
 namespace {
+
+// Smaller ones are made to test programs with.
+constexpr int64_t kLeastParameters = 100'000'000;
 
 // Null where the method has no such parameter.
 const methods::ParamSpec* FindParameter(std::string_view method, std::string_view parameter) {
@@ -61,6 +66,33 @@ void CheckName(std::string_view what, std::string_view name, const std::vector<s
   const std::vector<std::string_view> views(known.begin(), known.end());
   throw UsageError(fmt::format("there is no {} '{}'", what, name), std::string(where),
                    Suggestion(name, views));
+}
+
+std::string InUsualCase(const std::string& name, const std::vector<std::string>& known) {
+  const auto same = [](unsigned char a, unsigned char b) {
+    return std::tolower(a) == std::tolower(b);
+  };
+  const auto found = std::find_if(known.begin(), known.end(), [&](const std::string& each) {
+    return std::equal(each.begin(), each.end(), name.begin(), name.end(), same);
+  });
+  return found == known.end() ? name : *found;
+}
+
+std::string WhyNotItsModel(const traces::proto::TraceInfo& trace) {
+  const std::string& name = trace.model().name();
+  const std::vector<std::string> known = llm::ModelNames();
+  if (std::find(known.begin(), known.end(), name) != known.end()) return "";
+  if (trace.synthetic()) return fmt::format("the trace's model, {}, is made up", name);
+  int64_t parameters = 0;
+  try {
+    const llm::Model model = llm::FromTrace(trace.model());
+    parameters = model.WeightBytes() / model.element_bytes;
+  } catch (const Error& error) {
+    return fmt::format("the trace does not tell its model: {}", error.problem());
+  }
+  if (parameters >= kLeastParameters) return "";
+  return fmt::format("the trace's model, {}, is a toy of {} million parameters", name,
+                     parameters / 1'000'000);
 }
 
 void CheckModel(std::string_view name, std::string_view where) {

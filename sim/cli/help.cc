@@ -1,25 +1,49 @@
 #include "sim/cli/help.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <memory>
+
+#include "sim/cli/screen.h"
 
 namespace stallcast::cli {
 namespace {
 
-// Up to the first full stop, on one line; ".kvt" does not end it.
-std::string FirstSentence(const std::string& text) {
-  std::string sentence = text.substr(0, text.find("\n\n"));
-  std::replace(sentence.begin(), sentence.end(), '\n', ' ');
-  if (const size_t stop = sentence.find(". "); stop != std::string::npos) sentence.resize(stop + 1);
-  return sentence;
+constexpr size_t kColumn = 30;      // where descriptions begin
+constexpr size_t kMostWidth = 100;  // longer lines of prose are hard to read
+
+size_t Width() { return std::min(OutputScreen().width, kMostWidth); }
+
+// `left`, and from a column on `right` in as many lines as it takes.
+std::string Row(const std::string& left, const std::string& right, size_t column) {
+  // On a narrow screen what is told stands below.
+  if (Width() < 2 * column) column = 6;
+  const std::string text = "  " + left;
+  const std::string indent(column, ' ');
+  std::string lines = Wrap(right, Width() - column), row = text;
+  row += text.size() + 2 > column ? "\n" + indent : std::string(column - text.size(), ' ');
+  for (const char c : lines) {
+    row += c;
+    if (c == '\n') row += indent;
+  }
+  row.erase(row.find_last_not_of(" \n") + 1);
+  return row + "\n";
 }
 
 // Types without their ranges, and one line a command: its examples are in its own help.
 class Layout : public CLI::Formatter {
  public:
-  Layout() { column_width(32); }
+  std::string make_description(const CLI::App* app) const override {
+    return Reflow(app->get_description(), Width());
+  }
+
+  std::string make_footer(const CLI::App* app) const override {
+    return app->get_footer().empty() ? "" : "\n" + Reflow(app->get_footer(), Width());
+  }
+
+  std::string make_option(const CLI::Option* option, bool positional) const override {
+    return Row(make_option_name(option, positional) + make_option_opts(option),
+               make_option_desc(option), kColumn);
+  }
 
   std::string make_usage(const CLI::App* app, std::string name) const override {
     const bool command = app->get_parent() != nullptr;
@@ -45,8 +69,7 @@ class Layout : public CLI::Formatter {
   }
 
   std::string make_subcommand(const CLI::App* command) const override {
-    return fmt::format("  {:<10}{}\n", command->get_name(),
-                       FirstSentence(command->get_description()));
+    return Row(command->get_name(), FirstSentence(command->get_description()), 13);
   }
 
  private:
@@ -57,6 +80,13 @@ class Layout : public CLI::Formatter {
 };
 
 }  // namespace
+
+std::string FirstSentence(const std::string& text) {
+  std::string sentence = text.substr(0, text.find("\n\n"));
+  std::replace(sentence.begin(), sentence.end(), '\n', ' ');
+  if (const size_t stop = sentence.find(". "); stop != std::string::npos) sentence.resize(stop + 1);
+  return sentence;
+}
 
 void UseHelpLayout(CLI::App& app) { app.formatter(std::make_shared<Layout>()); }
 

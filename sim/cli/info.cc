@@ -22,14 +22,14 @@ namespace {
 
 struct InfoCommand {
   std::string trace, parameters, machine;
-  bool methods = false, models = false, machines = false;
+  bool methods = false, models = false, machines = false, wide = false;
   ImportFlags flags;
   Format format = Format::kTable;
 
   void Run() const;
 };
 
-void PrintMethods(Format format) {
+void PrintMethods(Format format, const Screen& screen) {
   Json rows = Json::array();
   for (const methods::MethodInfo& info : methods::Methods()) {
     rows.push_back({{"method", info.name},
@@ -43,10 +43,12 @@ void PrintMethods(Format format) {
                       {"source", info.source}});
     }
   }
-  PrintRecords(rows, format);
+  PrintRecords(
+      rows, format,
+      {.wrapped = {"summary", "source"}, .optional = {"title", "source"}, .screen = screen});
 }
 
-void PrintModels(Format format) {
+void PrintModels(Format format, const Screen& screen) {
   Json rows = Json::array();
   for (const std::string& name : llm::ModelNames()) {
     const llm::Model m = llm::FindModel(name);
@@ -64,10 +66,14 @@ void PrintModels(Format format) {
                 {"source", m.source}};
     rows.push_back(std::move(row));
   }
-  PrintRecords(rows, format);
+  PrintRecords(rows, format,
+               {.wrapped = {"source"},
+                .optional = {"weight_bytes", "max_context", "hidden", "head_dim",
+                             "kv_bytes_per_token", "source"},
+                .screen = screen});
 }
 
-void PrintMachines(Format format) {
+void PrintMachines(Format format, const Screen& screen) {
   Json rows = Json::array();
   for (const std::string& name : hardware::ProfileNames()) {
     const hardware::Profile p = hardware::FindProfile(name);
@@ -79,7 +85,8 @@ void PrintMachines(Format format) {
                     {"memory_gb_per_s", p.memory.bandwidth / 1e9},
                     {"memory_gib", p.memory.bytes / (1024.0 * 1024 * 1024)}});
   }
-  PrintRecords(rows, format);
+  PrintRecords(rows, format,
+               {.wrapped = {"title"}, .optional = {"link_d2h_gb_per_s"}, .screen = screen});
 }
 
 std::string RangeOf(const methods::ParamSpec& spec) {
@@ -91,7 +98,7 @@ std::string RangeOf(const methods::ParamSpec& spec) {
   return fmt::format("{}", fmt::join(spec.choices, ", "));
 }
 
-void PrintParameters(const std::string& method, Format format) {
+void PrintParameters(const std::string& method, Format format, const Screen& screen) {
   sim::CheckName("method", method, sim::MethodNames(), "--parameters");
   const methods::NamedMethod named = methods::MakeMethod(method, {});
   const auto values = named.method->Params(/*only_selection=*/false);
@@ -106,7 +113,10 @@ void PrintParameters(const std::string& method, Format format) {
                     {"help", spec.help},
                     {"source", spec.source}});
   }
-  PrintRecords(rows, format);
+  PrintRecords(rows, format,
+               {.wrapped = {"range", "help", "source"},
+                .optional = {"range", "shapes", "source"},
+                .screen = screen});
 }
 
 std::string_view BaseUnit(Dimension dimension) {
@@ -131,7 +141,8 @@ std::string SourceOf(const hardware::Profile& profile, const std::string& path) 
   return source == profile.sources.end() ? "" : source->second;
 }
 
-void PrintMachine(const std::string& name, Format format) {
+void PrintMachine(const std::string& given, Format format, const Screen& screen) {
+  const std::string name = sim::InUsualCase(given, hardware::ProfileNames());
   const hardware::Profile p = hardware::FindProfile(name);
   Json rows = Json::array();
   const auto add = [&](const std::string& path, double value, Dimension dimension,
@@ -160,11 +171,13 @@ void PrintMachine(const std::string& name, Format format) {
     }
   }
   if (format == Format::kTable) {
-    std::string text = fmt::format("{} ({})\n{}\n", p.title, p.status, p.provenance);
-    for (const std::string& note : p.notes) text += "- " + note + '\n';
+    std::string text =
+        fmt::format("{} ({})\n{}\n", p.title, p.status, Wrap(p.provenance, screen.width));
+    for (const std::string& note : p.notes) text += Aside("- " + note, screen);
     Print(text + "\n");
   }
-  PrintRecords(rows, format);
+  PrintRecords(rows, format,
+               {.wrapped = {"meaning", "source"}, .optional = {"source"}, .screen = screen});
 }
 
 std::string Headline(const traces::proto::Model& m) {
@@ -264,7 +277,7 @@ Json RecordingRows(const traces::Trace& trace) {
 
 std::string Section(const std::string& title, const Json& rows) {
   if (rows.empty()) return "";
-  return "\n" + title + "\n" + TableOf(rows);
+  return "\n" + title + "\n" + TableOf(rows, {.wrapped = {"title", "lane", "params"}});
 }
 
 void PrintTrace(const std::string& path, const ImportFlags& flags, Format format) {
@@ -312,7 +325,12 @@ void PrintTrace(const std::string& path, const ImportFlags& flags, Format format
   }
   std::string text;
   const auto line = [&](std::string_view label, const std::string& value) {
-    if (!value.empty()) text += fmt::format("{:<12}{}\n", label, value);
+    constexpr size_t kLabel = 12;
+    if (value.empty()) return;
+    // The first line begins where the others are indented to.
+    const size_t width = OutputScreen().width;
+    std::string lines = Wrap(std::string(kLabel, '.') + value, width, kLabel);
+    text += fmt::format("{:<{}}{}\n", label, kLabel, lines.substr(kLabel));
   };
   line("trace", path + (info.synthetic() ? " (synthetic)" : ""));
   line("format", std::string(Name(imported.format)));
@@ -350,15 +368,17 @@ void InfoCommand::Run() const {
   const int asked =
       !trace.empty() + methods + models + machines + !parameters.empty() + !machine.empty();
   if (asked != 1) {
-    throw UsageError("name one thing to tell about", "stallcast info",
-                     "give a FILE, or --methods, --models, --machines, --parameters or --machine");
+    throw UsageError("one thing at a time", "info",
+                     "give exactly one of FILE, --methods, --models, --machines, --parameters and "
+                     "--machine");
   }
   if (!trace.empty()) PrintTrace(trace, flags, format);
-  if (methods) PrintMethods(format);
-  if (models) PrintModels(format);
-  if (machines) PrintMachines(format);
-  if (!parameters.empty()) PrintParameters(parameters, format);
-  if (!machine.empty()) PrintMachine(machine, format);
+  const Screen screen = ScreenFor(wide);
+  if (methods) PrintMethods(format, screen);
+  if (models) PrintModels(format, screen);
+  if (machines) PrintMachines(format, screen);
+  if (!parameters.empty()) PrintParameters(parameters, format, screen);
+  if (!machine.empty()) PrintMachine(machine, format, screen);
 }
 
 }  // namespace
@@ -388,6 +408,7 @@ Examples:
       ->type_name("NAME")
       ->group(kKnown);
   AddFormat(*sub, command->format);
+  AddWide(*sub, command->wide);
   AddImportFlags(*sub, command->flags);
   sub->callback([command] { command->Run(); });
 }

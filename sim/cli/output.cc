@@ -37,11 +37,6 @@ std::string CsvCell(const Json& value) {
   return quoted + '"';
 }
 
-std::string Pad(const std::string& text, size_t width, bool left) {
-  const std::string blank(width - std::min(width, text.size()), ' ');
-  return left ? text + blank : blank + text;
-}
-
 }  // namespace
 
 void AddFormat(CLI::App& command, Format& format) {
@@ -61,57 +56,24 @@ void AddFormat(CLI::App& command, Format& format) {
       ->group("Output");
 }
 
+void AddWide(CLI::App& command, bool& wide) {
+  command
+      .add_flag("--wide", wide,
+                "All columns, however wide the table gets; else it fits the terminal, and in a "
+                "file or pipe $COLUMNS or 100 characters")
+      ->group("Output");
+}
+
+Screen ScreenFor(bool wide) {
+  Screen screen = OutputScreen();
+  if (wide) screen.width = 0;
+  return screen;
+}
+
 void Print(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     throw Error(std::strerror(errno), "standard output", "give it room, or write somewhere else");
   }
-}
-
-std::string TextTable::Render(size_t width) const {
-  std::vector<size_t> widths;
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    size_t widest = std::max(columns_[c].title.size(), columns_[c].unit.size());
-    for (const auto& row : rows_) widest = std::max(widest, row[c].size());
-    widths.push_back(widest);
-  }
-  std::vector<bool> shown(columns_.size(), true);
-  const auto line_width = [&] {
-    size_t sum = 0;
-    for (size_t c = 0; c < columns_.size(); ++c) sum += shown[c] ? widths[c] + 2 : 0;
-    return sum - 2;
-  };
-  while (width > 0 && line_width() > width) {
-    size_t drop = columns_.size();
-    for (size_t c = 0; c < columns_.size(); ++c) {
-      const bool candidate = shown[c] && columns_[c].rank > 0;
-      if (candidate && (drop == columns_.size() || columns_[c].rank >= columns_[drop].rank))
-        drop = c;
-    }
-    if (drop == columns_.size()) break;
-    shown[drop] = false;
-  }
-
-  std::string text;
-  const auto add_line = [&](const auto& cell) {
-    std::string line;
-    for (size_t c = 0; c < columns_.size(); ++c) {
-      if (!shown[c]) continue;
-      if (c > 0) line += "  ";
-      line += Pad(cell(c), widths[c], columns_[c].left);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
-  };
-  add_line([&](size_t c) { return columns_[c].title; });
-  if (std::any_of(columns_.begin(), columns_.end(),
-                  [](const auto& c) { return !c.unit.empty(); })) {
-    add_line([&](size_t c) { return columns_[c].unit; });
-  }
-  text += std::string(line_width(), '-') + '\n';
-  for (const auto& row : rows_) {
-    add_line([&](size_t c) { return row[c]; });
-  }
-  return text;
 }
 
 std::string ToJsonText(const Json& json) {
@@ -120,29 +82,66 @@ std::string ToJsonText(const Json& json) {
 }
 
 std::string ToCsv(const Json& rows) {
+  if (rows.empty()) return "";
+  struct Column {
+    std::string key, name;  // `name` of the object that the key has, else empty
+  };
+  std::vector<Column> columns;
+  for (const auto& [key, first] : rows.front().items()) {
+    const auto has_objects = std::any_of(rows.begin(), rows.end(), [&, key = key](const Json& row) {
+      return row.contains(key) && row[key].is_object();
+    });
+    if (!has_objects) {
+      columns.push_back({key, ""});
+      continue;
+    }
+    std::vector<std::string> names;
+    for (const Json& row : rows) {
+      for (const auto& [name, value] : row[key].items()) {
+        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      }
+    }
+    for (const std::string& name : names) columns.push_back({key, name});
+  }
   std::string text;
-  if (rows.empty()) return text;
-  const auto add_line = [&](const Json& row, bool keys) {
+  for (const Column& column : columns) {
+    text += (text.empty() ? "" : ",") +
+            CsvCell(column.name.empty() ? column.key : column.key + "." + column.name);
+  }
+  text += '\n';
+  for (const Json& row : rows) {
     bool first = true;
-    for (const auto& [key, value] : row.items()) {
+    for (const Column& column : columns) {
       if (!first) text += ',';
-      text += keys ? key : CsvCell(value);
       first = false;
+      const auto cell = row.find(column.key);
+      if (cell == row.end()) continue;
+      if (column.name.empty()) {
+        text += CsvCell(*cell);
+      } else if (cell->contains(column.name)) {
+        text += CsvCell((*cell)[column.name]);
+      }
     }
     text += '\n';
-  };
-  add_line(rows.front(), true);
-  for (const Json& row : rows) add_line(row, false);
+  }
   return text;
 }
 
-std::string TableOf(const Json& rows) {
+std::string TableOf(const Json& rows, const RecordTable& form) {
   if (rows.empty()) return "none\n";
+  const auto place = [](const std::vector<std::string>& keys, const std::string& key) {
+    return static_cast<int>(std::find(keys.begin(), keys.end(), key) - keys.begin());
+  };
   std::vector<TextTable::Column> columns;
   for (const auto& [key, value] : rows.front().items()) {
     std::string title = key;
     std::replace(title.begin(), title.end(), '_', ' ');
-    columns.push_back({title, "", !value.is_number()});
+    const int optional = place(form.optional, key);
+    columns.push_back({.title = title,
+                       .unit = "",
+                       .left = !value.is_number(),
+                       .rank = optional == std::ssize(form.optional) ? 0 : optional + 1,
+                       .wraps = place(form.wrapped, key) < std::ssize(form.wrapped)});
   }
   TextTable table(columns);
   for (const Json& row : rows) {
@@ -158,13 +157,13 @@ std::string TableOf(const Json& rows) {
     }
     table.Add(std::move(cells));
   }
-  return table.Render();
+  return table.Render(form.screen);
 }
 
-void PrintRecords(const Json& rows, Format format) {
+void PrintRecords(const Json& rows, Format format, const RecordTable& form) {
   switch (format) {
     case Format::kTable:
-      return Print(TableOf(rows));
+      return Print(TableOf(rows, form));
     case Format::kJson:
       return Print(ToJsonText(rows) + "\n");
     case Format::kCsv:

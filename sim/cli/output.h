@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/cli/text_table.h"
 #include "traces/common/units.h"
 
 namespace stallcast::cli {
@@ -18,39 +19,30 @@ enum class Format { kTable, kJson, kCsv };
 
 /// Adds --format.
 void AddFormat(CLI::App& command, Format& format);
+/// Adds --wide.
+void AddWide(CLI::App& command, bool& wide);
+/// Standard output, or with `wide` one of any width.
+Screen ScreenFor(bool wide);
 
 /// Writes to standard output at once; throws Error when that fails (a full disk).
 void Print(const std::string& text);
 
-/// A table for people: right-aligned columns under titles with units.
-class TextTable {
- public:
-  struct Column {
-    std::string title;
-    std::string unit;   ///< second line of the heading
-    bool left = false;  ///< text rather than numbers
-    int rank = 0;       ///< columns of the highest rank are left out first where width is short
-  };
-  explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
-
-  /// `cells` has one text a column.
-  void Add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  /// At most `width` characters a line, as far as columns of a rank above 0 can be left out; 0:
-  /// all.
-  std::string Render(size_t width = 0) const;
-
- private:
-  std::vector<Column> columns_;
-  std::vector<std::vector<std::string>> rows_;
-};
-
-/// JSON text of anything, and CSV of an array of flat objects that have the same keys.
+/// JSON text of anything, and CSV of an array of objects that have the same keys. Objects in them
+/// are columns "key.name", empty where a row has no such name.
 std::string ToJsonText(const Json& json);
 std::string ToCsv(const Json& rows);
+
+/// How an array of flat objects becomes a table.
+struct RecordTable {
+  std::vector<std::string> wrapped = {};  ///< keys whose texts may take several lines
+  std::vector<std::string> optional =
+      {};  ///< keys to leave out where width is short, the last first
+  Screen screen = OutputScreen();
+};
 /// An array of flat objects as a table whose titles are the keys, underscores blank.
-std::string TableOf(const Json& rows);
+std::string TableOf(const Json& rows, const RecordTable& form = {});
 /// Prints an array of flat objects in any format.
-void PrintRecords(const Json& rows, Format format);
+void PrintRecords(const Json& rows, Format format, const RecordTable& form = {});
 
 /// "a=1 b=2" of a range of pairs of strings.
 template <class Pairs>

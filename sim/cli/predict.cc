@@ -8,7 +8,9 @@
 #include "sim/cli/commands.h"
 #include "sim/cli/output.h"
 #include "sim/cli/prediction_output.h"
+#include "sim/cli/requirement_options.h"
 #include "sim/cli/run_options.h"
+#include "sim/cli/sort_order.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
 #include "traces/common/whole_file.h"
@@ -21,6 +23,8 @@ struct PredictCommand {
   std::string trace;
   RunOptions run;
   Format format = Format::kTable;
+  sim::Requirements required;
+  SortOrder order;
   bool wide = false;
   std::string timeline;
 
@@ -31,10 +35,12 @@ struct PredictCommand {
 // run as asked is left out with a note; a method asked for by name has to run.
 MachinePredictions PredictMachine(sim::Predictor& predictor, const RunOptions& run,
                                   const std::vector<std::string>& methods,
-                                  const std::string& machine, Progress& progress) {
+                                  const std::string& machine, const SortOrder& order,
+                                  Progress& progress) {
   MachinePredictions result;
   result.profile = hardware::FindProfile(machine);
-  const bool all = methods == sim::MethodNames();
+  result.remarks = run.NotApplied(methods);
+  const bool all = run.AllMethods();
   std::optional<Error> first_error;
   for (size_t i = 0; i < methods.size(); ++i) {
     const sim::PredictRequest request = run.RequestFor(methods[i], machine);
@@ -50,7 +56,7 @@ MachinePredictions PredictMachine(sim::Predictor& predictor, const RunOptions& r
                     static_cast<double>(i + 1) / static_cast<double>(methods.size()));
   }
   if (result.rows.empty()) throw *first_error;
-  SortBestFirst(result.rows);
+  Sort(result.rows, order);
   return result;
 }
 
@@ -90,14 +96,16 @@ void PredictCommand::Run() const {
 
   Progress progress;
   sim::Predictor predictor(trace, run.PredictorOptions(progress));
+  run.RequireModel(predictor.info());
   std::vector<MachinePredictions> predictions;
   predictions.reserve(machines.size());
   for (const std::string& machine : machines) {
-    predictions.push_back(PredictMachine(predictor, run, methods, machine, progress));
+    predictions.push_back(PredictMachine(predictor, run, methods, machine, order, progress));
   }
   std::string written;
   if (!timeline.empty()) {
-    const std::string& best = predictions.front().rows.front().request.method;
+    const std::vector<sim::Prediction>& rows = predictions.front().rows;
+    const std::string& best = rows[ChosenRow(rows, required)].request.method;
     std::vector<traces::Timeline> timelines(1);
     const sim::Prediction of =
         predictor.Predict(run.RequestFor(best, machines.front()), timelines.data());
@@ -112,22 +120,26 @@ void PredictCommand::Run() const {
   switch (format) {
     case Format::kJson:
       return Print(ToJsonText({{"trace", trace},
-                               {"predictions", Records(predictions, traced)},
-                               {"left_out", LeftOutRecords(predictions)}}) +
+                               {"predictions", Records(predictions, traced, required)},
+                               {"left_out", LeftOutRecords(predictions)},
+                               {"remarks", predictions.front().remarks}}) +
                    "\n");
     case Format::kCsv:
       for (const Json& each : LeftOutRecords(predictions)) {
         fmt::print(stderr, "left out on {}: {}: {}\n", each["machine"].get<std::string>(),
                    each["method"].get<std::string>(), each["reason"].get<std::string>());
       }
-      return Print(ToCsv(Records(predictions, traced)));
+      for (const std::string& each : predictions.front().remarks) fmt::print(stderr, "{}\n", each);
+      return Print(ToCsv(Records(predictions, traced, required)));
     case Format::kTable:
       break;
   }
+  const TableForm form{required, ScreenFor(wide)};
   std::string text;
   for (const MachinePredictions& machine : predictions) {
     if (!text.empty()) text += '\n';
-    text += methods.size() == 1 ? Report(machine, trace) : ComparisonTable(machine, trace, wide);
+    text +=
+        methods.size() == 1 ? Report(machine, trace, form) : ComparisonTable(machine, trace, form);
   }
   Print(text + (written.empty() ? "" : "\n" + written));
 }
@@ -141,21 +153,25 @@ void AddPredict(CLI::App& app) {
       R"(Predicts decode steps: replays a trace through KV-cache methods and times the result.
 
 Examples:
-  stallcast predict )" STALLCAST_SAMPLE R"(
-  stallcast predict )" STALLCAST_SAMPLE
-      R"( --model llama-3.1-8b --context 32K --machine h200,a100-40gb
-  stallcast predict )" STALLCAST_SAMPLE R"( --method freekv --timeline freekv.pftrace
+  stallcast predict )" STALLCAST_SAMPLE R"( --model llama-3.1-8b
+  stallcast predict )" STALLCAST_SAMPLE R"( --model llama-3.1-8b --context 32K \
+      --min-mass 0.9 --max-gpu 24GB
+  stallcast predict )" STALLCAST_SAMPLE R"( --model llama-3.1-8b --method freekv \
+      --set link.h2d=2x --timeline freekv.pftrace
 
-Several methods give a table, one method a report. The timeline opens in ui.perfetto.dev.)");
-  sub->add_option("trace", command->trace, "Trace to replay (.kvt)")
+Several methods give a table, one method a report. Several machines give a table each; `stallcast
+sweep -g machine=h200,a100-40gb` puts them into one. The timeline opens in ui.perfetto.dev.)");
+  sub->add_option("trace", command->trace, "Trace to replay (.kvt), or a shipped one: sample:8k")
       ->required()
       ->type_name("TRACE");
   command->run.AddTo(*sub, "all");
+  AddRequirements(*sub, command->required);
   AddFormat(*sub, command->format);
-  sub->add_flag("--wide", command->wide, "All columns, however wide the table gets")
-      ->group("Output");
+  AddSort(*sub, command->order);
+  AddWide(*sub, command->wide);
   sub->add_option("--timeline", command->timeline,
-                  "Write the timeline of the method, or of the best: .pftrace, .json, .csv or .kvt")
+                  "Write the timeline of the method, or of the one with the star: .pftrace, .json, "
+                  ".csv or .kvt")
       ->type_name("FILE")
       ->group("Output");
   sub->callback([command] { command->Run(); });

@@ -1,10 +1,14 @@
 #include "sim/cli/prediction_record.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
 
+#include "models/methods/method.h"
+#include "sim/names.h"
 #include "sim/prediction_fields.h"
+#include "traces/common/error.h"
 
 namespace stallcast::cli {
 namespace {
@@ -27,6 +31,36 @@ Json NumberJson(double value, FieldKind kind) {
 Json ObjectOf(const auto& pairs) {
   Json object = Json::object();
   for (const auto& [name, value] : pairs) object[name] = value;
+  return object;
+}
+
+// Values of a method's parameters as what they are: numbers, true or false, texts. One that is not
+// what it was declared to be stays the text that it is.
+Json TypedParams(const std::string& method, const auto& pairs) {
+  using Type = methods::ParamSpec::Type;
+  Json object = Json::object();
+  const std::vector<std::string> known = sim::MethodNames();
+  const bool is_known = std::find(known.begin(), known.end(), method) != known.end();
+  const methods::MethodInfo* info = is_known ? methods::MakeMethod(method, {}).info : nullptr;
+  for (const auto& [name, value] : pairs) {
+    object[name] = value;
+    if (!info) continue;
+    const auto spec =
+        std::find_if(info->params.begin(), info->params.end(),
+                     [&, name = name](const auto& each) { return each.name == name; });
+    if (spec == info->params.end()) continue;
+    try {
+      if (spec->type == Type::kInteger) {
+        object[name] = static_cast<int64_t>(methods::ParseNumber(*spec, method, value));
+      } else if (spec->type == Type::kReal) {
+        object[name] = methods::ParseNumber(*spec, method, value);
+      } else if (spec->type == Type::kFlag) {
+        object[name] = methods::ParseFlag(*spec, method, value);
+      }
+    } catch (const Error&) {
+      // A failed point, or one of an earlier version.
+    }
+  }
   return object;
 }
 
@@ -90,7 +124,7 @@ Json RecordOf(const sim::Prediction& p, const sim::ResultStore::Trace& trace) {
                  .steps = static_cast<double>(r.steps),
                  .samples = static_cast<double>(r.samples),
                  .graph = r.graph ? 1.0 : 0.0,
-                 .params = ObjectOf(p.params),
+                 .params = TypedParams(r.method, p.params),
                  .overrides = ObjectOf(r.machine_overrides),
                  .most_exposed_role = sim::MostExposedRole(p.metrics),
                  .notes = p.notes},
@@ -116,7 +150,7 @@ Json RecordOf(const sim::ResultStore::Rows& points, size_t row) {
                  .steps = known("steps"),
                  .samples = number("samples"),
                  .graph = number("graph"),
-                 .params = ObjectOf(sim::StoredPairs(points.At(row, "params"))),
+                 .params = TypedParams(text("method"), sim::StoredPairs(points.At(row, "params"))),
                  .overrides = ObjectOf(sim::StoredPairs(points.At(row, "overrides"))),
                  .most_exposed_role = text("most_exposed_role"),
                  .notes = sim::StoredTexts(points.At(row, "notes"))},

@@ -12,6 +12,7 @@
 #include "models/hardware/profile.h"
 #include "sim/cli/assignments.h"
 #include "sim/cli/commands.h"
+#include "sim/cli/count_option.h"
 #include "sim/cli/output.h"
 #include "sim/cli/progress.h"
 #include "sim/names.h"
@@ -30,6 +31,7 @@ struct ReproduceCommand {
   sim::ReproduceOptions options;
   bool no_cache = false;
   Format format = Format::kTable;
+  bool wide = false;
 
   std::vector<papers::Paper> Papers() const;
   void Run() const;
@@ -94,14 +96,14 @@ std::string Verdict(const Reproduction& r) {
   return r.off() ? "off" : "";
 }
 
-std::string Bullets(const std::vector<std::string>& lines) {
+std::string Bullets(const std::vector<std::string>& lines, const Screen& screen) {
   std::string text;
-  for (const std::string& line : lines) text += "- " + line + '\n';
+  for (const std::string& line : lines) text += Aside("- " + line, screen);
   return text;
 }
 
 // How the runs of a row spend a step.
-std::string Breakdown(const Reproduction& r) {
+std::string Breakdown(const Reproduction& r, const Screen& screen) {
   std::string text;
   for (const sim::ReproducedRun& run : r.runs) {
     text += fmt::format(
@@ -120,7 +122,7 @@ std::string Breakdown(const Reproduction& r) {
                  Fixed(Milliseconds(run.busy[i]), 3), Fixed(Milliseconds(run.exposed[i]), 3),
                  Fixed(Milliseconds(run.critical[i]), 3)});
     }
-    text += roles.Render();
+    text += roles.Render(screen);
   }
   return text;
 }
@@ -140,42 +142,47 @@ std::string SummaryText(const std::vector<Reproduction>& rows) {
 }
 
 std::string Report(const std::vector<papers::Paper>& papers, const std::vector<Reproduction>& rows,
-                   bool details) {
-  TextTable table({{"row", "", true},
-                   {"what", "", true},
-                   {"predicted", ""},
-                   {"published", ""},
-                   {"ratio", ""},
-                   {"", "", true},
-                   {"for", "", true}});
+                   bool details, const Screen& screen) {
+  TextTable table({{.title = "row", .left = true},
+                   {.title = "what", .left = true, .rank = 2, .wraps = true},
+                   {.title = "predicted"},
+                   {.title = "published"},
+                   {.title = "ratio"},
+                   {.title = "", .left = true},
+                   {.title = "for", .left = true, .rank = 1, .wraps = true}});
   for (const Reproduction& r : rows) {
     table.Add({r.row->id, r.row->what, r.row->metric ? Figure(r, r.predicted) : "-",
                r.row->published_as, Fixed(r.ratio, 2), Verdict(r), CaseOf(r)});
   }
-  std::string text = table.Render() + "\n" + SummaryText(rows) +
-                     "All from short synthetic traces, projected to the model, context and batch; "
-                     "derived: a machine known from\npublished figures alone.\n";
+  std::string text =
+      table.Render(screen) + "\n" + Reflow(SummaryText(rows), screen.width) +
+      Wrap(
+          "All from short synthetic traces, projected to the model, context and batch; derived: "
+          "a machine known from published figures alone.",
+          screen.width) +
+      "\n";
   for (const papers::Paper& paper : papers) {
     if (paper.rows.empty()) continue;
     const hardware::Profile profile = hardware::FindProfile(paper.machine);
     text += fmt::format("\n{} on {} ({})\n{}\n", paper.title, profile.title, profile.status,
-                        paper.source);
-    text += Bullets(paper.assumptions);
+                        Wrap(paper.source, screen.width));
+    text += Bullets(paper.assumptions, screen);
     for (const papers::Condition& condition : paper.conditions) {
-      text += fmt::format(
-          "- synthetic trace '{}': similarity {}, segments of {}, {} of jumps common to all heads, "
-          "{} units attended ({})\n",
-          condition.name, condition.similarity, condition.segment_length,
-          condition.head_correlation, condition.spread, condition.source);
+      text += Aside(
+          fmt::format("- synthetic trace '{}': similarity {}, segments of {}, {} of jumps common "
+                      "to all heads, {} units attended ({})",
+                      condition.name, condition.similarity, condition.segment_length,
+                      condition.head_correlation, condition.spread, condition.source),
+          screen);
     }
     std::set<std::string> notes;
     for (const Reproduction& r : rows) {
       if (r.paper != &paper) continue;
       for (const std::string& assumption : r.row->assumptions) {
-        text += fmt::format("- {}: {}\n", r.row->id, assumption);
+        text += Aside(fmt::format("- {}: {}", r.row->id, assumption), screen);
       }
       if (r.off() && !r.row->explanation.empty()) {
-        text += fmt::format("- {} is off: {}\n", r.row->id, r.row->explanation);
+        text += Aside(fmt::format("- {} is off: {}", r.row->id, r.row->explanation), screen);
       }
       // Projections are the same for all; a row by itself tells which contexts.
       std::copy_if(r.notes.begin(), r.notes.end(), std::inserter(notes, notes.end()),
@@ -184,10 +191,10 @@ std::string Report(const std::vector<papers::Paper>& papers, const std::vector<R
                             note.starts_with("overridden");
                    });
     }
-    text += Bullets({notes.begin(), notes.end()});
+    text += Bullets({notes.begin(), notes.end()}, screen);
   }
   if (details) {
-    for (const Reproduction& r : rows) text += Breakdown(r);
+    for (const Reproduction& r : rows) text += Breakdown(r, screen);
   }
   return text;
 }
@@ -249,7 +256,7 @@ void ReproduceCommand::Run() const {
     case Format::kCsv:
       return Print(ToCsv(Records(results)));
     case Format::kTable:
-      return Print(Report(chosen, results, !rows.empty()));
+      return Print(Report(chosen, results, !rows.empty(), ScreenFor(wide)));
   }
 }
 
@@ -280,15 +287,16 @@ the papers state. A row by name is shown with its runs, role by role.)");
       ->delimiter(',')
       ->allow_extra_args(false)
       ->group(kWhat);
-  sub->add_option("--steps", command->options.steps, "Decode steps at each point of a generation")
-      ->type_name("N")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str()
+  AddCount(*sub, "--steps", command->options.steps,
+           fmt::format("Decode steps at each point of a generation (default {})",
+                       command->options.steps),
+           1, 100'000)
       ->group(kWhat);
   sub->add_flag("--no-cache", command->no_cache, "Replay afresh and store no access log")
       ->group(kWhat);
   AddSet(*sub, command->overrides, kWhat);
   AddFormat(*sub, command->format);
+  AddWide(*sub, command->wide);
   sub->callback([command] { command->Run(); });
 }
 

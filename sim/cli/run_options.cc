@@ -4,11 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "sim/cli/count_option.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
 
 namespace stallcast::cli {
+namespace {
+
+constexpr const char* kTraceModel = "trace";  // given to --model
+
+}  // namespace
 
 void RunOptions::AddTo(CLI::App& command, const std::string& method) {
   method_ = method;
@@ -28,15 +35,10 @@ void RunOptions::AddTo(CLI::App& command, const std::string& method) {
       ->allow_extra_args(false)
       ->group(kMethod);
   command.add_option("--budget", budget_, "Short for -p budget=N")->type_name("N")->group(kMethod);
-  command.add_option("--steps", request_.steps, "Decode steps (default: the trace's)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000))
+  AddCount(command, "--steps", request_.steps, "Decode steps (default: the trace's)", 1, 1'000'000)
       ->group(kMethod);
-  command
-      .add_option("--samples", request_.samples,
-                  "Repeat with device costs drawn from their spread, for P10/P50/P90")
-      ->type_name("N")
-      ->check(CLI::Range(1, 100'000))
+  AddCount(command, "--samples", request_.samples,
+           "Repeat with device costs drawn from their spread, for P10/P50/P90", 1, 100'000)
       ->group(kMethod);
   command.add_flag("--graph", request_.graph, "Launch each step as one CUDA graph")->group(kMethod);
   command.add_flag("--no-prefill", no_prefill_, "Leave out the prefill")->group(kMethod);
@@ -44,14 +46,13 @@ void RunOptions::AddTo(CLI::App& command, const std::string& method) {
   constexpr const char* kModel = "Model";
   command
       .add_option("--model", request_.model,
-                  "Model (info --models), or the config.json of one (default: the trace's own)")
+                  "Model (info --models), a config.json, or trace: the one that the trace was "
+                  "captured from "
+                  "(default, unless that is a toy or made up)")
       ->type_name("NAME")
       ->group(kModel);
-  command
-      .add_option("--tp", request_.tensor_parallel,
-                  "GPUs that share the model; one is predicted, without what they exchange")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024))
+  AddCount(command, "--tp", request_.tensor_parallel,
+           "GPUs that share the model; one is predicted, with its all-reduces", 1, 1024)
       ->group(kModel);
   for (const llm::ModelOption& option : llm::ModelOptions()) {
     command
@@ -66,16 +67,14 @@ void RunOptions::AddTo(CLI::App& command, const std::string& method) {
   }
   command
       .add_option("--context", context_,
-                  "Tokens before the first step, as 32768 or 32K (default: the trace's)")
+                  "Tokens before the first step, as 32768, 32K or 1M (default: the trace's)")
       ->type_name("TOKENS")
       ->group(kModel);
   command
       .add_flag("--repeat-heads", request_.repeat_heads,
                 "KV heads that the trace lacks are its layer's again, not other layers'")
       ->group(kModel);
-  command.add_option("--batch", request_.batch, "Sequences decoded together")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000))
+  AddCount(command, "--batch", request_.batch, "Sequences decoded together", 1, 1'000'000)
       ->group(kModel);
 
   constexpr const char* kMachine = "Machine";
@@ -101,7 +100,8 @@ std::vector<std::string> RunOptions::Methods() const {
   if (std::find(asked.begin(), asked.end(), "all") != asked.end()) return known;
   known.emplace_back("all");
   std::vector<std::string> methods;
-  for (const std::string& name : asked) {
+  for (const std::string& given : asked) {
+    const std::string name = sim::InUsualCase(given, known);
     sim::CheckName("method", name, known, "--method");
     if (std::find(methods.begin(), methods.end(), name) == methods.end()) methods.push_back(name);
   }
@@ -110,7 +110,8 @@ std::vector<std::string> RunOptions::Methods() const {
 
 std::vector<std::string> RunOptions::Machines() const {
   std::vector<std::string> machines;
-  for (const std::string& name : machines_) {
+  for (const std::string& given : machines_) {
+    const std::string name = sim::InUsualCase(given, hardware::ProfileNames());
     if (std::find(machines.begin(), machines.end(), name) == machines.end()) {
       machines.push_back(name);
     }
@@ -134,6 +135,9 @@ void RunOptions::CheckParams(const std::vector<std::string>& methods) const {
     }
   }
   for (const auto& [name, value] : Params()) {
+    // Of several methods one may take what another does not: each says so when it is predicted.
+    std::optional<Error> refused;
+    bool taken = false;
     if (known.empty()) {
       throw UsageError(fmt::format("there are no parameters of {}", fmt::join(methods, ", ")),
                        "--param",
@@ -141,9 +145,45 @@ void RunOptions::CheckParams(const std::vector<std::string>& methods) const {
     }
     sim::CheckName("parameter", name, known, "--param");
     for (const std::string& method : methods) {
-      if (sim::HasParameter(method, name)) sim::CheckParameter(method, name, value);
+      if (!sim::HasParameter(method, name)) continue;
+      try {
+        sim::CheckParameter(method, name, value);
+        taken = true;
+      } catch (const Error& error) {
+        if (!AllMethods()) throw;
+        refused = error;
+      }
     }
+    if (!taken && refused) throw *refused;
   }
+}
+
+bool RunOptions::AllMethods() const { return Methods() == sim::MethodNames(); }
+
+std::vector<std::string> RunOptions::NotApplied(const std::vector<std::string>& methods) const {
+  std::vector<std::string> remarks;
+  for (const auto& [name, value] : Params()) {
+    std::vector<std::string> without;
+    for (const std::string& method : methods) {
+      if (!sim::HasParameter(method, name)) without.push_back(method);
+    }
+    if (without.empty()) continue;
+    remarks.push_back(
+        fmt::format("{}={} is no parameter of {}", name, value, fmt::join(without, ", ")));
+  }
+  return remarks;
+}
+
+void RunOptions::RequireModel(const traces::proto::TraceInfo& trace,
+                              const std::vector<sim::Axis>& axes) const {
+  const bool swept = std::any_of(axes.begin(), axes.end(),
+                                 [](const sim::Axis& axis) { return axis.name == "model"; });
+  if (!request_.model.empty() || swept) return;
+  const std::string problem = sim::WhyNotItsModel(trace);
+  if (problem.empty()) return;
+  throw UsageError(problem, "--model",
+                   "name the model to predict, as --model llama-3.1-8b (info --models lists them), "
+                   "or give --model trace");
 }
 
 sim::PredictRequest RunOptions::RequestFor(const std::string& method,
@@ -152,6 +192,8 @@ sim::PredictRequest RunOptions::RequestFor(const std::string& method,
   request.method = method;
   request.machine = machine;
   request.prefill = !no_prefill_;
+  request.model = sim::InUsualCase(request.model, llm::ModelNames());
+  if (request.model == kTraceModel) request.model.clear();
   if (!request.model.empty()) sim::CheckModel(request.model, "--model");
   if (!context_.empty()) request.context = sim::ParseTokens(context_, "--context");
   for (const auto& [name, value] : Params()) {
@@ -174,6 +216,10 @@ std::vector<sim::Axis> RunOptions::Axes(const std::vector<std::string>& grid) co
     if (axis.name == "method" && axis.values == std::vector<std::string>{"all"}) {
       axis.values = sim::MethodNames();
     }
+    for (std::string& value : axis.values) {
+      if (axis.name == "machine") value = sim::InUsualCase(value, hardware::ProfileNames());
+      if (axis.name == "model") value = sim::InUsualCase(value, llm::ModelNames());
+    }
   }
   const auto has_axis = [&](std::string_view name) {
     return std::any_of(axes.begin(), axes.end(),
@@ -194,7 +240,7 @@ std::vector<sim::Axis> RunOptions::Axes(const std::vector<std::string>& grid) co
 void RunOptions::AddGrid(CLI::App& command, std::vector<std::string>& grid) {
   command
       .add_option("-g,--grid", grid,
-                  "Axis: name=v1,v2 or name=low:high:step or name=low:high:xfactor; a name is a\n"
+                  "Axis: name=v1,v2 or name=low:high:step or name=low:high:xfactor; a name is a "
                   "method parameter, method, machine, model, context, batch, tp or a machine path")
       ->type_name("AXIS")
       ->allow_extra_args(false)

@@ -26,8 +26,16 @@ class RunOptions {
   sim::PredictRequest RequestFor(const std::string& method, const std::string& machine) const;
   /// Parameters given, as name and value. One given twice: usage Error.
   Assignments Params() const;
-  /// That each parameter given is one of at least one of `methods`, and its value one of its own.
+  /// That each parameter given is one of at least one of `methods`, and its value one that all of
+  /// them take, or with AllMethods() one of them.
   void CheckParams(const std::vector<std::string>& methods) const;
+  /// Whether every method is asked for: one that cannot run as asked is then left out.
+  bool AllMethods() const;
+  /// "budget=2048 is no parameter of full", for each parameter that some of `methods` lack.
+  std::vector<std::string> NotApplied(const std::vector<std::string>& methods) const;
+  /// Usage Error where no model is given and the trace's own is none that somebody runs.
+  void RequireModel(const traces::proto::TraceInfo& trace,
+                    const std::vector<sim::Axis>& axes = {}) const;
 
   /// What a grid is over: the request for the first method on the first machine, without
   /// parameters.

@@ -8,6 +8,7 @@
 
 #include "sim/cli/commands.h"
 #include "sim/cli/output.h"
+#include "sim/cli/requirement_options.h"
 #include "sim/cli/run_options.h"
 #include "sim/cli/sweep_output.h"
 #include "traces/common/error.h"
@@ -16,12 +17,15 @@
 namespace stallcast::cli {
 namespace {
 
+// Of the table that a sweep ends with.
+constexpr size_t kMostRows = 40;
+
 struct SweepCommand {
   std::string trace, out, show;
   std::vector<std::string> grid;
   RunOptions run;
-  bool again = false, pareto = false;
-  Format format = Format::kTable;
+  bool again = false, wide = false;
+  SweepForm form;
 
   void Run() const;
   void Sweep() const;
@@ -39,6 +43,7 @@ void SweepCommand::Sweep() const {
 
   Progress progress;
   sim::Predictor predictor(trace, run.PredictorOptions(progress));
+  run.RequireModel(predictor.info(), axes);
   sim::PredictRequest base = run.GridBase();
   if (base.context == 0) base.context = predictor.info().prompt_tokens();
   const std::vector<sim::GridPoint> points = sim::ExpandGrid(base, axes);
@@ -46,7 +51,7 @@ void SweepCommand::Sweep() const {
   const auto total = std::ssize(points);
   const sim::SweepCounts counts =
       sim::Sweep(predictor, points, store, again, [&](int64_t finished) {
-        progress.Update(fmt::format("{} points", total),
+        progress.Update(fmt::format("{} point{}", total, total == 1 ? "" : "s"),
                         static_cast<double>(finished) / static_cast<double>(total));
       });
   progress.Clear();
@@ -67,10 +72,10 @@ void SweepCommand::Report(int64_t total, const sim::SweepCounts& counts) const {
           ? fmt::format(", {} of another build of stallcast predicted anew", counts.anew)
           : "";
   const std::string summary = fmt::format(
-      "{} points: {} predicted, {} failed, {} there already{}; "
+      "{} point{}: {} predicted, {} failed, {} there already{}; "
       "`stallcast sweep --show {}` prints them\n",
-      total, counts.done, counts.failed, counts.present, anew, out);
-  if (format == Format::kTable) {
+      total, total == 1 ? "" : "s", counts.done, counts.failed, counts.present, anew, out);
+  if (form.format == Format::kTable) {
     Print(summary);
   } else {
     fmt::print(stderr, "{}", summary);
@@ -81,18 +86,26 @@ void SweepCommand::Report(int64_t total, const sim::SweepCounts& counts) const {
 }
 
 void SweepCommand::Run() const {
+  SweepForm of = form;
+  of.screen = ScreenFor(wide);
   if (!show.empty()) {
     if (!trace.empty() || !out.empty() || !grid.empty()) {
-      throw UsageError("--show only shows", "stallcast sweep", "run the sweep first, then show it");
+      throw UsageError("--show only shows", "sweep", "run the sweep first, then show it");
     }
-    return ShowSweep(show, pareto, format);
+    of.file = show;
+    if (!of.plot.empty()) RefuseToReplace(of.plot, {show});
+    return ShowSweep(of);
   }
   if (trace.empty() || out.empty()) {
-    throw UsageError("a sweep needs a TRACE and --out FILE", "stallcast sweep",
+    throw UsageError("a sweep needs a TRACE and --out FILE", "sweep",
                      "or give --show FILE; `stallcast sweep --help` has examples");
   }
+  if (!of.plot.empty()) RefuseToReplace(of.plot, {trace, out});
   Sweep();
-  if (pareto || format != Format::kTable) ShowSweep(out, pareto, format);
+  of.file = out;
+  of.most_rows = kMostRows;
+  if (of.format == Format::kTable) Print("\n");
+  ShowSweep(of);
 }
 
 }  // namespace
@@ -103,15 +116,19 @@ void AddSweep(CLI::App& app) {
   sub->description(R"(Predicts every point of a grid over all cores, into an SQLite file.
 
 Examples:
-  stallcast sweep )" STALLCAST_SAMPLE R"( --out results.sqlite --method freekv \
-      -g budget=2048:8192:x2 -g link.h2d=25GB/s,50GB/s,100GB/s
-  stallcast sweep )" STALLCAST_SAMPLE R"( --out results.sqlite --method all -g context=8K,32K,128K
-  stallcast sweep --show results.sqlite --pareto
+  stallcast sweep )" STALLCAST_SAMPLE R"( --model llama-3.1-8b --out results.sqlite \
+      --method freekv -g budget=2K:8K:x2 -g link.h2d=0.5x,1x,2x --plot results.svg
+  stallcast sweep )" STALLCAST_SAMPLE R"( --model llama-3.1-8b --out results.sqlite \
+      --method all -g context=8K,32K,128K -g machine=h200,a100-40gb
+  stallcast sweep --show results.sqlite --pareto --min-mass 0.9
 
-Stopped, it goes on where it was when called again. Points that fail are kept with the reason; what
-another build of stallcast left is predicted anew.)");
+Rows are sorted by time within a workload: a trace, model, context, batch and number of GPUs. Rows
+that a swept value does not change are one, with "any" as the value. Stopped, it goes on where it
+was when called again. Points that fail are kept with the reason; what another build of stallcast
+left is predicted anew.)");
   constexpr const char* kGrid = "Grid";
-  sub->add_option("trace", command->trace, "Trace to replay (.kvt)")->type_name("TRACE");
+  sub->add_option("trace", command->trace, "Trace to replay (.kvt), or a shipped one: sample:8k")
+      ->type_name("TRACE");
   RunOptions::AddGrid(*sub, command->grid);
   sub->add_option("-o,--out", command->out, "Results file (SQLite)")
       ->type_name("FILE")
@@ -119,12 +136,20 @@ another build of stallcast left is predicted anew.)");
   sub->add_flag("--again", command->again, "Predict points anew that the file holds already")
       ->group(kGrid);
   command->run.AddTo(*sub, "freekv");
-  AddFormat(*sub, command->format);
+  AddRequirements(*sub, command->form.required);
+  AddFormat(*sub, command->form.format);
+  AddSort(*sub, command->form.order);
+  AddWide(*sub, command->wide);
   sub->add_option("--show", command->show, "Print the results of an earlier sweep")
       ->type_name("FILE")
       ->group("Output");
-  sub->add_flag("--pareto", command->pareto,
-                "Mark the Pareto front of step time, GPU memory and attention mass")
+  sub->add_flag("--pareto", command->form.pareto,
+                "Mark with + what no other of its workload beats in step time, GPU memory and "
+                "attention mass")
+      ->group("Output");
+  sub->add_option("--plot", command->form.plot,
+                  "Draw the values of --sort (default: mean step) over the axis with most numbers")
+      ->type_name("OUT.svg")
       ->group("Output");
   sub->callback([command] { command->Run(); });
 }

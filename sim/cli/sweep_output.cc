@@ -4,95 +4,25 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <set>
 
+#include "sim/cli/notes.h"
 #include "sim/cli/prediction_record.h"
-#include "sim/sweep.h"
+#include "sim/cli/sweep_plot.h"
+#include "sim/cli/sweep_rows.h"
 
 namespace stallcast::cli {
 namespace {
 
-using Points = sim::ResultStore::Rows;
-
 constexpr double kMega = 1e6;
 constexpr double kGibi = 1024.0 * 1024 * 1024;
 
-bool Failed(const Points& points, size_t row) {
-  return TextOf(points.At(row, "status")) == "failed";
-}
-
-// Rows of step time, GPU memory and lost attention mass, of points that fit.
-std::vector<bool> Front(const Points& points) {
-  const size_t step = points.Column("step_mean_ms"), gpu = points.Column("gpu_bytes"),
-               mass = points.Column("attention_mass"), fits = points.Column("fits");
-  std::vector<std::vector<double>> coordinates;
-  for (const auto& row : points.rows) {
-    const double kept = NumberOf(row[fits]) > 0 ? NumberOf(row[mass]) : std::nan("");
-    coordinates.push_back({NumberOf(row[step]), NumberOf(row[gpu]), -kept});
-  }
-  return sim::ParetoFront(coordinates);
-}
-
-struct Column {
-  std::string name;
-  bool of_method = false;           // a parameter, which other methods may not have
-  std::vector<std::string> values;  // a point each; empty where it has none
-};
-
-// What was asked for of each point, by name, the method first.
-std::vector<Column> AskedColumns(const Points& points) {
-  std::vector<Column> columns;
-  const auto cell = [&](const std::string& name, bool of_method, size_t row) -> std::string& {
-    auto at = std::find_if(columns.begin(), columns.end(),
-                           [&](const Column& c) { return c.name == name; });
-    if (at == columns.end()) {
-      at = columns.insert(at, {name, of_method, std::vector<std::string>(points.rows.size())});
-    }
-    return at->values[row];
-  };
-  for (size_t i = 0; i < points.rows.size(); ++i) {
-    for (const char* name : {"method", "model", "machine"}) {
-      cell(name, false, i) = TextOf(points.At(i, name));
-    }
-    for (const char* name : {"tensor_parallel", "context", "batch", "steps", "graph"}) {
-      // A failed point has 0 for what it would have taken from the trace.
-      const double value = NumberOf(points.At(i, name));
-      const bool taken = Failed(points, i) && value == 0;
-      cell(name, false, i) = std::isnan(value) || taken ? "" : fmt::format("{:.0f}", value);
-    }
-    const std::string file = TextOf(points.At(i, "trace_file"));
-    cell("trace", false, i) = file.empty() ? TextOf(points.At(i, "trace")) : file;
-    for (const auto& [name, value] : sim::StoredPairs(points.At(i, "params"))) {
-      cell(name, true, i) = value;
-    }
-    for (const auto& [name, value] : sim::StoredPairs(points.At(i, "overrides"))) {
-      cell(name, false, i) = value;
-    }
-  }
-  return columns;
-}
-
-// Whether points differ in it: in any way, or for a parameter points of one method. What a failed
-// point does not say is no difference.
-bool Varies(const Column& column, const std::vector<std::string>& methods, const Points& points) {
-  std::map<std::string, std::set<std::string>> values;
-  for (size_t i = 0; i < methods.size(); ++i) {
-    if (column.values[i].empty() && Failed(points, i)) continue;
-    values[column.of_method ? methods[i] : ""].insert(column.values[i]);
-  }
-  return std::any_of(values.begin(), values.end(),
-                     [](const auto& of_method) { return of_method.second.size() > 1; });
-}
-
 // "model x, machine y, context 32000": what is the same for all points, but for parameters.
-std::string Heading(const std::vector<Column>& constant) {
+std::string Heading(const std::vector<AskedColumn>& constant) {
   std::string text;
-  for (const Column& column : constant) {
+  for (const AskedColumn& column : constant) {
     const auto known = std::find_if(column.values.begin(), column.values.end(),
                                     [](const std::string& value) { return !value.empty(); });
     if (column.of_method || known == column.values.end()) continue;
@@ -102,59 +32,21 @@ std::string Heading(const std::vector<Column>& constant) {
     }
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", column.name, *known);
   }
-  return text + "\n";
-}
-
-// Each note once; of those that differ in numbers alone the first stands for all. What was
-// overridden is a column.
-std::string Notes(const Points& points) {
-  struct Kind {
-    std::string first;
-    std::set<std::string> all;
-  };
-  std::vector<std::pair<std::string, Kind>> kinds;
-  for (size_t i = 0; i < points.rows.size(); ++i) {
-    for (const std::string& note : sim::StoredTexts(points.At(i, "notes"))) {
-      if (note.starts_with("overridden: ")) continue;
-      std::string words = note;
-      std::erase_if(words, [](unsigned char c) { return std::isdigit(c) || c == '.'; });
-      auto at = std::find_if(kinds.begin(), kinds.end(),
-                             [&](const auto& kind) { return kind.first == words; });
-      if (at == kinds.end()) at = kinds.insert(at, {words, {note, {}}});
-      at->second.all.insert(note);
-    }
-  }
-  std::string text;
-  for (const auto& [words, kind] : kinds) {
-    text += "- " + kind.first;
-    if (kind.all.size() > 1) {
-      text += fmt::format(" (and {} with other numbers)", kind.all.size() - 1);
-    }
-    text += '\n';
-  }
   return text;
 }
 
-// 2 before 10, "25GB/s" before "100GB/s", and text by letters.
-bool Before(const std::string& a, const std::string& b) {
-  double x = 0, y = 0;
-  const auto of_a = std::from_chars(a.data(), a.data() + a.size(), x);
-  const auto of_b = std::from_chars(b.data(), b.data() + b.size(), y);
-  if (of_a.ec == std::errc() && of_b.ec == std::errc() && x != y) return x < y;
-  return a < b;
-}
-
-// Row numbers, ordered by the columns from left to right.
-std::vector<size_t> Order(const std::vector<Column>& columns) {
-  std::vector<size_t> order(columns.front().values.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    for (const Column& column : columns) {
-      if (column.values[a] != column.values[b]) return Before(column.values[a], column.values[b]);
+// What was overridden is a column.
+std::string Notes(const Points& points, const Screen& screen) {
+  NoteList notes;
+  std::set<std::string> methods;
+  for (size_t i = 0; i < points.rows.size(); ++i) {
+    const std::string method = TextOf(points.At(i, "method"));
+    if (!Failed(points, i)) methods.insert(method);
+    for (const std::string& note : sim::StoredTexts(points.At(i, "notes"))) {
+      if (!note.starts_with("overridden: ")) notes.Add(note, method);
     }
-    return false;
-  });
-  return order;
+  }
+  return notes.Render(methods, screen);
 }
 
 // Why a point has no place among the others, or nothing.
@@ -169,112 +61,176 @@ std::string Reason(const Points& points, size_t row) {
 }
 
 // Each reason once, with the number of points that have it.
-std::string Failures(const Points& points) {
+std::string Failures(const Points& points, const Screen& screen) {
   std::map<std::string, int64_t> reasons;
   for (size_t i = 0; i < points.rows.size(); ++i) {
     if (Failed(points, i)) ++reasons[TextOf(points.At(i, "message"))];
   }
   std::string text;
   for (const auto& [reason, number] : reasons) {
-    text += fmt::format("- failed ({}): {}\n", number, reason);
+    text += Aside(fmt::format("- failed ({}): {}", number, reason), screen);
   }
   return text;
 }
 
 // Points of different builds may differ by more than what was asked for.
-std::string Builds(const Points& points) {
+std::string Builds(const Points& points, const Screen& screen) {
   std::set<std::string> programs;
   for (size_t i = 0; i < points.rows.size(); ++i) {
     programs.insert(TextOf(points.At(i, "program")));
   }
   if (programs.size() < 2) return "";
-  return fmt::format("- predicted by {} builds of stallcast: sweep again for all by one\n",
-                     programs.size());
+  return Aside(fmt::format("- predicted by {} builds of stallcast: sweep again for all by one",
+                           programs.size()),
+               screen);
 }
 
-std::string ShowTable(const Points& points, const std::vector<bool>& front) {
-  std::vector<Column> varying, constant;
-  const std::vector<Column> asked = AskedColumns(points);
-  const std::vector<std::string>& methods = asked.front().values;
-  for (const Column& column : asked) {
-    const bool shown = &column == &asked.front() || Varies(column, methods, points);
-    (shown ? varying : constant).push_back(column);
+// A column of results.
+struct Result {
+  TextTable::Column column;
+  const char* field;
+  std::string (*text)(double);
+};
+
+std::vector<Result> Results(bool sampled) {
+  const auto time = [](double v) { return Fixed(v, 2); };
+  const auto gibibytes = [](double v) { return Fixed(v / kGibi, 1); };
+  const auto percent = [](double v) { return Percent(v, 0); };
+  std::vector<Result> results = {
+      {{.title = "mean", .unit = "ms", .help = "time of a step"}, "step_mean_ms", time},
+      {{.title = "P50", .unit = "ms", .rank = 6}, "step_p50_ms", time},
+      {{.title = "P95", .unit = "ms", .rank = 4}, "step_p95_ms", time}};
+  if (sampled) {
+    results.insert(results.end(),
+                   {{{.title = "sampled", .unit = "P10 ms", .rank = 3}, "sampled_p10_ms", time},
+                    {{.title = "", .unit = "P50 ms", .rank = 3}, "sampled_p50_ms", time},
+                    {{.title = "", .unit = "P90 ms", .rank = 3}, "sampled_p90_ms", time}});
   }
-  bool sampled = false;
+  results.insert(
+      results.end(),
+      {{{.title = "tokens", .unit = "/s", .rank = 1}, "tokens_per_second", Short},
+       {{.title = "exposed", .unit = "ms", .rank = 2, .help = "GPU idle in a step"},
+        "exposed_ms",
+        time},
+       {{.title = "recall", .unit = "MB", .rank = 5, .help = "moved to the GPU in a step"},
+        "recall_bytes",
+        [](double v) { return Short(v / kMega); }},
+       {{.title = "hits", .unit = "%", .rank = 8, .help = "selected units that were on the GPU"},
+        "hit_rate",
+        percent},
+       {{.title = "mass", .help = "share of the attention weight kept"},
+        "attention_mass",
+        [](double v) { return Fixed(v, 3); }},
+       {{.title = "GPU", .unit = "GiB"}, "gpu_bytes", gibibytes},
+       {{.title = "host", .unit = "GiB", .rank = 7}, "host_bytes", gibibytes},
+       {{.title = "ceiling",
+         .unit = "ms",
+         .rank = 10,
+         .help = "the least time that any schedule of the same work takes"},
+        "ceiling_ms",
+        time},
+       {{.title = "over", .unit = "ceiling", .rank = 9, .help = "mean over the ceiling"},
+        "above_ceiling",
+        [](double v) { return std::isnan(v) ? std::string("-") : Fixed(1 + v, 2) + "x"; }}});
+  return results;
+}
+
+std::string MarkLine(const SweepRows& rows, const Points& points, const SweepForm& form,
+                     bool front) {
+  std::string line;
+  if (std::find(rows.best.begin(), rows.best.end(), true) != rows.best.end()) {
+    const std::set<std::string> workloads(rows.workloads.begin(), rows.workloads.end());
+    line = fmt::format("* the fastest{} that fits with {}",
+                       workloads.size() > 1 ? " of its workload" : "", form.required.Describe());
+  } else {
+    std::vector<sim::Figures> figures;
+    for (size_t i = 0; i < points.rows.size(); ++i) figures.push_back(FiguresOf(points, i));
+    const size_t nearest = sim::Nearest(figures, form.required);
+    std::string name;
+    for (const AskedColumn& column : rows.varying) {
+      if (column.values[nearest].empty()) continue;
+      name += (name.empty() ? "" : ", ") + (column.name == "method" ? "" : column.name + " ") +
+              column.values[nearest];
+    }
+    line = fmt::format("None fits with {}. The nearest is {}: {}", form.required.Describe(), name,
+                       fmt::join(form.required.Missed(figures[nearest]), "; "));
+  }
+  line += " (--min-mass, --max-gpu, --max-step).";
+  if (front)
+    line += " + no other of its workload has less step time, less GPU memory and more mass.";
+  return line;
+}
+
+std::string ShowTable(const Points& points, const SweepForm& form) {
+  const SweepRows rows = RowsOf(points, form.required, form.order);
+  const std::vector<bool> front =
+      form.pareto ? FrontByWorkload(points, rows.workloads) : std::vector<bool>{};
+  bool sampled = false, reasons = false;
   for (size_t i = 0; i < points.rows.size(); ++i) {
     sampled |= !std::isnan(NumberOf(points.At(i, "sampled_p50_ms")));
+    reasons |= !Reason(points, i).empty();
   }
-  std::vector<TextTable::Column> columns;
-  if (!front.empty()) columns.push_back({"", "", true});
-  for (const Column& column : varying) columns.push_back({column.name, "", true});
-  columns.insert(columns.end(), {{"mean", "ms"}, {"P50", "ms"}, {"P95", "ms"}});
-  if (sampled) {
-    columns.insert(columns.end(), {{"sampled", "P10 ms"}, {"", "P50 ms"}, {"", "P90 ms"}});
+  const std::vector<Result> results = Results(sampled);
+  std::vector<TextTable::Column> columns = {{.title = "", .left = true}};
+  for (const AskedColumn& column : rows.varying) {
+    columns.push_back({.title = column.name, .left = true});
   }
-  columns.insert(columns.end(), {{"tokens", "/s"},
-                                 {"exposed", "ms"},
-                                 {"recall", "MB"},
-                                 {"hits", "%"},
-                                 {"mass", ""},
-                                 {"GPU", "GiB"},
-                                 {"host", "GiB"},
-                                 {"ceiling", "ms"},
-                                 {"above", "%"},
-                                 {"", "", true}});
+  for (const Result& result : results) columns.push_back(result.column);
+  if (reasons) columns.push_back({.title = "", .left = true});
   TextTable table(columns);
-  for (const size_t i : Order(varying)) {
-    const auto number = [&](const char* name) { return NumberOf(points.At(i, name)); };
-    std::vector<std::string> cells;
-    if (!front.empty()) cells.emplace_back(front[i] ? "*" : "");
-    for (const Column& column : varying) cells.push_back(column.values[i]);
-    for (const char* time : {"step_mean_ms", "step_p50_ms", "step_p95_ms"}) {
-      cells.push_back(Fixed(number(time), 2));
+  size_t shown = 0;
+  for (const size_t i : rows.order) {
+    if (form.most_rows > 0 && shown == form.most_rows) break;
+    ++shown;
+    const std::string reason = Reason(points, i);
+    std::vector<std::string> cells = {
+        fmt::format("{}{}", rows.best[i] ? "*" : "", form.pareto && front[i] ? "+" : "")};
+    for (const AskedColumn& column : rows.varying) cells.push_back(column.values[i]);
+    for (const Result& result : results) {
+      cells.push_back(result.text(NumberOf(points.At(i, result.field))));
     }
-    if (sampled) {
-      for (const char* time : {"sampled_p10_ms", "sampled_p50_ms", "sampled_p90_ms"}) {
-        cells.push_back(Fixed(number(time), 2));
-      }
-    }
-    cells.push_back(Short(number("tokens_per_second")));
-    cells.push_back(Fixed(number("exposed_ms"), 2));
-    cells.push_back(Short(number("recall_bytes") / kMega));
-    cells.push_back(Percent(number("hit_rate"), 0));
-    cells.push_back(Fixed(number("attention_mass"), 3));
-    cells.push_back(Fixed(number("gpu_bytes") / kGibi, 1));
-    cells.push_back(Fixed(number("host_bytes") / kGibi, 1));
-    cells.push_back(Fixed(number("ceiling_ms"), 2));
-    cells.push_back(Percent(number("above_ceiling"), 0));
-    cells.push_back(Reason(points, i));
-    table.Add(std::move(cells));
+    if (reasons) cells.push_back(reason);
+    table.Add(std::move(cells), !reason.empty() ? Tone::kBad
+                                : rows.best[i]  ? Tone::kStrong
+                                                : Tone::kPlain);
   }
-  const std::string notes = Builds(points) + Notes(points) + Failures(points);
-  return Heading(constant) + "\n" + table.Render() +
-         (front.empty()
-              ? ""
-              : "\n* no other point has less step time, less GPU memory and more mass\n") +
-         (notes.empty() ? "" : "\n" + notes);
+  std::string text =
+      Wrap(Heading(rows.constant), form.screen.width, 2) + "\n\n" + table.Render(form.screen);
+  if (shown < rows.order.size()) {
+    text +=
+        Aside(fmt::format("{} more rows: `stallcast sweep --show {}` prints all.",
+                          Count(std::ssize(rows.order) - static_cast<int64_t>(shown)), form.file),
+              form.screen);
+  }
+  return text + "\n" + Wrap(MarkLine(rows, points, form, form.pareto), form.screen.width, 2) +
+         "\n" + Aside(table.Legend(form.screen), form.screen) + Builds(points, form.screen) +
+         Notes(points, form.screen) + Failures(points, form.screen);
 }
 
 }  // namespace
 
-void ShowSweep(const std::string& path, bool pareto, Format format) {
-  sim::ResultStore store(path, /*create=*/false);
+void ShowSweep(const SweepForm& form) {
+  sim::ResultStore store(form.file, /*create=*/false);
   const Points points = store.Read();
-  const std::vector<bool> front = pareto ? Front(points) : std::vector<bool>{};
-  if (format == Format::kTable) {
-    return Print(points.rows.empty() ? "no points\n" : ShowTable(points, front));
+  if (!form.plot.empty()) PlotSweep(points, form.required, form.order, form.plot);
+  if (form.format == Format::kTable) {
+    return Print(points.rows.empty() ? "no points\n" : ShowTable(points, form));
   }
-  Json rows = Json::array();
+  const SweepRows rows = RowsOf(points, form.required, form.order);
+  const std::vector<bool> front = FrontByWorkload(points, rows.workloads);
+  Json records = Json::array();
   for (size_t i = 0; i < points.rows.size(); ++i) {
     Json row;
-    if (pareto) row["pareto"] = static_cast<bool>(front[i]);
+    if (form.pareto) row["pareto"] = static_cast<bool>(front[i]);
     for (const char* name : {"point", "status", "message", "finished"}) {
       row[name] = TextOf(points.At(i, name));
     }
     row.update(RecordOf(points, i));
-    rows.push_back(std::move(row));
+    row["good_enough"] = form.required.Met(FiguresOf(points, i));
+    row["best"] = static_cast<bool>(rows.best[i]);
+    records.push_back(std::move(row));
   }
-  PrintRecords(rows, format);
+  PrintRecords(records, form.format);
 }
 
 }  // namespace stallcast::cli
