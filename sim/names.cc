@@ -14,8 +14,8 @@
 namespace stallcast::sim {
 namespace {
 
-// Smaller ones are made to test programs with.
-constexpr int64_t kLeastParameters = 100'000'000;
+// Weights of the smallest model that somebody runs; smaller ones are made to test programs with.
+constexpr Bytes kLeastWeights = 200'000'000;
 
 // Null where the method has no such parameter.
 const methods::ParamSpec* FindParameter(std::string_view method, std::string_view parameter) {
@@ -83,16 +83,15 @@ std::string WhyNotItsModel(const traces::proto::TraceInfo& trace) {
   const std::vector<std::string> known = llm::ModelNames();
   if (std::find(known.begin(), known.end(), name) != known.end()) return "";
   if (trace.synthetic()) return fmt::format("the trace's model, {}, is made up", name);
-  int64_t parameters = 0;
+  Bytes weights = 0;
   try {
-    const llm::Model model = llm::FromTrace(trace.model());
-    parameters = model.WeightBytes() / model.element_bytes;
+    weights = llm::FromTrace(trace.model()).WeightBytes();
   } catch (const Error& error) {
     return fmt::format("the trace does not tell its model: {}", error.problem());
   }
-  if (parameters >= kLeastParameters) return "";
-  return fmt::format("the trace's model, {}, is a toy of {} million parameters", name,
-                     parameters / 1'000'000);
+  if (weights >= kLeastWeights) return "";
+  return fmt::format("the trace's model, {}, is a toy: {} MB of weights", name,
+                     weights / 1'000'000);
 }
 
 void CheckModel(std::string_view name, std::string_view where) {

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -200,6 +201,22 @@ std::optional<std::string> OfWindows(const traces::proto::Model& model,
       "attention mass and error of the trace's layers {} are of the window that each sees; the "
       "method selects from all tokens there too",
       fmt::join(limited, ", "));
+}
+
+// Where one step takes much of the time, how many steps are predicted decides the mean.
+std::optional<std::string> RareStep(const Metrics& metrics) {
+  constexpr double kMuch = 0.2;
+  if (metrics.step_times.size() < 2) return std::nullopt;
+  const auto longest = std::max_element(metrics.step_times.begin(), metrics.step_times.end());
+  const Picoseconds all =
+      std::accumulate(metrics.step_times.begin(), metrics.step_times.end(), Picoseconds(0));
+  const double share = Milliseconds(*longest) / Milliseconds(all);
+  if (share < kMuch || *longest < 2 * metrics.step_p50) return std::nullopt;
+  return fmt::format(
+      "few steps: step {} of {} takes {:.1f} ms, {:.0f} % of the time; with more --steps the mean "
+      "tells more",
+      longest - metrics.step_times.begin(), metrics.step_times.size(), Milliseconds(*longest),
+      share * 100);
 }
 
 }  // namespace
@@ -516,6 +533,14 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
         "seldom counts too much or not at all",
         run.steps, run.batch, int64_t{run.steps} * run.batch, out.log->steps));
   }
+  // A context up to the model's limit leaves room for the steps.
+  if (model.max_context > run.steps && run.context <= model.max_context &&
+      run.context + run.steps > model.max_context) {
+    out.notes.push_back(fmt::format("context {} less {}: the steps reach {}'s {}", run.context,
+                                    run.context + run.steps - model.max_context, out.whole.title,
+                                    model.max_context));
+    run.context = model.max_context - run.steps;
+  }
   const int64_t longest = run.context + run.steps;
   if (model.max_context > 0 && longest > model.max_context) {
     out.notes.push_back(
@@ -637,6 +662,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   }));
 
   if (!out.fits) out.notes.push_back(Shortage(out, limits));
+  if (auto note = RareStep(out.metrics)) out.notes.push_back(*note);
   if (trace.synthetic())
     out.notes.emplace_back("synthetic: the trace was not captured from a model");
   if (machine.status != "measured") {

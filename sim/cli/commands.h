@@ -7,7 +7,7 @@
 namespace stallcast::cli {
 
 /// The trace that the examples in the help use.
-#define STALLCAST_SAMPLE "traces/samples/qwen-8k.kvt"
+#define STALLCAST_SAMPLE "sample:8k"
 
 void AddInfo(CLI::App& app);
 void AddPredict(CLI::App& app);
@@ -18,5 +18,7 @@ void AddSynth(CLI::App& app);
 void AddReproduce(CLI::App& app);
 void AddTrim(CLI::App& app);
 void AddReplay(CLI::App& app);
+void AddAdvise(CLI::App& app);
+void AddCompletion(CLI::App& app);
 
 }  // namespace stallcast::cli

@@ -134,9 +134,10 @@ _stallcast() {
   for (const CLI::App* command : CommandsOf(app)) text += BashCommand(*command);
   std::vector<std::string> names;
   for (const CLI::App* command : CommandsOf(app)) names.push_back(command->get_name());
-  return text + fmt::format("    *) mapfile -t COMPREPLY < <(compgen -W \"{} --help --version\" -- "
-                            "\"$typed\") ;;\n  esac\n}}\ncomplete -F _stallcast stallcast\n",
-                            fmt::join(names, " "));
+  return text + fmt::format(
+                    "    *) mapfile -t COMPREPLY < <(compgen -W \"{} --help --version\" -- "
+                    "\"$typed\") ;;\n  esac\n}}\ncomplete -F _stallcast stallcast\n",
+                    fmt::join(names, " "));
 }
 
 // Inside single quotes and brackets of an _arguments specification.
@@ -156,7 +157,8 @@ std::string ZshText(const std::string& text) {
 
 std::string ZshAction(const CLI::Option& option) {
   const std::vector<std::string> words = ValuesOf(NameOf(option));
-  const std::string type = ZshText(option.get_type_name().empty() ? "VALUE" : option.get_type_name());
+  const std::string type =
+      ZshText(option.get_type_name().empty() ? "VALUE" : option.get_type_name());
   if (words.empty()) return fmt::format(":{}:_files", type);
   std::vector<std::string> escaped;
   for (const std::string& word : words) escaped.push_back(ZshText(word));
@@ -177,8 +179,9 @@ std::string Zsh(const CLI::App& app) {
     text += fmt::format("    '{}:{}'\n", command->get_name(),
                         ZshText(FirstSentence(command->get_description())));
   }
-  text += "  )\n  if (( CURRENT == 2 )); then\n    _describe command commands\n    return\n  fi\n"
-          "  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $command in\n";
+  text +=
+      "  )\n  if (( CURRENT == 2 )); then\n    _describe command commands\n    return\n  fi\n"
+      "  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $command in\n";
   for (const CLI::App* command : CommandsOf(app)) {
     text += fmt::format("    {})\n      _arguments", command->get_name());
     for (const CLI::Option* option : command->get_options({})) {

@@ -3,6 +3,7 @@
 
 #include "sim/cli/commands.h"
 #include "sim/cli/import_file.h"
+#include "sim/cli/step_table.h"
 #include "traces/common/error.h"
 #include "traces/common/whole_file.h"
 #include "traces/convert/timeline_file.h"
@@ -14,11 +15,13 @@ struct ExportCommand {
   std::string trace, out, format;
   int timeline = 0;  // 1, 2, ... as `info` lists them; 0: all
   ImportFlags flags;
+  StepTableCommand steps;
 
   void Run() const;
 };
 
 void ExportCommand::Run() const {
+  if (steps.asked) return steps.Write(trace, out);
   const traces::TimelineFormat out_format = traces::TimelineFormatOf(out, format);
   RefuseToReplace(out, {trace});
   traces::Trace file = ImportTimelines(trace, flags);
@@ -46,8 +49,12 @@ Examples:
   stallcast predict )" STALLCAST_SAMPLE R"( --method freekv --timeline freekv.kvt
   stallcast export freekv.kvt -o freekv.pftrace
       opens in ui.perfetto.dev: lanes as tracks, roles as categories, waits as flows
-  stallcast export kineto.json.gz -o kineto.kvt --step-range decode)");
-  sub->add_option("trace", command->trace, "File with timelines")->required()->type_name("FILE");
+  stallcast export kineto.json.gz -o kineto.kvt --step-range decode
+  stallcast export sample:8k --step-table --model llama-3.1-8b -o steps.csv
+      step time by batch and context, for simulators of requests)");
+  sub->add_option("trace", command->trace, "File with timelines; with --step-table a trace")
+      ->required()
+      ->type_name("FILE");
   sub->add_option("-o,--out", command->out, "File to write: .pftrace, .json (Chrome), .csv or .kvt")
       ->required()
       ->type_name("FILE")
@@ -60,6 +67,7 @@ Examples:
       ->check(CLI::Range(1, 1'000'000))
       ->group("Output");
   AddImportFlags(*sub, command->flags);
+  command->steps.AddTo(*sub);
   sub->callback([command] { command->Run(); });
 }
 

@@ -7,6 +7,7 @@
 
 #include "sim/cli/progress.h"
 #include "traces/common/error.h"
+#include "traces/samples.h"
 
 namespace stallcast::cli {
 
@@ -27,7 +28,7 @@ traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& fla
   options.check = check;
   options.step_range = flags.step_range;
   options.progress = [&](double share) { progress.Update("reading " + path, share); };
-  return traces::Import(path, options);
+  return traces::Import(traces::TracePath(path), options);
 }
 
 traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags) {

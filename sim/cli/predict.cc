@@ -15,6 +15,7 @@
 #include "traces/common/error.h"
 #include "traces/common/whole_file.h"
 #include "traces/convert/timeline_file.h"
+#include "traces/samples.h"
 
 namespace stallcast::cli {
 namespace {
@@ -30,6 +31,16 @@ struct PredictCommand {
 
   void Run() const;
 };
+
+// A recording has no tensors: what can be done with it is told.
+void RefuseRecording(const std::filesystem::path& file, const std::string& name) {
+  const std::string text = file.string();
+  for (const char* ending : {".json", ".json.gz", ".pftrace", ".sqlite", ".perfetto-trace"}) {
+    if (!text.ends_with(ending)) continue;
+    throw UsageError("a recording, not a .kvt trace: it has no queries and keys to replay", name,
+                     "`stallcast info` and `stallcast compare` read it");
+  }
+}
 
 // The predictions for one machine, best first. Where every method was asked for, one that cannot
 // run as asked is left out with a note; a method asked for by name has to run.
@@ -83,6 +94,8 @@ void PredictCommand::Run() const {
   for (const std::string& machine : machines) {
     run.RequestFor(methods.front(), machine);
   }
+  const std::filesystem::path file = traces::TracePath(trace);
+  RefuseRecording(file, trace);
   traces::TimelineFormat timeline_format{};
   if (!timeline.empty()) {
     if (machines.size() > 1) {
@@ -90,12 +103,12 @@ void PredictCommand::Run() const {
     }
     timeline_format = traces::TimelineFormatOf(timeline);
     std::vector<std::string> inputs = run.Inputs();
-    inputs.push_back(trace);
+    inputs.push_back(file.string());
     RefuseToReplace(timeline, inputs);
   }
 
   Progress progress;
-  sim::Predictor predictor(trace, run.PredictorOptions(progress));
+  sim::Predictor predictor(file, run.PredictorOptions(progress));
   run.RequireModel(predictor.info());
   std::vector<MachinePredictions> predictions;
   predictions.reserve(machines.size());
@@ -116,7 +129,7 @@ void PredictCommand::Run() const {
   }
   progress.Clear();
 
-  const sim::ResultStore::Trace traced{predictor.report().content_hash, trace};
+  const sim::ResultStore::Trace traced{predictor.report().content_hash, file.string()};
   switch (format) {
     case Format::kJson:
       return Print(ToJsonText({{"trace", trace},

@@ -10,14 +10,14 @@
 namespace stallcast::cli {
 namespace {
 
-struct Short {
+struct ShortKey {
   std::string_view key, field;
 };
 constexpr std::array kShort = {
-    Short{"time", "step_mean_ms"},   Short{"tokens", "tokens_per_second"},
-    Short{"mass", "attention_mass"}, Short{"gpu", "gpu_bytes"},
-    Short{"host", "host_bytes"},     Short{"exposed", "exposed_ms"},
-    Short{"recall", "recall_bytes"}, Short{"prefill", "prefill_s"}};
+    ShortKey{"time", "step_mean_ms"},   ShortKey{"tokens", "tokens_per_second"},
+    ShortKey{"mass", "attention_mass"}, ShortKey{"gpu", "gpu_bytes"},
+    ShortKey{"host", "host_bytes"},     ShortKey{"exposed", "exposed_ms"},
+    ShortKey{"recall", "recall_bytes"}, ShortKey{"prefill", "prefill_s"}};
 
 // More of these is better; of all others less.
 constexpr std::array<std::string_view, 7> kLargestFirst = {
@@ -32,7 +32,7 @@ SortOrder::SortOrder() : SortOrder("time") {}
 SortOrder::SortOrder(std::string_view key) {
   std::string_view name = key;
   std::vector<std::string> known;
-  for (const Short& each : kShort) {
+  for (const ShortKey& each : kShort) {
     known.emplace_back(each.key);
     if (each.key == key) name = each.field;
   }

@@ -13,6 +13,7 @@
 #include "sim/cli/sweep_output.h"
 #include "traces/common/error.h"
 #include "traces/common/whole_file.h"
+#include "traces/samples.h"
 
 namespace stallcast::cli {
 namespace {
@@ -33,16 +34,17 @@ struct SweepCommand {
 };
 
 void SweepCommand::Sweep() const {
+  const std::filesystem::path file = traces::TracePath(trace);
   const std::vector<sim::Axis> axes = run.Axes(grid);
   std::vector<std::string> inputs = run.Inputs();
-  inputs.push_back(trace);
+  inputs.push_back(file.string());
   for (const sim::Axis& axis : axes) {
     inputs.insert(inputs.end(), axis.values.begin(), axis.values.end());
   }
   RefuseToReplace(out, inputs);
 
   Progress progress;
-  sim::Predictor predictor(trace, run.PredictorOptions(progress));
+  sim::Predictor predictor(file, run.PredictorOptions(progress));
   run.RequireModel(predictor.info(), axes);
   sim::PredictRequest base = run.GridBase();
   if (base.context == 0) base.context = predictor.info().prompt_tokens();
