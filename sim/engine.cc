@@ -598,8 +598,20 @@ class EventLoop {
   /// What an op that has the copy engine takes before its bytes flow.
   Picoseconds EngineTime(size_t index) {
     const OpCost& cost = *lanes_[index].cost;
+    const Picoseconds crowded = cost.extra_if_three_streams_busy;
+    if (crowded.count() > 0 && BusyStreamsBeside(index) >= 2) return cost.fixed + crowded;
     const Picoseconds extra = cost.extra_if_sibling_waits;
     return extra.count() > 0 && SiblingWaits(index) ? cost.fixed + extra : cost.fixed;
+  }
+
+  /// Streams that have been given work which is not done.
+  int BusyStreamsBeside(size_t index) const {
+    int busy = 0;
+    for (const size_t i : streams_) {
+      const Lane& lane = lanes_[i];
+      if (i != index && (lane.phase != Phase::kNone || lane.issued > lane.next)) ++busy;
+    }
+    return busy;
   }
 
   /// Whether another stream of the same group has a kernel that waits, for an event or for the

@@ -137,20 +137,23 @@ void MeasureGroupTurn(Stopwatch& watch, const CopyEnds& ends, hardware::Profile&
   constexpr int kLengths = 9, kFew = kLengths, kMany = 3 * kLengths, kRounds = 31;
   const Joiner joiner;
   int at = 0;
-  const auto train = [&](cudaStream_t stream, int number) {
+  const auto train = [&](cudaStream_t stream, int number, bool kernel) {
     const int pieces = 4 + number * 4 % kLengths * 2;
     for (int i = 0; i < pieces; ++i) ends.CopyPage(at++, CopyEnds::kPage, true, stream);
-    kernels::Nothing(stream);
+    if (kernel) kernels::Nothing(stream);
   };
-  train(watch.third(), 0);  // loads it, as Hold() wants it
+  train(watch.third(), 0, /*kernel=*/true);  // loads it, as Hold() wants it
   Check(cudaStreamSynchronize(watch.third()), "cudaStreamSynchronize");
-  // A train's time where they take turns on two streams.
-  const auto train_time = [&](cudaStream_t first, cudaStream_t second) {
+  // A train's time where they take turns on two streams, while a kernel of a third waits for all.
+  const auto train_time = [&](cudaStream_t first, cudaStream_t second, bool behind, bool third) {
     return Stopwatch::WithoutEnds(kFew, kMany, [&](int trains) {
       const double seconds = watch.PeriodOn(first, 1, [&](int) {
         joiner.Join(first, second);
-        for (int n = 0; n < trains; ++n) train(n % 2 == 0 ? first : second, n);
+        for (int n = 0; n < trains; ++n) train(n % 2 == 0 ? first : second, n, behind);
         joiner.Join(second, first);
+        if (!third) return;
+        joiner.Join(first, watch.stream());
+        kernels::Nothing(watch.stream());
       });
       watch.Finish();
       return seconds;
@@ -158,12 +161,18 @@ void MeasureGroupTurn(Stopwatch& watch, const CopyEnds& ends, hardware::Profile&
   };
   // In turn: what others do on the link comes and goes. Trains of both groups begin later than of
   // one stream too, which is no group's doing.
-  std::vector<double> turns;
+  constexpr int kPieces = 12;  // of a train, on average
+  std::vector<double> turns, pieces;
   for (int round = -1; round < kRounds; ++round) {
-    const double apart = train_time(watch.stream(), watch.other());
-    const double turn = train_time(watch.other(), watch.third()) - apart;
-    if (round >= 0) turns.push_back(turn);  // the first warms up
+    const double least = train_time(watch.other(), watch.other(), false, false);
+    const double apart = train_time(watch.stream(), watch.other(), true, false);
+    const double turn = train_time(watch.other(), watch.third(), true, false) - apart;
+    const double more = train_time(watch.other(), watch.third(), true, true) - least;
+    if (round < 0) continue;  // warms up
+    turns.push_back(turn);
+    pieces.push_back(more / kPieces);
   }
+  profile.copy.crowded_piece = std::max(Median(std::move(pieces)), 0.0);
   profile.copy.group_turn = std::max(Median(std::move(turns)), 0.0);
 }
 

@@ -15,7 +15,8 @@ namespace stallcast::capture {
 void MeasureHandovers(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in copy.group_turn: trains of copies with a kernel behind each by turns on two streams of
-/// a group, against two of both groups.
+/// a group, against two of both groups; and crowded_piece, of such while a third stream waits for them,
+/// against pages alone.
 void MeasureGroupTurn(Stopwatch& watch, const CopyEnds& ends, hardware::Profile& profile);
 
 }  // namespace stallcast::capture

@@ -138,6 +138,7 @@ class Coster {
         cost.calls = static_cast<int32_t>(std::min<int64_t>(copy.pieces, INT32_MAX));
         cost.fixed = Time(pieces * start + translation +
                           std::max(pieces - 1, 0.0) * Recorded(profile_.recorder.copy));
+        cost.extra_if_three_streams_busy = Time(pieces * profile_.copy.crowded_piece);
         cost.extra_if_sibling_waits = Time(profile_.copy.group_turn);
         cost.last_piece = Time(start + translation / pieces + piece / cost.rate);
         break;
@@ -471,6 +472,7 @@ std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {
     cost = Cost(work);
     cost.host = cost.first_call = carried + ExecutorTime();
     cost.last_piece = cost.fixed = cost.extra_if_sibling_waits = Picoseconds{0};
+    cost.extra_if_three_streams_busy = Picoseconds{0};
     cost.engine = Engine::kNone;
     cost.front_end = moved;
     const Picoseconds flow = Time(cost.amount / cost.rate);

@@ -52,6 +52,7 @@ struct OpCost {
   Picoseconds second_call{0};  ///< > 0: the first call carries a piece, the engine moves others
   Picoseconds last_piece{0};
   Picoseconds fixed{0};  ///< on its lane, sharing nothing; first but with streams_weights
+  Picoseconds extra_if_three_streams_busy{0};
   Picoseconds extra_if_sibling_waits{0};  ///< while a kernel of its group's streams waits
   Picoseconds front_end{0};               ///< from its start, that no kernel starts
   double amount = 0;                      ///< bytes

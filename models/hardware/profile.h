@@ -106,7 +106,7 @@ struct Profile {
   struct Copy {
     double h2d_start = 0, d2h_start = 0, row_2d = 0;
     double device_factor = 0, device_loss = 0;
-    double inline_below = 0, group_turn = 0, spread = 0;
+    double inline_below = 0, crowded_piece = 0, group_turn = 0, spread = 0;
     Curve h2d_piece, d2h_piece;  ///< by bytes
     Curve translation;           ///< s a region (plan::kCopyRegion), by bytes of the pool
     Curve h2d_inline_call;       ///< by bytes; none larger goes in its call

@@ -41,6 +41,8 @@ constexpr ProfileField kFields[] = {
      "copy engine busy before a copy's first byte, without copy.h2d_piece"},
     {"copy.d2h_start", kTime, AT(copy.d2h_start),
      "copy engine busy before a copy's first byte, without copy.d2h_piece"},
+    {"copy.crowded_piece", kTime, AT(copy.crowded_piece),
+     "a copy's piece takes longer while two other streams have work", Kind::kOptional},
     {"copy.group_turn", kTime, AT(copy.group_turn),
      "a copy starts later while a kernel of another stream that does not compute waits",
      Kind::kOptional},
