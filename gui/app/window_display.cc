@@ -35,7 +35,7 @@ bool LeavesRecordingOut(const sim::PredictRequest& request) {
     return false;
   }
   try {
-    return hardware::FindProfile(request.machine).recorder_launch > 0;
+    return hardware::FindProfile(request.machine).recorder.launch > 0;
   } catch (const Error&) {  // its file has gone since
     return false;
   }
