@@ -261,9 +261,6 @@ KINDS = {
     "all_reduce": (table_all_reduce, False, "custom kernels inside a CUDA graph"),
 }
 
-# Kinds of work that the executor does not run.
-PREDICTED_ONLY = ("grouped_gemm", "latent_attention", "latent_index", "all_reduce")
-
 # Shapes that are kept as timed points, as near as the table has them.
 POINTS = {
     "gemm": [(m, n, k) for m in (1, 8, 32) for n, k in
@@ -357,16 +354,12 @@ def main():
     parser.add_argument("tables")
     parser.add_argument("machine")
     parser.add_argument("--ratios", metavar="PROFILE", help="compare with a profile's own fits")
-    parser.add_argument("--predicted-only", action="store_true",
-                        help="print kinds that the executor does not run too")
     options = parser.parse_args()
     if options.ratios:
         ratios(options.tables, options.machine, options.ratios)
         return
     known = facts(options.tables, options.machine)
     for kind, (read, serial, note) in KINDS.items():
-        if kind in PREDICTED_ONLY and not options.predicted_only:
-            continue
         rows = read(options.tables, options.machine)
         if rows is None or len(rows.seconds) < 8:
             print(f"# no table of {kind}", file=sys.stderr)
