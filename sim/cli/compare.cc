@@ -359,7 +359,7 @@ std::string ProgramsTable(const sim::ProgramComparison& c, const SideNames& name
   table.Add({"nothing runs", "", "", ms(c.a.nothing), ms(c.b.nothing), "", "", "", ""});
   table.Add({"all exposed", "", "", ms(c.a.exposed), ms(c.b.exposed), "", "", "", ""});
   table.Add({"computing", ms(c.a.computing), ms(c.b.computing), "", "", "", "", "", ""});
-  text += '\n' + table.Render(80);
+  text += '\n' + table.Render();
   int64_t matched = 0, only_a = 0, only_b = 0;
   std::string left_a, left_b;
   for (const auto& [kind, of] : c.kinds) {

@@ -63,7 +63,7 @@ std::vector<std::string> AllNames(const CLI::Option& option) {
   return names;
 }
 
-bool TakesValue(const CLI::Option& option) { return option.get_type_size() != 0; }
+bool TakesValue(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 
 std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
   std::vector<const CLI::App*> commands;

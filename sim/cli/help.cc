@@ -69,7 +69,7 @@ class Layout : public CLI::Formatter {
   }
 
   std::string make_subcommand(const CLI::App* command) const override {
-    return Row(command->get_name(), FirstSentence(command->get_description()), 13);
+    return Row(command->get_name(), FirstSentence(command->get_description()), 14);
   }
 
  private:

@@ -125,10 +125,11 @@ std::string Report(const MachinePredictions& machine, const std::string& trace,
   const auto& f = p.footprint;
   const auto fits = [](Bytes need, Bytes limit) { return need > limit ? "DOES NOT FIT: " : ""; };
   line("GPU memory",
-       fmt::format("{}{} GiB of {} ({} left free): weights {}, KV {}, index {}, buffers {}",
+       fmt::format("{}{} GiB of {} ({} left free): weights {}, KV {}, index {}, buffers {}, "
+                   "activations {}",
                    fits(p.gpu_memory, p.gpu_limit), Gibibytes(p.gpu_memory), Gibibytes(p.gpu_limit),
                    Gibibytes(sim::kGpuReserve), Gibibytes(p.weights), Gibibytes(f.gpu_kv),
-                   Gibibytes(f.gpu_index), Gibibytes(f.gpu_buffers)));
+                   Gibibytes(f.gpu_index), Gibibytes(f.gpu_buffers), Gibibytes(f.gpu_activations)));
   line("host memory", fmt::format("{}{} GiB of {}", fits(f.host, p.host_limit), Gibibytes(f.host),
                                   Gibibytes(p.host_limit)));
   line("largest", fmt::format("context {} at this batch, batch {} at this context",

@@ -125,7 +125,7 @@ std::string StageText(const std::vector<Stage>& stages) {
                &stage == &stages.front() ? "" : Count(r.changed)});
     before = r.summary.step;
   }
-  std::string text = table.Render(80) + "\n";
+  std::string text = table.Render() + "\n";
   const auto describe = [&](const Stage& stage) {
     text +=
         fmt::format("{}\n  exposed a step: {} ms\n  critical path:  {} ms\n", stage.change,
