@@ -27,7 +27,7 @@ std::vector<std::string> ValuesOf(const std::string& option) {
     std::vector<std::string> methods = sim::MethodNames(), papers, samples;
     for (const papers::Paper& paper : papers::ShippedPapers()) papers.push_back(paper.name);
     for (const traces::Sample& sample : traces::Samples()) {
-      samples.push_back("sample:" + std::string(sample.name));
+      samples.push_back(fmt::format("sample:{}", sample.name));
     }
     std::map<std::string, std::vector<std::string>> known = {
         {"--parameters", methods},
@@ -186,7 +186,7 @@ std::string Zsh(const CLI::App& app) {
     text += fmt::format("    {})\n      _arguments", command->get_name());
     for (const CLI::Option* option : command->get_options({})) {
       if (option->get_positional()) {
-        text += fmt::format(" \\\n        '{}'", ":" + ZshAction(*option).substr(1));
+        text += fmt::format(" \\\n        ':{}'", ZshAction(*option).substr(1));
         continue;
       }
       for (const std::string& name : AllNames(*option)) {

@@ -193,7 +193,7 @@ std::string Count(int64_t value) {
   std::string digits = fmt::to_string(value < 0 ? -value : value);
   for (int64_t at = std::ssize(digits) - 3; at > 0; at -= 3)
     digits.insert(static_cast<size_t>(at), ",");
-  return value < 0 ? "-" + digits : digits;
+  return value < 0 ? fmt::format("-{}", digits) : digits;
 }
 
 }  // namespace stallcast::cli

@@ -96,7 +96,8 @@ std::string Reflow(std::string_view text, size_t width) {
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (!line.empty() && line.front() != ' ') {
-      paragraph += (paragraph.empty() ? "" : " ") + std::string(line);
+      if (!paragraph.empty()) paragraph += ' ';
+      paragraph += line;
       continue;
     }
     flush();
