@@ -20,7 +20,7 @@ enum class Lie : uint8_t {
 };
 
 /// What a page costs the copy engine depends on how far it lies from others, from 2.9 to 3.5 us at
-/// 16 KiB (capture/results/h200-findings.md, "Whose turn it is on the copy engine"): layers in turn
+/// 16 KiB (capture/results/hardware-notes.md): layers in turn
 /// recall others each time.
 class LayerPages {
  public:

@@ -20,7 +20,7 @@ constexpr int32_t kDim = 128;
 
 // It sweeps until all pairs of channels are orthogonal: keys of a quarter of the rank take 0.76
 // times as long as these random ones, a synthetic trace's of full rank 1.2 times
-// (capture/results/h200-shadowkv-validation.md).
+// (capture/results/hardware-notes.md).
 KernelProbe FactorizeProbe(int64_t tokens, int32_t kv_heads) {
   const auto rank = static_cast<int32_t>(methods::ShadowKvParams{}.rank);
   return {

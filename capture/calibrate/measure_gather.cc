@@ -35,7 +35,7 @@ constexpr auto kFew = static_cast<int64_t>(hardware::kGatherFirst);
 constexpr int64_t kMany = int64_t{16} << 20;
 constexpr int kTrials = 21;
 // Before those: behind a rest the first dozens by several threads take longer than the hundreds of
-// a run (capture/results/h200-findings.md, what a host call costs).
+// a run (capture/results/hardware-notes.md).
 constexpr std::chrono::milliseconds kSettling{8};
 // From one gather's end to the next one's begin: within that the threads are awake still.
 constexpr std::chrono::microseconds kApart = 50us;

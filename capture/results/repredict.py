@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Predicts the measured runs of this folder again and says how near the predictions are.
 
-    repredict.py [A] [B] [--machine-a PROFILE] [--machine-b PROFILE] [--list]
+    repredict.py [A] [B] [--machine-a PROFILE] [--machine-b PROFILE] [--list] [--write]
 
-        A: the decode runs of h200-*validation.csv, with the shipped profile h200.
+        A: the decode runs of runs.csv to 128K, without other traffic on the link, with the shipped
+           profile h200.
         B: unseen-runs.csv, runs that no rule and no profile value was made for, with the profile of
            the machine that ran them, unseen-h200.toml.
         Prints, for each set: the median of |predicted / measured - 1|, the runs within 3 % and 8 %,
         the worst, and how many pairs of runs of one model, context and batch come out in the right
-        order, of those whose measured times differ by 3 % or more. --list adds every run by error.
+        order, of those whose measured times differ by 3 % or more. --list adds every run by error;
+        --write puts the predictions into the CSV files, for report.py.
 
 STALLCAST_BIN names the folder of stallcast (default: build/bin). Synthetic traces are made once, in
 STALLCAST_SYNTHETIC (default: build/traces).
@@ -45,8 +47,6 @@ MADE_B = {
               " --segment-length 6 --seed 78 --rotate"),
 }
 RECORDED = {"8192": "code-8k.kvt", "32000": "code-32k.kvt"}
-FILES_A = ("h200-validation.csv", "h200-louiskv-prkv-validation.csv",
-           "h200-pariskv-wgkv-validation.csv", "h200-shadowkv-validation.csv")
 DISTINCT = 1.03  # measured times whose order counts differ by so much
 
 
@@ -62,10 +62,9 @@ def stallcast(*arguments):
     return done.stdout
 
 
-def rows(*names):
-    for name in names:
-        with open(RESULTS / name, newline="", encoding="utf-8") as file:
-            yield from csv.DictReader(file)
+def rows(name):
+    with open(RESULTS / name, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def trace(run, made):
@@ -113,6 +112,7 @@ def order(runs, measured, predicted):
 
 
 def judge(name, runs, made, machine, listed):
+    """Prints the sums; the predicted ms of each run."""
     # A method's first prediction on a trace replays its policy, and the others use its log.
     paths = [trace(run, made) for run in runs]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -130,6 +130,7 @@ def judge(name, runs, made, machine, listed):
             print(f"  {error:+6.2f} %  {run['method']} {run['params']} {run['model']} "
                   f"context {run['context']} batch {run['batch']}"
                   f"{' graph' if run['graph'] == 'true' else ''}")
+    return predicted
 
 
 def main():
@@ -139,17 +140,27 @@ def main():
     parser.add_argument("--machine-a", default="h200", metavar="PROFILE")
     parser.add_argument("--machine-b", default=RESULTS / "unseen-h200.toml", metavar="PROFILE")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     sets = {
-        "A": (FILES_A, MADE_A, options.machine_a, 131072),
-        "B": (("unseen-runs.csv",), MADE_B, options.machine_b, None),
+        "A": ("runs.csv", MADE_A, options.machine_a, 131072),
+        "B": ("unseen-runs.csv", MADE_B, options.machine_b, sys.maxsize),
     }
     for name in options.sets or sets:
         if name not in sets:
             parser.error(f"there is no set '{name}': give A or B")
-        files, made, machine, most = sets[name]
-        runs = [run for run in rows(*files) if most is None or int(run["context"]) <= most]
-        judge(name, runs, made, machine, options.list)
+        file, made, machine, most = sets[name]
+        everything = rows(file)
+        runs = [run for run in everything
+                if int(run["context"]) <= most and not run.get("background_h2d_gb_per_s")]
+        predicted = judge(name, runs, made, machine, options.list)
+        if options.write:
+            for run, milliseconds in zip(runs, predicted):
+                run["predicted_ms"] = f"{milliseconds:.5g}"
+            with open(RESULTS / file, "w", newline="", encoding="utf-8") as out:
+                writer = csv.DictWriter(out, everything[0].keys(), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(everything)
 
 
 if __name__ == "__main__":

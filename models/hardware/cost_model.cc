@@ -177,7 +177,7 @@ class Coster {
   // How many of a batch's pieces that its call carries are made before the GPU is first told of
   // any, and likewise how many it is told of when the call is over: the mean. It is told at the
   // end, and whenever either of two memories, of 4 MiB each, is full; how full they are before,
-  // nothing tells (capture/results/h200-findings.md, "What a host call costs").
+  // nothing tells (capture/results/hardware-notes.md).
   static double BeforeHandOver(double pieces, double piece) {
     constexpr double kMemory = 4 << 20;
     const double fit = kMemory / std::max(piece, 1.0);

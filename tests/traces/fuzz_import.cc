@@ -1,8 +1,13 @@
 // Feeds the importers with files of any content; what they give must be timelines without a fault.
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 
+#include "tests/traces/mutate_import.h"
 #include "traces/common/error.h"
 #include "traces/convert/import.h"
 
@@ -17,6 +22,21 @@ void Require(bool condition) {
 }
 
 }  // namespace
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most);
+
+// Three times in four a change that keeps the structure, else bytes.
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  if (seed % 4 != 0) {
+    const std::string_view file(reinterpret_cast<const char*>(data), size);
+    if (const std::optional<std::string> mutated =
+            stallcast::traces::MutateImport(file, seed, most)) {
+      std::memcpy(data, mutated->data(), mutated->size());
+      return mutated->size();
+    }
+  }
+  return LLVMFuzzerMutate(data, size, most);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
