@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "sim/cli/progress.h"
@@ -31,21 +32,27 @@ traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& fla
   return traces::Import(traces::TracePath(path), options);
 }
 
-traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags) {
+traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags,
+                              std::vector<std::string>* notes) {
   traces::ImportedTrace imported = ImportFile(path, flags, /*check=*/false);
   const std::vector<std::string>& problems = imported.report.problems;
   if (imported.trace.timelines.empty() && !problems.empty()) {
     throw Error(fmt::format("holds no intact timeline ({})", problems.front()), path,
                 "give a whole file, or one with a timeline that is not damaged");
   }
-  for (const std::string& problem : problems) fmt::print(stderr, "{}: {}\n", path, problem);
+  const auto tell = [&](std::string_view kind, const std::string& text) {
+    if (notes != nullptr) {
+      notes->push_back(text);
+    } else {
+      fmt::print(stderr, "{}: {}{}\n", path, kind, text);
+    }
+  };
+  for (const std::string& problem : problems) tell("", problem);
   if (imported.format != traces::FileFormat::kTrace) {
     // What the format has and a timeline does not; problems are among the notes.
     for (const traces::Timeline& t : imported.trace.timelines) {
       for (const std::string& note : t.notes) {
-        if (std::ranges::count(problems, note) == 0) {
-          fmt::print(stderr, "{}: note: {}\n", path, note);
-        }
+        if (std::ranges::count(problems, note) == 0) tell("note: ", note);
       }
     }
   }

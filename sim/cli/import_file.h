@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "traces/convert/import.h"
 
@@ -19,7 +20,8 @@ void AddImportFlags(CLI::App& command, ImportFlags& flags);
 /// Reads a file without its tensors' elements, with a progress bar on a terminal; where `check`,
 /// their stored bytes are checked.
 traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& flags, bool check);
-/// The same for what is made of its timelines: says on standard error what is damaged or lost.
-traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags);
+/// The same for its timelines: says what is damaged or lost, on standard error or into `notes`.
+traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags,
+                              std::vector<std::string>* notes = nullptr);
 
 }  // namespace stallcast::cli

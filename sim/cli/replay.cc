@@ -98,12 +98,20 @@ Json StageJson(const Stage& stage, Picoseconds before) {
           {"critical_path_ms", TimesJson(r.critical)}};
 }
 
-// The same without what is nested, as rows.
-Json StageRow(const Stage& stage, Picoseconds before) {
-  Json row = StageJson(stage, before);
-  row.erase("exposed_ms");
-  row.erase("critical_path_ms");
-  return row;
+// All stages, each beside the one before; flat: without what is nested.
+Json StageRows(const std::vector<Stage>& stages, bool flat) {
+  Json rows = Json::array();
+  Picoseconds before = stages.front().replayed.summary.step;
+  for (const Stage& stage : stages) {
+    Json row = StageJson(stage, before);
+    if (flat) {
+      row.erase("exposed_ms");
+      row.erase("critical_path_ms");
+    }
+    rows.push_back(std::move(row));
+    before = stage.replayed.summary.step;
+  }
+  return rows;
 }
 
 std::string StageText(const std::vector<Stage>& stages) {
@@ -197,7 +205,8 @@ void ReplayCommand::Run() const {
   }
   for (const std::string& text : changes) parsed.push_back(sim::ParseReplayChange(text));
 
-  traces::Trace file = ImportTimelines(recording, flags);
+  std::vector<std::string> notes;
+  traces::Trace file = ImportTimelines(recording, flags, &notes);
   if (file.timelines.empty()) {
     throw Error("holds no timeline", recording, "give a recording of a program");
   }
@@ -207,7 +216,6 @@ void ReplayCommand::Run() const {
                      "choose one with --timeline N; `stallcast info` lists them");
   }
   Timeline& timeline = file.timelines[static_cast<size_t>(std::max(0, number - 1))];
-  std::vector<std::string> notes;
   if (traces::StepSpans(timeline).empty()) {
     // Without steps the recording as a whole is one.
     std::ranges::fill(timeline.step, 0);
@@ -236,27 +244,15 @@ void ReplayCommand::Run() const {
 
   const double error = Seconds(stages.front().replayed.summary.step) / Seconds(recorded.step) - 1;
   if (format == Format::kCsv) {
-    Json rows = Json::array();
-    Picoseconds before = stages.front().replayed.summary.step;
-    for (const Stage& stage : stages) {
-      rows.push_back(StageRow(stage, before));
-      before = stage.replayed.summary.step;
-    }
-    return Print(ToCsv(top > 0 ? TopRows(tops) : rows));
+    return Print(ToCsv(top > 0 ? TopRows(tops) : StageRows(stages, /*flat=*/true)));
   }
   if (format == Format::kJson) {
-    Json rows = Json::array();
-    Picoseconds before = stages.front().replayed.summary.step;
-    for (const Stage& stage : stages) {
-      rows.push_back(StageJson(stage, before));
-      before = stage.replayed.summary.step;
-    }
     return Print(ToJsonText({{"recording", recording},
                              {"machine", profile.title},
                              {"steps", recorded.steps.size()},
                              {"recorded_step_ms", Milliseconds(recorded.step)},
                              {"replay_error", error},
-                             {"stages", rows},
+                             {"stages", StageRows(stages, /*flat=*/false)},
                              {"top", TopRows(tops)},
                              {"notes", notes}}) +
                  "\n");
