@@ -65,8 +65,8 @@ run() {
   fi
   printf '%4d s: run %s\n' $((SECONDS - start)) "$*"
 }
-# Steps of the first model.
-decode() { run runs "$@" --model $model --steps 24; }
+# Steps of the first model; as many as the 32K trace has for a batch of four.
+decode() { run runs "$@" --model $model --steps 16; }
 
 synthesize() {
   local trace=$folder/traces/$1.kvt

@@ -51,6 +51,10 @@ constexpr TextField kTexts[] = {{"name", &Profile::name},
 double ToBase(double value, double per_unit) {
   return per_unit >= 1 ? value / per_unit : value * std::round(1 / per_unit);
 }
+// Sources of values that no file has.
+constexpr std::string_view kWhatIf = "a what-if: no value of the machine";
+constexpr std::string_view kNotMeasured = "none: it was not measured";
+
 class Reader {
  public:
   Reader(const fs::path& path, std::string_view text)
@@ -75,13 +79,13 @@ class Reader {
     }
     for (const ProfileField& field : ProfileFields()) {
       if (!field.in_file()) {
-        profile.sources.emplace(field.path, "a what-if: no value of the machine");
+        profile.sources.emplace(field.path, kWhatIf);
         continue;
       }
       if (field.kind == ProfileField::Kind::kHandoff) continue;
       const toml::table* table = Table(field.path, field.optional());
       if (table == nullptr) {
-        profile.sources.emplace(field.path, "none: it was not measured");
+        profile.sources.emplace(field.path, kNotMeasured);
         continue;
       }
       CheckKeys(*table, field.path, {"value", "source"});
@@ -166,7 +170,10 @@ class Reader {
       Profile profile =
           LoadProfile(name.ends_with(".toml") ? fs::path(path_).parent_path() / file : file);
       --depth;
-      for (auto& [path, source] : profile.sources) source = fmt::format("{}: {}", name, source);
+      for (auto& [path, source] : profile.sources) {
+        if (source != kWhatIf && source != kNotMeasured)
+          source = fmt::format("{}: {}", name, source);
+      }
       for (auto& [kind, fit] : profile.kernels)
         fit.source = fmt::format("{}: {}", name, fit.source);
       return profile;

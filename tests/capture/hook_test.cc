@@ -12,12 +12,12 @@ std::string Python() {
   return chosen ? chosen : "python3";
 }
 
-int Run(const std::string& script, const std::string& arguments = "") {
-  const std::string command =
-      "STALLCAST_PROGRAM='" STALLCAST_BINARY_DIR
-      "/bin/stallcast' STALLCAST_CAPTURE_LIBRARY='" STALLCAST_BINARY_DIR
-      "/lib/capture/libstallcast_capture.so' " +
-      Python() + " '" STALLCAST_SOURCE_DIR "/tests/capture/" + script + "' " + arguments;
+int RunPython(const std::string& script, const std::string& arguments = "") {
+  const std::string command = "STALLCAST_PROGRAM='" STALLCAST_BINARY_DIR
+                              "/bin/stallcast' STALLCAST_CAPTURE_LIBRARY='" STALLCAST_BINARY_DIR
+                              "/lib/capture/libstallcast_capture.so' " +
+                              Python() + " '" STALLCAST_SOURCE_DIR "/tests/capture/" + script +
+                              "' " + arguments;
   return std::system(command.c_str());
 }
 
@@ -32,12 +32,12 @@ class Hook : public ::testing::Test {
 
 TEST_F(Hook, RecordsWhatTheModelComputes) {
   const char* model = std::getenv("STALLCAST_TEST_MODEL");
-  EXPECT_EQ(Run("hook_test.py", model ? std::string("'") + model + "'" : ""), 0);
+  EXPECT_EQ(RunPython("hook_test.py", model ? std::string("'").append(model).append("'") : ""), 0);
 }
 
-TEST_F(Hook, KnowsWhatArchitecturesDo) { EXPECT_EQ(Run("architectures_test.py"), 0); }
+TEST_F(Hook, KnowsWhatArchitecturesDo) { EXPECT_EQ(RunPython("architectures_test.py"), 0); }
 
 // What it needs of torch it skips itself.
-TEST(HostCosts, AreASectionOfAProfile) { EXPECT_EQ(Run("host_costs_test.py"), 0); }
+TEST(HostCosts, AreASectionOfAProfile) { EXPECT_EQ(RunPython("host_costs_test.py"), 0); }
 
 }  // namespace

@@ -71,18 +71,6 @@ TEST(FairShare, AFlowAloneRunsAtItsOwnRateOrTheTightestCapacity) {
   EXPECT_DOUBLE_EQ(share.flows()[0].rate, 4);
 }
 
-TEST(FairShare, WhatIsUsedOfAResourceIsTheSumOfWhatItsFlowsTake) {
-  FairShare share(Capacity(100));
-  const OpCost a = Flow(7, 1, {{Resource::kLinkH2D, 1}, {Resource::kDeviceMemory, 2}});
-  const OpCost b = Flow(4, 1, {{Resource::kDeviceMemory, 3}, {Resource::kSms, 5}});
-  share.Add(0, a);
-  share.Add(1, b);
-  share.Solve();
-  EXPECT_DOUBLE_EQ(share.Used(Resource::kDeviceMemory), 2 * 7 + 3 * 4);
-  EXPECT_DOUBLE_EQ(share.Used(Resource::kLinkH2D), 7);
-  EXPECT_DOUBLE_EQ(share.Used(Resource::kLinkD2H), 0);
-}
-
 // The bottleneck theorem: an allocation is weighted max-min fair exactly when it is feasible and
 // every flow below its own rate uses some full resource on which no other flow has a larger
 // rate-to-weight ratio.

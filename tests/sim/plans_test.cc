@@ -419,7 +419,9 @@ TEST_P(Plans, OpsOfOneKindSayEachWhatTheyAreFor) {
       const bool told = op.purpose != plan::Purpose::kOnly;
       const auto [first, fresh] = seen.try_emplace(plan::KindOf(op.work), op.role, told);
       ASSERT_EQ(first->second.second, told) << plan::KindName(op.work);
-      if (!told) ASSERT_EQ(first->second.first, op.role) << plan::KindName(op.work);
+      if (!told) {
+        ASSERT_EQ(first->second.first, op.role) << plan::KindName(op.work);
+      }
     }
   }
 }

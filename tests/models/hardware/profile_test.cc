@@ -363,7 +363,7 @@ TEST_F(ProfileTest, FindsProfilesByNamePathAndFolder) {
   EXPECT_EQ(FindProfile("mine").name, "mine");
   unsetenv("STALLCAST_PROFILES");
   try {
-    FindProfile("h20");
+    FindProfile("h2000");
     FAIL();
   } catch (const Error& error) {
     EXPECT_TRUE(error.usage());

@@ -78,7 +78,7 @@ TEST(Methods, RefuseEveryBadValueOfEveryParameter) {
           spec.type == ParamSpec::Type::kInteger || spec.type == ParamSpec::Type::kReal;
       if (number) {
         bad.insert(bad.end(), {"nan", "inf", "-inf", "1e999", "-1e300", "99999999999999999999",
-                               "128GB", "2k", "0x10", "1,5", "+-1", WriteNumber(spec, spec.min - 1),
+                               "128GB", "2q", "0x10", "1,5", "+-1", WriteNumber(spec, spec.min - 1),
                                WriteNumber(spec, spec.max + 1)});
       }
       if (spec.type == ParamSpec::Type::kInteger) bad.insert(bad.end(), {"64.5", "1e-3"});

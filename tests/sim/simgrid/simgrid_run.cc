@@ -415,7 +415,7 @@ hardware::Profile EqualWeights() {
   p.device.sms = 1e6;
   // What SimGrid is not told of.
   p.copy.h2d_inline_call = p.host.woken = p.host.handoff_asleep = {};
-  p.copy.group_turn = p.memory.drag_share = p.gemm.delays_kernel = 0;
+  p.copy.crowded_piece = p.copy.group_turn = p.memory.drag_share = p.gemm.delays_kernel = 0;
   p.handoff.SetEventToCopy(
       p.handoff.SetEventFromCopy(p.handoff(Site::kKernel, Site::kKernel, How::kEvent)));
   return p;
