@@ -320,7 +320,7 @@ void AdviseCommand::Run() const {
   if (format == Format::kTable) return Print(Text(filled, advice));
   const std::set<size_t> front(advice.front.begin(), advice.front.end());
   Json rows = Json::array();
-  const sim::ResultStore::Trace traced{predictor.report().content_hash, predictor.path().string()};
+  const sim::ResultStore::Trace traced{predictor.key(), predictor.path().string()};
   std::vector<size_t> order = advice.good;
   const std::set<size_t> good(order.begin(), order.end());
   for (size_t i = 0; i < advice.candidates.size(); ++i) {

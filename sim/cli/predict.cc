@@ -129,7 +129,7 @@ void PredictCommand::Run() const {
   }
   progress.Clear();
 
-  const sim::ResultStore::Trace traced{predictor.report().content_hash, file.string()};
+  const sim::ResultStore::Trace traced{predictor.key(), file.string()};
   switch (format) {
     case Format::kJson:
       return Print(ToJsonText({{"trace", trace},

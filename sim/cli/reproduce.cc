@@ -15,6 +15,7 @@
 #include "sim/cli/count_option.h"
 #include "sim/cli/output.h"
 #include "sim/cli/progress.h"
+#include "sim/explanation.h"
 #include "sim/names.h"
 
 namespace stallcast::cli {
@@ -106,14 +107,15 @@ std::string Bullets(const std::vector<std::string>& lines, const Screen& screen)
 std::string Breakdown(const Reproduction& r, const Screen& screen) {
   std::string text;
   for (const sim::ReproducedRun& run : r.runs) {
-    text += fmt::format(
-        "\n{}: {}, {} + {} tokens, batch {}\n"
+    text += fmt::format("\n{}: {}, {} + {} tokens, batch {}\n", run.run.name, run.run.model,
+                        Count(run.run.prompt), Count(run.run.generated), run.run.batch);
+    const std::string totals = fmt::format(
         "step {} ms, prefill {} s, end to end {} s; recall {} MB a step, {} % hits, {} % of layers "
-        "select before attention; {} GB on the GPU\n",
-        run.run.name, run.run.model, Count(run.run.prompt), Count(run.run.generated), run.run.batch,
+        "select before attention; {} GB on the GPU",
         Fixed(Milliseconds(run.step), 3), Short(Seconds(run.prefill)),
         Short(Seconds(run.EndToEnd())), Short(run.recall_bytes / kMega), Percent(run.hit_rate, 0),
         Percent(run.correction_rate, 0), Short(static_cast<double>(run.gpu_memory) / 1e9));
+    text += Wrap(totals, screen.width) + "\n";
     TextTable roles(
         {{"role", "", true}, {"busy", "ms"}, {"exposed", "ms"}, {"critical path", "ms"}});
     for (size_t i = 0; i < traces::kRoles; ++i) {
@@ -182,7 +184,7 @@ std::string Report(const std::vector<papers::Paper>& papers, const std::vector<R
         text += Aside(fmt::format("- {}: {}", r.row->id, assumption), screen);
       }
       if (r.off() && !r.row->explanation.empty()) {
-        text += Aside(fmt::format("- {} is off: {}", r.row->id, r.row->explanation), screen);
+        text += Aside(fmt::format("- {} is off: {}", r.row->id, sim::Explanation(r)), screen);
       }
       // Projections are the same for all; a row by itself tells which contexts.
       std::copy_if(r.notes.begin(), r.notes.end(), std::inserter(notes, notes.end()),
@@ -222,7 +224,7 @@ Json Records(const std::vector<Reproduction>& rows) {
     record["for"] = r.runs.empty() ? "" : CaseOf(r);
     record["assumptions"] = r.paper->assumptions;
     for (const std::string& each : r.row->assumptions) record["assumptions"].push_back(each);
-    record["explanation"] = r.off() ? r.row->explanation : "";
+    record["explanation"] = r.off() ? sim::Explanation(r) : "";
     record["notes"] = r.notes;
     records.push_back(std::move(record));
   }

@@ -96,7 +96,8 @@ class ModelKinds : public testing::Test {
                      llm::ModelValues options = {}) const {
     PredictRequest request;
     request.method = method;
-    if (method == "quest") request.params = {{"budget", "64"}, {"page", "16"}};
+    if (method == "quest")
+      request.params = {{"budget", "64"}, {"page", "16"}, {"dense_layers", "0"}};
     request.model = (folder_ / model / "config.json").string();
     request.model_options = std::move(options);
     request.context = 20'000;
@@ -124,7 +125,8 @@ TEST_F(ModelKinds, EachIsPredictedOrRefusedForAReason) {
     const bool windows = name == "Mistral-7B-v0.1";
     EXPECT_EQ(Refusal(name, "offload").empty(), !windows);
     // One latent for all heads, and nothing but windows: nothing to select from.
-    EXPECT_EQ(Refusal(name, "quest").empty(), !windows && name != "DeepSeek-V3");
+    const std::string selection = Refusal(name, "quest");
+    EXPECT_EQ(selection.empty(), !windows && name != "DeepSeek-V3") << selection;
   }
 }
 

@@ -476,7 +476,7 @@ TEST_P(Plans, AFasterLinkIsNeverSlower) {
     hardware::Profile machine = hardware::FindProfile("h200");
     hardware::Set(machine, "link.h2d", rate);
     // Faster copies find other streams at work, and threads that have less to do sleep longer.
-    machine.copy.group_turn = machine.memory.drag_share = 0;
+    machine.copy.group_turn = machine.copy.crowded_piece = machine.memory.drag_share = 0;
     machine.host.woken = machine.host.handoff_asleep = {};
     const Picoseconds time = Time(plan, machine);
     EXPECT_LE(time, slower) << rate;
