@@ -276,8 +276,9 @@ TEST(ExposedTime, OfRandomTimelinesIsWhatEveryInstantSays) {
   EXPECT_GT(exposed_recalls, 20);
 }
 
-// Of a prediction the metrics know the causes. What is exposed in all is the same; recall is, to
-// 5 %, what the compute lane waited for while it ran.
+// Of a prediction the metrics know the causes. What is exposed in all is the same. Recall is, to
+// 5 %, what the compute lane waited for while it ran; where recalls are speculative, as FreeKV's,
+// some only happen to run while compute waits for something else.
 TEST(ExposedTime, OfPredictionsAgreesWithTheirMetrics) {
   PredictorOptions options;
   options.cache = false;
@@ -302,7 +303,10 @@ TEST(ExposedTime, OfPredictionsAgreesWithTheirMetrics) {
     }
     EXPECT_NEAR(total, Seconds(metrics.exposed), 2e-6);
     const double charged = Seconds(metrics.roles[static_cast<size_t>(Role::kRecall)].exposed);
-    EXPECT_NEAR(recall, charged, 0.05 * charged);
+    EXPECT_GE(recall, 0.95 * charged);
+    if (method != std::string_view("freekv")) {
+      EXPECT_LE(recall, 1.05 * charged);
+    }
   }
 }
 
