@@ -7,12 +7,12 @@
 #include <array>
 #include <set>
 
-#include "capture/calibrate/kernel_probe.h"
-#include "capture/calibrate/measure_batches.h"
-#include "capture/calibrate/measure_gather.h"
-#include "capture/calibrate/measure_kernels.h"
-#include "capture/calibrate/measure_links.h"
-#include "capture/calibrate/measure_pages.h"
+#include "capture/calibrate/host/measure_gather.h"
+#include "capture/calibrate/kernels/kernel_probe.h"
+#include "capture/calibrate/kernels/measure_batches.h"
+#include "capture/calibrate/kernels/measure_kernels.h"
+#include "capture/calibrate/transfers/measure_links.h"
+#include "capture/calibrate/transfers/measure_pages.h"
 #include "traces/common/error.h"
 
 namespace stallcast::capture {

@@ -9,21 +9,21 @@
 #include <utility>
 #include <vector>
 
-#include "capture/calibrate/host_drift.h"
-#include "capture/calibrate/layer_trains.h"
-#include "capture/calibrate/measure_batches.h"
-#include "capture/calibrate/measure_beside_product.h"
-#include "capture/calibrate/measure_boost.h"
-#include "capture/calibrate/measure_device.h"
-#include "capture/calibrate/measure_gather.h"
-#include "capture/calibrate/measure_host.h"
-#include "capture/calibrate/measure_kernels.h"
-#include "capture/calibrate/measure_links.h"
-#include "capture/calibrate/measure_pages.h"
-#include "capture/calibrate/measure_threads.h"
-#include "capture/calibrate/measure_translation.h"
-#include "capture/calibrate/op_timer.h"
-#include "capture/calibrate/product_layers.h"
+#include "capture/calibrate/host/host_drift.h"
+#include "capture/calibrate/host/measure_gather.h"
+#include "capture/calibrate/host/measure_host.h"
+#include "capture/calibrate/host/measure_threads.h"
+#include "capture/calibrate/kernels/layer_trains.h"
+#include "capture/calibrate/kernels/measure_batches.h"
+#include "capture/calibrate/kernels/measure_beside_product.h"
+#include "capture/calibrate/kernels/measure_boost.h"
+#include "capture/calibrate/kernels/measure_kernels.h"
+#include "capture/calibrate/kernels/product_layers.h"
+#include "capture/calibrate/timing/op_timer.h"
+#include "capture/calibrate/transfers/measure_device.h"
+#include "capture/calibrate/transfers/measure_links.h"
+#include "capture/calibrate/transfers/measure_pages.h"
+#include "capture/calibrate/transfers/measure_translation.h"
 #include "capture/run_info.h"
 #include "kernels/runtime/host_cores.h"
 #include "traces/common/error.h"
@@ -58,9 +58,9 @@ void OnFastestCore(const Measure& measure) {
 
 // What host calls, gathers and batches take, and what the link carries: a host that others use too
 // is faster at one moment than at another, for tens of seconds.
-class Moments {
+class RepeatedHostMeasurements {
  public:
-  Moments(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages)
+  RepeatedHostMeasurements(Stopwatch& watch, const CopyEnds& ends, LayerPages& pages)
       : watch_(watch), ends_(ends), pages_(pages), page_times_(pages), gathers_(pages.pools()) {}
 
   /// All of it.
@@ -167,7 +167,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   const CopyEnds ends;
   const LayerPools pools(LayerPools::kOfLongContexts);
   LayerPages pages(pools, ends);
-  Moments moments(watch, ends, pages);
+  RepeatedHostMeasurements moments(watch, ends, pages);
   const auto stage = [&](const std::string& what, double share) {
     progress(what, share);
     watch.Settle();
@@ -272,8 +272,8 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   }
   FitKernels(timed, profile);
   for (auto& [kind, fit] : profile.kernels) {
-    fit.source = fmt::format("{}: {} shapes; spread is of each from the others", source,
-                             fit.points.size());
+    fit.source =
+        fmt::format("{}: {} shapes; spread is of each from the others", source, fit.points.size());
   }
   AssumeOthers(profile);
   hardware::Check(profile, options.name);
@@ -295,7 +295,7 @@ hardware::Profile CalibrateHost(hardware::Profile profile, const CalibrateOption
   const CopyEnds ends;
   const LayerPools pools(LayerPools::kLayers * LayerPages::kPool);
   LayerPages pages(pools, ends);
-  Moments moments(watch, ends, pages);
+  RepeatedHostMeasurements moments(watch, ends, pages);
   for (int moment = 0; moment < kMoments; ++moment) {
     if (options.progress) options.progress("host calls", moment / double{kMoments});
     moments.MeasureHostNow();

@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "capture/calibrate/host_drift.h"
-#include "capture/calibrate/link_rates.h"
+#include "capture/calibrate/host/host_drift.h"
+#include "capture/calibrate/transfers/link_rates.h"
 #include "capture/cli/commands.h"
 #include "capture/gpu/measured_run.h"
 #include "capture/run_info.h"

@@ -12,10 +12,10 @@
 #include <utility>
 #include <variant>
 
-#include "capture/calibrate/copy_ends.h"
-#include "capture/calibrate/measure_gather.h"
-#include "capture/calibrate/measure_host.h"
-#include "capture/calibrate/stopwatch.h"
+#include "capture/calibrate/host/measure_gather.h"
+#include "capture/calibrate/host/measure_host.h"
+#include "capture/calibrate/timing/stopwatch.h"
+#include "capture/calibrate/transfers/copy_ends.h"
 #include "capture/gpu/background_copies.h"
 #include "capture/gpu/best_run.h"
 #include "capture/gpu/call_timer.h"

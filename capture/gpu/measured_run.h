@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "capture/calibrate/host_drift.h"
+#include "capture/calibrate/host/host_drift.h"
 #include "capture/gpu_recorder.h"
 #include "kernels/executor/selection_check.h"
 #include "models/hardware/profile.h"

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-#include "capture/calibrate/quiet_samples.h"
+#include "capture/calibrate/timing/quiet_samples.h"
 #include "kernels/executor/executor.h"
 #include "kernels/runtime/host_cores.h"
 #include "traces/common/units.h"

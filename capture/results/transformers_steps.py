@@ -4,10 +4,14 @@
     python3 capture/results/transformers_steps.py --out steps.json [--context 8192,32768]
 
 `full` is a DynamicCache, `offloaded` one with offloading=True, `static eager` and `static graph` a
-StaticCache launched operator by operator and as one CUDA graph. The JSON has for each the median,
-least and greatest step in ms by CUDA events, and of three steps under PyTorch's profiler the
-operators, kernels and copies a step. `--traces DIR` keeps the profiler's recordings. A program that
-fails leaves its error in place of times. After each program the file is written anew."""
+StaticCache launched operator by operator and as one CUDA graph. Two programs change `offloaded` in
+one place: `offloaded side` writes back on a stream of its own, `offloaded new` keeps the cache in
+pinned memory, token after token, and writes back the new tokens alone.
+
+The JSON has for each the median, least and greatest step in ms by CUDA events, and of three steps
+under PyTorch's profiler the operators, kernels and copies a step. `--traces DIR` keeps the profiler's
+recordings. A program that fails leaves its error in place of times. After each program the file is
+written anew."""
 
 import argparse
 import collections
@@ -23,6 +27,7 @@ import time
 
 import torch
 import transformers
+from transformers.cache_utils import DynamicLayer
 
 SHAPE = {
     "vocab_size": 128256,
@@ -38,6 +43,7 @@ SHAPE = {
     "eos_token_id": None,
 }
 PREFILL_CHUNK = 4096
+PROGRAMS = ("full", "offloaded", "static eager", "static graph", "offloaded side", "offloaded new")
 PROFILED_STEPS = 3
 
 
@@ -107,8 +113,78 @@ class GraphProgram(Program):
         self._graph.replay()
 
 
+class SideStreamCache(transformers.DynamicCache):
+    """An offloaded cache that is written back on a stream of its own."""
+
+    def __init__(self, config):
+        super().__init__(config=config, offloading=True)
+        self._side = torch.cuda.Stream()
+
+    def prefetch(self, layer_idx, *more):
+        self.prefetch_stream.wait_stream(self._side)
+        super().prefetch(layer_idx, *more)
+
+    def offload(self, layer_idx, *more):
+        layer = self.layers[layer_idx]
+        for tensor in (layer.keys, layer.values):
+            tensor.record_stream(self._side)
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
+            super().offload(layer_idx, *more)
+
+
+class PinnedLayer(DynamicLayer):
+    """A layer whose cache lies in pinned memory as [token][sequence][head][dim]."""
+
+    def __init__(self, capacity):
+        super().__init__()
+        self._capacity, self._length = capacity, 0
+
+    def lazy_initialization(self, key_states, value_states):
+        super().lazy_initialization(key_states, value_states)
+        batch, heads, _, dim = key_states.shape
+        shape = (self._capacity, batch, heads, dim)
+        self._host = [torch.empty(shape, dtype=self.dtype, pin_memory=True) for _ in range(2)]
+        self._fetched = [torch.empty((0, *shape[1:]), dtype=self.dtype, device=self.device)] * 2
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        first, self._length = self._length, self._length + key_states.shape[-2]
+        whole = []
+        for part, states in enumerate((key_states, value_states)):
+            new = states.permute(2, 0, 1, 3).contiguous()
+            self._host[part][first : self._length].copy_(new, non_blocking=True)
+            whole.append(torch.cat([self._fetched[part], new]).permute(1, 2, 0, 3))
+        return tuple(whole)
+
+    def get_seq_length(self):
+        return self._length
+
+    def offload(self):
+        self._fetched = None
+
+    def prefetch(self):
+        if self.is_initialized and self._fetched is None:
+            self._fetched = [
+                host[: self._length].to(self.device, non_blocking=True) for host in self._host
+            ]
+
+
+class NewTokenCache(transformers.Cache):
+    """An offloaded cache that writes back the tokens of this step alone."""
+
+    def __init__(self, config, capacity):
+        layers = [PinnedLayer(capacity) for _ in range(config.num_hidden_layers)]
+        super().__init__(layers=layers, offloading=True)
+
+
 def make_program(name, model, context, batch, steps):
     config = model.config
+    if name == "offloaded side":
+        return Program(model, SideStreamCache(config), context, batch)
+    if name == "offloaded new":
+        return Program(model, NewTokenCache(config, context + steps), context, batch)
     if name.startswith("static"):
         cache = transformers.StaticCache(config=config, max_cache_len=context + steps)
         kind = GraphProgram if name == "static graph" else Program
@@ -193,8 +269,8 @@ def parse():
     parser.add_argument("--batch", type=int, default=1, help="sequences (1)")
     parser.add_argument(
         "--programs",
-        default="full,offloaded,static eager,static graph",
-        help="which (full,offloaded,static eager,static graph)",
+        default=",".join(PROGRAMS),
+        help=f"which ({','.join(PROGRAMS)})",
     )
     parser.add_argument("--steps", type=int, default=32, help="steps to time (32)")
     parser.add_argument("--warm-up", type=int, default=8, help="steps before them (8)")

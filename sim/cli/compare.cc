@@ -12,7 +12,7 @@
 #include "sim/cli/import_file.h"
 #include "sim/cli/output.h"
 #include "sim/compare_programs.h"
-#include "sim/usual_layer.h"
+#include "sim/typical_layer.h"
 #include "traces/common/error.h"
 #include "traces/common/quantity.h"
 
@@ -26,7 +26,7 @@ constexpr size_t kMostUnmatchedShown = 10;
 
 struct CompareCommand {
   std::string a, b, by = "kind", max_step_error;
-  bool exposed = false, down_layer = false;  // that table alone
+  bool exposed = false, typical_layer = false;  // that table alone
   int predicted = 0, measured = 0;  // 1, 2, ... among the files' timelines; 0: the only one
   ImportFlags flags;
   Format format = Format::kTable;
@@ -159,9 +159,9 @@ std::string ExposedTable(const std::optional<sim::ExposedPair>& exposed) {
   return table.Render();
 }
 
-Json LayerRows(const sim::UsualLayer& layer) {
+Json LayerRows(const sim::TypicalLayer& layer) {
   Json rows = Json::array();
-  for (const sim::UsualLayer::Place& place : layer.places) {
+  for (const sim::TypicalLayer::Place& place : layer.places) {
     rows.push_back({{"op", place.op},
                     {"layers", layer.layers},
                     {"begin_predicted_us", Seconds(place.begin.predicted.value) * 1e6},
@@ -170,12 +170,12 @@ Json LayerRows(const sim::UsualLayer& layer) {
                     {"idle_before_measured_us", Seconds(place.idle.measured.value) * 1e6},
                     {"duration_predicted_us", Seconds(place.duration.predicted.value) * 1e6},
                     {"duration_measured_us", Seconds(place.duration.measured.value) * 1e6},
-                    {"later_us", Seconds(place.later()) * 1e6}});
+                    {"start_delay_us", Seconds(place.start_delay()) * 1e6}});
   }
   return rows;
 }
 
-std::string LayerTable(const sim::UsualLayer& layer) {
+std::string LayerTable(const sim::TypicalLayer& layer) {
   if (layer.places.empty()) return "no op that is on both sides has a layer\n";
   const auto us = [](Picoseconds time) { return Fixed(Seconds(time) * 1e6, 2); };
   TextTable table({{"op", "", true},
@@ -186,11 +186,11 @@ std::string LayerTable(const sim::UsualLayer& layer) {
                    {"takes", "predicted us"},
                    {"", "measured us"},
                    {"ends later", "us"}});
-  for (const sim::UsualLayer::Place& place : layer.places) {
+  for (const sim::TypicalLayer::Place& place : layer.places) {
     table.Add({place.op, us(place.begin.predicted.value), us(place.begin.measured.value),
                us(place.idle.predicted.value), us(place.idle.measured.value),
                us(place.duration.predicted.value), us(place.duration.measured.value),
-               us(place.later())});
+               us(place.start_delay())});
   }
   std::string text =
       fmt::format(
@@ -478,15 +478,15 @@ void CompareCommand::Run() const {
     of_plan = sim::Compare(sim::Predicted<const Timeline*>{&p}, sim::Measured<const Timeline*>{&m});
   }
   if (!of_plan || of_plan->of_other_plans > 0) {
-    if (down_layer || exposed || limit >= 0) {
+    if (typical_layer || exposed || limit >= 0) {
       throw Error("these are different programs, whose ops have nothing in common", where,
-                  "leave out --down-layer, --exposed and --max-step-error");
+                  "leave out --typical-layer, --exposed and --max-step-error");
     }
     return PrintPrograms(p, m);
   }
   const sim::Comparison& comparison = *of_plan;
-  if (down_layer) {
-    const sim::UsualLayer layer = sim::FindUsualLayer(comparison);
+  if (typical_layer) {
+    const sim::TypicalLayer layer = sim::FindTypicalLayer(comparison);
     PrintAlone(LayerTable(layer), LayerRows(layer));
   } else if (exposed) {
     PrintAlone(ExposedTable(comparison.exposed), ExposedRows(comparison.exposed));
@@ -520,7 +520,7 @@ Examples:
   stallcast compare predicted.kvt measured.kvt
   stallcast compare predicted.kvt measured.kvt --by role --max-step-error 3%
   stallcast compare predicted.kvt measured.kvt --exposed --format csv
-  stallcast compare predicted.kvt measured.kvt --down-layer
+  stallcast compare predicted.kvt measured.kvt --typical-layer
   stallcast compare predicted.kvt kineto.json.gz --step-range ProfilerStep
 
 The timelines may be in two files, in either order, or both in one.
@@ -540,7 +540,7 @@ Each of several roles at once counts it. `predict` charges the same time by caus
   sub->add_flag("--exposed", command->exposed,
                 "Print the exposed time a step by role, predicted and measured, and nothing else")
       ->group("Comparison");
-  sub->add_flag("--down-layer", command->down_layer,
+  sub->add_flag("--typical-layer", command->typical_layer,
                 "Print the ops of the commonest layer one after the other, and nothing else")
       ->excludes("--exposed")
       ->group("Comparison");

@@ -739,11 +739,11 @@ TEST_F(Cli, CompareTellsExposedTimeByRole) {
   EXPECT_TRUE(rows.starts_with("[\n  {\n    \"exposed\": \"recall\"")) << rows;
   EXPECT_THAT(Run("compare exposed.kvt --format json").out, HasSubstr("\"within_goal\": true"));
   // The same, down its only layer: the copy begins when predicted and ends 20 ns later.
-  const std::string down = Run("compare exposed.kvt --down-layer").out;
+  const std::string down = Run("compare exposed.kvt --typical-layer").out;
   EXPECT_THAT(down, HasSubstr("1 of 1 layers"));
   EXPECT_THAT(down, testing::ContainsRegex("\ncopy +0.08 +0.08 +0.00 +0.00 +0.02 +0.04 +0.02\n"));
   // The limit holds whatever is printed: 100 ns are predicted, 120 measured.
-  for (const char* alone : {"", " --exposed", " --down-layer"}) {
+  for (const char* alone : {"", " --exposed", " --typical-layer"}) {
     const std::string compare = std::string("compare exposed.kvt") + alone;
     EXPECT_EQ(Run(compare + " --max-step-error 20%").status, 0) << alone;
     EXPECT_EQ(Run(compare + " --max-step-error 10%").status, 1) << alone;

@@ -15,11 +15,11 @@
 #include <variant>
 #include <vector>
 
-#include "capture/calibrate/layer_pages.h"
-#include "capture/calibrate/measure_host.h"
-#include "capture/calibrate/measure_threads.h"
-#include "capture/calibrate/neighbour.h"
-#include "capture/calibrate/sleeper.h"
+#include "capture/calibrate/host/measure_host.h"
+#include "capture/calibrate/host/measure_threads.h"
+#include "capture/calibrate/timing/background_load.h"
+#include "capture/calibrate/timing/sleeping_thread.h"
+#include "capture/calibrate/transfers/layer_pages.h"
 #include "kernels/executor/executor.h"
 #include "kernels/movement/movement.h"
 #include "kernels/runtime/host_cores.h"
@@ -127,7 +127,7 @@ class Bench {
       });
     }
     const auto behind = [&](const char* order, const std::function<void()>& work) {
-      Sleeper other(cores_, work);
+      SleepingThread other(cores_, work);
       Order(order, [&] {
         Layer(kFlag, 0);
         other.Wake();
@@ -178,7 +178,7 @@ class Bench {
     for (const int64_t apart_ns : {0, 250, 500, 1000, 2000, 3000, 4000, 5000}) {
       std::vector<double> called, known;
       for (int layer = 0; layer < kLayers; ++layer) {
-        pages_.Choose(kPagesALayer, kLarge, watch_.stream(), capture::Lie::kFar);
+        pages_.Choose(kPagesALayer, kLarge, watch_.stream(), capture::PagePlacement::kFar);
         sync();
         for (int i = 0; i < kPagesALayer; ++i) {
           pages_.Copy(i, watch_.stream());
@@ -247,7 +247,7 @@ class Bench {
                 const std::function<void()>& calls) {
     constexpr int kTrains = 30, kCalls = 50;
     constexpr int64_t kHeldNs = 2'000'000;
-    std::deque<Neighbour> neighbours;
+    std::deque<BackgroundLoad> neighbours;
     for (size_t i = 1; i <= others.size(); ++i) {
       neighbours.emplace_back(cores, i, WorkOf(others[i - 1], 1000 * static_cast<int>(i)));
     }
@@ -263,7 +263,7 @@ class Bench {
       us.push_back(took.count() / kCalls);
       watch_.Finish();
     }
-    for (Neighbour& neighbour : neighbours) neighbour.Finish();
+    for (BackgroundLoad& neighbour : neighbours) neighbour.Finish();
     return Median(std::move(us));
   }
 
