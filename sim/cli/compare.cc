@@ -511,9 +511,9 @@ void AddCompare(CLI::App& app) {
   CLI::App* sub =
       app.add_subcommand("compare", "Compare two timelines: predictions, recordings, or one each");
   sub->description(
-      R"(Compares two timelines. A prediction and a run of the same plan are compared op
-by op. Any others, two predictions or two recordings or a program of others, are compared by what
-their ops do: kind by kind a step, with what they part in most.
+      R"(Compares two timelines. A prediction and a run of the same plan are compared op by op.
+Other pairs (two predictions, two recordings, another program) are compared kind by kind, a step at
+a time; the kind that differs most is named.
 
 Examples:
   stallcast predict )" STALLCAST_SAMPLE R"( --method freekv --timeline predicted.kvt
@@ -541,7 +541,7 @@ Each of several roles at once counts it. `predict` charges the same time by caus
                 "Print the exposed time a step by role, predicted and measured, and nothing else")
       ->group("Comparison");
   sub->add_flag("--typical-layer", command->typical_layer,
-                "Print the ops of the commonest layer one after the other, and nothing else")
+                "Print the ops of the most frequent kind of layer in their order, and nothing else")
       ->excludes("--exposed")
       ->group("Comparison");
   sub->add_option("--max-step-error", command->max_step_error,

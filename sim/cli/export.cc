@@ -42,8 +42,8 @@ void AddExport(CLI::App& app) {
   auto command = std::make_shared<ExportCommand>();
   CLI::App* sub = app.add_subcommand("export", "Write timelines for Perfetto, Chrome or a table");
   sub->description(
-      R"(Writes timelines for other tools; several go side by side. Reads .kvt and what other tools
-write: Perfetto, Chrome and Kineto JSON (gzip too), SQLite exports of Nsight Systems.
+      R"(Writes the timelines of a file for other tools, side by side. Reads .kvt, Perfetto, Chrome
+and Kineto JSON (gzip too), and SQLite exports of Nsight Systems.
 
 Examples:
   stallcast predict )" STALLCAST_SAMPLE R"( --method freekv --timeline freekv.kvt

@@ -284,13 +284,14 @@ void AddReplay(CLI::App& app) {
   CLI::App* sub =
       app.add_subcommand("replay", "Run a recording again, with the machine or program changed");
   sub->description(
-      R"(Replays a recording of any program (Kineto, Nsight Systems, Perfetto, ours), as it was or
-with changes, which add up in the order given.
+      R"(Replays a recording of any program (Kineto, Nsight Systems, Perfetto, ours), unchanged or
+with changes. Changes add up in the order given.
 
 Examples:
   stallcast replay kineto.json.gz --top
   stallcast replay kineto.json.gz --set link.h2d=2x
-  stallcast replay kineto.json.gz --change "scale kind=offload 0.01" --change "move kind=recall new"
+  stallcast replay kineto.json.gz --change "scale kind=offload 0.01" \
+      --change "move kind=recall new"
   stallcast replay kineto.json.gz --change "graph all" --timeline-out graph.pftrace
 
 A FILTER is `all`, or kind=, role=, name=, lane=, layer=, step=, joined by commas.

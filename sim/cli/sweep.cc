@@ -125,9 +125,9 @@ Examples:
   stallcast sweep --show results.sqlite --pareto --min-mass 0.9
 
 Rows are sorted by time within a workload: a trace, model, context, batch and number of GPUs. Rows
-that a swept value does not change are one, with "any" as the value. Stopped, it goes on where it
-was when called again. Points that fail are kept with the reason; what another build of stallcast
-left is predicted anew.)");
+that a swept value does not change are one, with "any" as the value. The same call again continues
+a sweep that was stopped. Points that fail are kept with the reason. Points of another build of
+stallcast are predicted again.)");
   constexpr const char* kGrid = "Grid";
   sub->add_option("trace", command->trace, "Trace to replay (.kvt), or a shipped one: sample:8k")
       ->type_name("TRACE");
@@ -135,7 +135,7 @@ left is predicted anew.)");
   sub->add_option("-o,--out", command->out, "Results file (SQLite)")
       ->type_name("FILE")
       ->group(kGrid);
-  sub->add_flag("--again", command->again, "Predict points anew that the file holds already")
+  sub->add_flag("--again", command->again, "Predict again the points that the file holds")
       ->group(kGrid);
   command->run.AddTo(*sub, "freekv");
   AddRequirements(*sub, command->form.required);
