@@ -35,7 +35,6 @@ profile=$folder/$name.toml
 finished=$folder/$name-runs.txt
 model=llama-3.1-8b
 t8=traces/samples/qwen-8k.kvt t32=traces/samples/qwen-32k.kvt t64=$folder/traces/synth-64k.kvt
-generation=traces/samples/qwen-generation.kvt
 failed=0 beside=
 
 # run FILE ARGUMENTS...: appends to FOLDER/NAME-FILE.csv, unless an earlier call has. The first
@@ -48,15 +47,16 @@ run() {
     return
   fi
   rows=$("$bin/stallcast-gpu" run "$@" --machine "$profile" --format csv) || status=$?
-  # A row without times says why.
+  # A row without times says why; those with times are kept.
   if grep ',,,' <<<"$rows" >&2 || [ $status -ne 0 ]; then
-    echo "measure.sh: left out: run $*" >&2
+    echo "measure.sh: a part failed: run $*" >&2
     failed=1
-  else
+  fi
+  if grep -qv ',,,' < <(tail -n +2 <<<"$rows"); then
     titles=background_h2d_gb_per_s,${rows%%$'\n'*}
     [ -s "$csv" ] || echo "$titles" >"$csv"
     if [ "$(head -n 1 "$csv")" = "$titles" ]; then
-      tail -n +2 <<<"$rows" | sed "s/^/$beside,/" >>"$csv"
+      tail -n +2 <<<"$rows" | grep -v ',,,' | sed "s/^/$beside,/" >>"$csv"
       echo "$asked" >>"$finished"
     else
       echo "measure.sh: $csv has other columns than: run $*; move it away" >&2
@@ -89,11 +89,10 @@ measure_grid() {
   local trace
   for trace in "$t8" "$t32"; do
     decode "$trace" --method full -g batch=1,4 --repeat 3
-    decode "$trace" --method quest,arkvale,freekv -g batch=1,4 -g budget=1024,2048 --repeat 3
+    decode "$trace" --method quest,arkvale,freekv -g batch=1,4 -g budget=1280,2048 --repeat 3
     decode "$trace" --method arkvale-freekv -g batch=1,4 --budget 2048 --repeat 3
     decode "$trace" --method offload -g batch=1,4 --repeat 2
   done
-  decode "$generation" --method full,streaming,quest,arkvale,freekv,louiskv --budget 512 --repeat 3
 }
 
 measure_switches() {

@@ -165,6 +165,8 @@ def page():
     lines = summary(found)
     for name, file in (("runs that no rule was made for", "unseen-runs.csv"),
                        ("real keys at 32,000 tokens, another calibration", "unseen-real-runs.csv"),
+                       ("the shipped traces, calibrated anew", "samples-runs.csv"),
+                       ("the shipped traces, an H100 calibrated anew", "samples-h100-runs.csv"),
                        ("an H100, calibrated before its runs", "h100-runs.csv")):
         rows = read(HERE / file)
         if rows:
