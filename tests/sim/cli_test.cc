@@ -139,7 +139,7 @@ TEST_F(Cli, WrongUsageIsOneLineAndStatus2) {
   ExpectFails("predict t.kvt --method freekv --budget 0", 2, "budget");
   ExpectFails("predict t.kvt --method freekv --budget 99999999999999999999", 2, "budget");
   ExpectFails("predict t.kvt --model lama-3.1-8b", 2, "did you mean 'llama-3.1-8b'");
-  ExpectFails("predict t.kvt --machine h20", 2, "did you mean 'h200'");
+  ExpectFails("predict t.kvt --machine h2000", 2, "did you mean 'h200'");
   ExpectFails("predict t.kvt --set link.h2d=128GB", 2, "GB/s");
   ExpectFails("predict t.kvt --set link.h2d=-1GB/s", 2, "link.h2d");
   ExpectFails("predict t.kvt --set link.h2d=0GB/s", 2, "link.h2d");
@@ -459,6 +459,28 @@ TEST_F(Cli, ASweepFoldsWhatHasNoEffectAndPlots) {
   ExpectFails("sweep --show fold.sqlite --plot fold.sqlite", 2, "read here");
 }
 
+TEST_F(Cli, RecordsOfASweepAreTheSameInEachFormat) {
+  ASSERT_EQ(Run("sweep t.kvt --model trace -o each.sqlite -m freekv,full --no-prefill "
+                "-g batch=1,2 -g budget=1280,1536")
+                .status,
+            0);
+  const std::string show = "sweep --show each.sqlite --pareto --format ";
+  const auto records = nlohmann::json::parse(Run(show + "json").out);
+  ASSERT_EQ(records.size(), 6u);
+  const std::string csv = Run(show + "csv").out;
+  const std::vector<double> steps = Column(csv, "step_mean_ms");
+  ASSERT_EQ(steps.size(), records.size());
+  for (size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(records[i]["step_mean_ms"], steps[i]);
+  // A parameter that FreeKV alone has is a column of all.
+  EXPECT_THAT(csv.substr(0, csv.find('\n')), HasSubstr("params.budget"));
+  // The best of each batch, as in the table.
+  EXPECT_EQ(std::ranges::count_if(records, [](const auto& record) { return record["best"]; }), 2);
+  const std::string table = Run("sweep --show each.sqlite").out;
+  size_t stars = 0;
+  for (size_t at = 0; (at = table.find("\n*  ", at)) != std::string::npos; ++at) ++stars;
+  EXPECT_EQ(stars, 2u) << table;
+}
+
 TEST_F(Cli, AFrontIsOfAWorkload) {
   ASSERT_EQ(
       Run("sweep t.kvt --model trace -o front.sqlite -m full --no-prefill -g batch=1,2,4").status,
@@ -757,6 +779,7 @@ TEST_F(Cli, SweepResumesAndShows) {
   EXPECT_EQ(first.status, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("6 points: 6 predicted, 0 failed, 0 there already"));
   const Outcome more = Run(sweep + "-g budget=1280,64");
+  EXPECT_EQ(more.status, 1);  // with all that there is
   EXPECT_THAT(more.out, HasSubstr("9 points: 0 predicted, 3 failed, 6 there already"));
   const Outcome table = Run("sweep --show s.sqlite --pareto");
   EXPECT_EQ(table.status, 0) << table.err;
