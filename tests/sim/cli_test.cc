@@ -481,6 +481,36 @@ TEST_F(Cli, RecordsOfASweepAreTheSameInEachFormat) {
   EXPECT_EQ(stars, 2u) << table;
 }
 
+TEST_F(Cli, AMachineOfOnesOwnIsItsBaseWithWhatWasGiven) {
+  const Outcome nothing = Run("profile new mine --bandwidth 1792 --link pcie9x16");
+  EXPECT_EQ(nothing.status, 2);
+  for (const char* each : {"--base", "--memory", "--sms", "--flops", "--bandwidth", "pcie9x16"}) {
+    EXPECT_THAT(nothing.err, HasSubstr(each));
+  }
+  EXPECT_EQ(std::count(nothing.err.begin(), nothing.err.end(), '\n'), 1) << nothing.err;
+  const std::string command =
+      "profile new mine --base rtx-pro-6000 --memory 32607MiB --bandwidth 1792GB/s --sms 170 "
+      "--link pcie4x16 --flops 200TFLOPS";
+  const Outcome made = Run(command);
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("memory.bandwidth"));
+  EXPECT_THAT(made.out, HasSubstr("kernel.*.bandwidth"));
+  ExpectFails(command, 2, "is there already");
+  const std::string run = "predict t.kvt --model llama-3.1-8b -m freekv --steps 4 --format json ";
+  const auto step = [](const Outcome& outcome) {
+    return nlohmann::json::parse(outcome.out)["predictions"][0]["step_mean_ms"].get<double>();
+  };
+  const double own = step(Run(run + "--machine mine.toml"));
+  const double set = step(
+      Run(run +
+          "--machine rtx-pro-6000 --set memory.bandwidth=1523.2GB/s --set memory.bytes=32607MiB "
+          "--set device.sms=170 --set link=pcie4x16 --set kernel.gemm.flops=150TFLOPS "
+          "--set kernel.prefill_attention.flops=120TFLOPS"));
+  EXPECT_NEAR(own, set, 1e-4 * set);
+  EXPECT_THAT(Run("profile new --help").out, HasSubstr("Usage: stallcast profile new NAME"));
+  EXPECT_THAT(Run("info --machines").out, HasSubstr("public figures"));
+}
+
 TEST_F(Cli, AFrontIsOfAWorkload) {
   ASSERT_EQ(
       Run("sweep t.kvt --model trace -o front.sqlite -m full --no-prefill -g batch=1,2,4").status,
