@@ -203,15 +203,26 @@ std::optional<std::string> OfWindows(const traces::proto::Model& model,
       fmt::join(limited, ", "));
 }
 
-// Where one step takes much of the time, how many steps are predicted decides the mean.
-std::optional<std::string> RareStep(const Metrics& metrics) {
+// Where one step takes much of the time, how many steps are predicted decides the mean. So it does
+// where the sequences of a batch, each at its own place in the trace, leave some of it out.
+std::optional<std::string> FewSteps(const Metrics& metrics, const PredictRequest& run,
+                                    const traces::AccessLog* log) {
   constexpr double kMuch = 0.2;
-  if (metrics.step_times.size() < 2) return std::nullopt;
+  const bool leaves_out = log != nullptr && run.batch > 1 && run.steps < log->steps / run.batch;
+  if (metrics.step_times.size() < 2 && !leaves_out) return std::nullopt;
   const auto longest = std::max_element(metrics.step_times.begin(), metrics.step_times.end());
   const Picoseconds all =
       std::accumulate(metrics.step_times.begin(), metrics.step_times.end(), Picoseconds(0));
   const double share = Milliseconds(*longest) / Milliseconds(all);
-  if (share < kMuch || *longest < 2 * metrics.step_p50) return std::nullopt;
+  const bool rare =
+      metrics.step_times.size() > 1 && share >= kMuch && *longest >= 2 * metrics.step_p50;
+  if (!rare && !leaves_out) return std::nullopt;
+  if (!rare) {
+    return fmt::format(
+        "few steps: {} of {} sequences replay {} of the trace's {}: what a method does seldom "
+        "counts too much or not at all",
+        run.steps, run.batch, int64_t{run.steps} * run.batch, log->steps);
+  }
   return fmt::format(
       "few steps: step {} of {} takes {:.1f} ms, {:.0f} % of the time; with more --steps the mean "
       "tells more",
@@ -527,12 +538,6 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
     out.notes.push_back(fmt::format("projected: {} steps from the trace's {}, repeated", run.steps,
                                     out.log->steps));
   }
-  if (out.log && run.batch > 1 && run.steps < out.log->steps / run.batch) {
-    out.notes.push_back(fmt::format(
-        "projected: {} steps of {} sequences replay {} of the trace's {} steps: what a method does "
-        "seldom counts too much or not at all",
-        run.steps, run.batch, int64_t{run.steps} * run.batch, out.log->steps));
-  }
   // A context up to the model's limit leaves room for the steps.
   if (model.max_context > run.steps && run.context <= model.max_context &&
       run.context + run.steps > model.max_context) {
@@ -662,7 +667,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   }));
 
   if (!out.fits) out.notes.push_back(Shortage(out, limits));
-  if (auto note = RareStep(out.metrics)) out.notes.push_back(*note);
+  if (auto note = FewSteps(out.metrics, run, log.get())) out.notes.push_back(*note);
   if (trace.synthetic())
     out.notes.emplace_back("synthetic: the trace was not captured from a model");
   if (machine.status != "measured") {
