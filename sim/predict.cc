@@ -10,6 +10,7 @@
 #include <atomic>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <numeric>
@@ -168,6 +169,35 @@ llm::Model OwnModel(traces::proto::Model model, std::vector<std::string>& notes)
     fail(fmt::format("{} of its {} layers have no keys", absent, model.layers()));
   }
   return made;
+}
+
+// How the captured router spread its tokens, for a model that has as many experts. A model has one
+// distribution for all layers: the mean of theirs by rank, since each prefers experts of its own.
+void TakeRouting(const traces::proto::TraceInfo& info, llm::Model& model,
+                 std::vector<std::string>& notes) {
+  if (!model.experts || info.expert_use().empty()) return;
+  const auto count = static_cast<size_t>(model.experts->count);
+  std::vector<double> taken(count);
+  int64_t layers = 0;
+  for (const traces::proto::ExpertUse& use : info.expert_use()) {
+    const auto& decode = use.decode();
+    const bool decoded = std::ranges::any_of(decode, [](int64_t tokens) { return tokens > 0; });
+    const auto& counted = decoded ? decode : use.prompt();
+    std::vector<double> ranked(counted.begin(), counted.end());
+    const double all = std::accumulate(ranked.begin(), ranked.end(), 0.0);
+    if (ranked.size() != count || !(all > 0)) continue;
+    std::ranges::sort(ranked, std::greater<>());
+    for (size_t i = 0; i < count; ++i) taken[i] += ranked[i] / all;
+    ++layers;
+  }
+  if (layers == 0) {
+    notes.push_back(
+        fmt::format("the trace's use of its experts is not that of {}'s {}", model.title, count));
+    return;
+  }
+  model.experts->taken = std::move(taken);
+  notes.push_back(fmt::format(
+      "routing: tokens by expert as in {} layers of the trace (--routing changes that)", layers));
 }
 
 // Files of hooks that knew no layer's own window name the model's among their parameters.
@@ -504,6 +534,7 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   }
   if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");
   if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
+  if (!run.model_options.contains("routing")) TakeRouting(trace, out.whole, out.notes);
   out.whole = llm::WithOptions(std::move(out.whole), run.model_options);
   out.whole = llm::AtContext(std::move(out.whole), run.context + run.steps);
   const llm::Model model = llm::Shard(out.whole, run.tensor_parallel);
