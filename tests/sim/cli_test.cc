@@ -24,6 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 struct Outcome {
   int status = -1;
@@ -715,6 +716,17 @@ TEST_F(Cli, FilesOfOtherProgramsAreShownAndConverted) {
   const auto replayed = nlohmann::json::parse(replay.out);
   EXPECT_NEAR(replayed["replay_error"].get<double>(), 0, 1e-6);
   EXPECT_EQ(replayed["stages"].size(), 2u);
+  // Its own machine, and not one whose name is the beginning of it.
+  for (const char* gpu : {"NVIDIA H200", "NVIDIA H20", "NVIDIA RTX PRO 6000 Blackwell"}) {
+    std::string text = ReadAll(kineto);
+    text.replace(text.find("Some GPU"), 8, gpu);
+    std::ofstream(folder() / "named.json") << text;
+    const auto named = nlohmann::json::parse(Run("replay named.json --format json").out);
+    // "NVIDIA H20 96GB, PCIe ...", "NVIDIA H200, PCIe ..."
+    EXPECT_THAT(
+        named["machine"].get<std::string>(),
+        testing::AnyOf(StartsWith(fmt::format("{},", gpu)), StartsWith(fmt::format("{} ", gpu))));
+  }
   ExpectFails("replay " + kineto + " --change \"remove kind=nothing\"", 1, "matches no op");
   ExpectFails("replay " + kineto + " --change \"forget all\"", 2, "forget");
   ExpectFails("predict " + kineto, 2, "not a .kvt trace");
