@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "capture/c_abi.h"
 #include "capture/tensor_recorder.h"
@@ -44,6 +45,20 @@ void AddPairs(const stallcast_pair* pairs, google::protobuf::Map<std::string, st
 }
 
 proto::TraceInfo ToProto(const stallcast_trace_info& info, const char* function) {
+  for (const auto& [name, value] : {std::pair{"hidden", info.hidden},
+                                    {"intermediate", info.intermediate},
+                                    {"vocabulary", info.vocabulary}}) {
+    if (value < 0) {
+      throw UsageError(fmt::format("{} is {}", name, value), function, "give the model's, or 0");
+    }
+  }
+  for (const auto& [name, value] : {std::pair{"rope_theta", info.rope_theta},
+                                    {"rope_attention_scaling", info.rope_attention_scaling},
+                                    {"softmax_scale", info.softmax_scale}}) {
+    if (!std::isfinite(value) || value < 0) {
+      throw UsageError(fmt::format("{} is {}", name, value), function, "give the model's, or 0");
+    }
+  }
   proto::TraceInfo out;
   proto::Model& model = *out.mutable_model();
   model.set_name(Text(info.model_name));

@@ -1,6 +1,7 @@
 #include "sim/exposed_time.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <vector>
 
@@ -110,6 +111,25 @@ Activity ActivityOf(const Timeline& t) {
 }
 
 }  // namespace
+
+ComputingTime::ComputingTime(const Timeline& t) {
+  Picoseconds before{0};
+  for (const auto& [start, end] : Union(ActivityOf(t).computing)) {
+    spans_.push_back({start, end, before});
+    before += end - start;
+  }
+}
+
+Picoseconds ComputingTime::Outside(Picoseconds start, Picoseconds end) const {
+  return end - start - (Until(end) - Until(start));
+}
+
+Picoseconds ComputingTime::Until(Picoseconds time) const {
+  const auto after = std::ranges::upper_bound(spans_, time, {}, &Span::start);
+  if (after == spans_.begin()) return Picoseconds(0);
+  const Span& last = *std::prev(after);
+  return last.before + std::min(time, last.end) - last.start;
+}
 
 std::map<int32_t, ExposedTime> ExposedBySteps(const Timeline& t) {
   std::map<int32_t, ExposedTime> exposed;

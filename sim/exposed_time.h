@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "traces/timeline.h"
 
@@ -34,5 +35,22 @@ struct ExposedTime {
 /// to the role whose end they follow. Totals are equal but for the host's way from a step's last
 /// op to its end.
 std::map<int32_t, ExposedTime> ExposedBySteps(const traces::Timeline& timeline);
+
+/// When the compute lanes compute, as ExposedBySteps() has it.
+class ComputingTime {
+ public:
+  explicit ComputingTime(const traces::Timeline& timeline);
+  /// How long of a stretch they compute nothing.
+  Picoseconds Outside(Picoseconds start, Picoseconds end) const;
+
+ private:
+  struct Span {
+    Picoseconds start, end;
+    Picoseconds before;  ///< computed in earlier ones
+  };
+  Picoseconds Until(Picoseconds time) const;
+
+  std::vector<Span> spans_;  ///< in time order, apart from each other
+};
 
 }  // namespace stallcast::sim

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <numeric>
@@ -170,6 +171,35 @@ llm::Model OwnModel(traces::proto::Model model, std::vector<std::string>& notes)
   return made;
 }
 
+// How the captured router spread its tokens, for a model that has as many experts. A model has one
+// distribution for all layers: the mean of theirs by rank, since each prefers experts of its own.
+void TakeRouting(const traces::proto::TraceInfo& info, llm::Model& model,
+                 std::vector<std::string>& notes) {
+  if (!model.experts || info.expert_use().empty()) return;
+  const auto count = static_cast<size_t>(model.experts->count);
+  std::vector<double> taken(count);
+  int64_t layers = 0;
+  for (const traces::proto::ExpertUse& use : info.expert_use()) {
+    const auto& decode = use.decode();
+    const bool decoded = std::ranges::any_of(decode, [](int64_t tokens) { return tokens > 0; });
+    const auto& counted = decoded ? decode : use.prompt();
+    std::vector<double> ranked(counted.begin(), counted.end());
+    const double all = std::accumulate(ranked.begin(), ranked.end(), 0.0);
+    if (ranked.size() != count || !(all > 0)) continue;
+    std::ranges::sort(ranked, std::greater<>());
+    for (size_t i = 0; i < count; ++i) taken[i] += ranked[i] / all;
+    ++layers;
+  }
+  if (layers == 0) {
+    notes.push_back(
+        fmt::format("the trace's use of its experts is not that of {}'s {}", model.title, count));
+    return;
+  }
+  model.experts->taken = std::move(taken);
+  notes.push_back(fmt::format(
+      "routing: tokens by expert as in {} layers of the trace (--routing changes that)", layers));
+}
+
 // Files of hooks that knew no layer's own window name the model's among their parameters.
 void TakeWindow(traces::proto::TraceInfo& info, std::vector<std::string>& notes) {
   traces::proto::Model& model = *info.mutable_model();
@@ -203,15 +233,26 @@ std::optional<std::string> OfWindows(const traces::proto::Model& model,
       fmt::join(limited, ", "));
 }
 
-// Where one step takes much of the time, how many steps are predicted decides the mean.
-std::optional<std::string> RareStep(const Metrics& metrics) {
+// Where one step takes much of the time, how many steps are predicted decides the mean. So it does
+// where the sequences of a batch, each at its own place in the trace, leave some of it out.
+std::optional<std::string> FewSteps(const Metrics& metrics, const PredictRequest& run,
+                                    const traces::AccessLog* log) {
   constexpr double kMuch = 0.2;
-  if (metrics.step_times.size() < 2) return std::nullopt;
+  const bool leaves_out = log != nullptr && run.batch > 1 && run.steps < log->steps / run.batch;
+  if (metrics.step_times.size() < 2 && !leaves_out) return std::nullopt;
   const auto longest = std::max_element(metrics.step_times.begin(), metrics.step_times.end());
   const Picoseconds all =
       std::accumulate(metrics.step_times.begin(), metrics.step_times.end(), Picoseconds(0));
   const double share = Milliseconds(*longest) / Milliseconds(all);
-  if (share < kMuch || *longest < 2 * metrics.step_p50) return std::nullopt;
+  const bool rare =
+      metrics.step_times.size() > 1 && share >= kMuch && *longest >= 2 * metrics.step_p50;
+  if (!rare && !leaves_out) return std::nullopt;
+  if (!rare) {
+    return fmt::format(
+        "few steps: {} of {} sequences replay {} of the trace's {}: what a method does seldom "
+        "counts too much or not at all",
+        run.steps, run.batch, int64_t{run.steps} * run.batch, log->steps);
+  }
   return fmt::format(
       "few steps: step {} of {} takes {:.1f} ms, {:.0f} % of the time; with more --steps the mean "
       "tells more",
@@ -493,6 +534,7 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   }
   if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");
   if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
+  if (!run.model_options.contains("routing")) TakeRouting(trace, out.whole, out.notes);
   out.whole = llm::WithOptions(std::move(out.whole), run.model_options);
   out.whole = llm::AtContext(std::move(out.whole), run.context + run.steps);
   const llm::Model model = llm::Shard(out.whole, run.tensor_parallel);
@@ -526,12 +568,6 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
   if (out.log && run.steps > out.log->steps) {
     out.notes.push_back(fmt::format("projected: {} steps from the trace's {}, repeated", run.steps,
                                     out.log->steps));
-  }
-  if (out.log && run.batch > 1 && run.steps < out.log->steps / run.batch) {
-    out.notes.push_back(fmt::format(
-        "projected: {} steps of {} sequences replay {} of the trace's {} steps: what a method does "
-        "seldom counts too much or not at all",
-        run.steps, run.batch, int64_t{run.steps} * run.batch, out.log->steps));
   }
   // A context up to the model's limit leaves room for the steps.
   if (model.max_context > run.steps && run.context <= model.max_context &&
@@ -662,7 +698,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   }));
 
   if (!out.fits) out.notes.push_back(Shortage(out, limits));
-  if (auto note = RareStep(out.metrics)) out.notes.push_back(*note);
+  if (auto note = FewSteps(out.metrics, run, log.get())) out.notes.push_back(*note);
   if (trace.synthetic())
     out.notes.emplace_back("synthetic: the trace was not captured from a model");
   if (machine.status != "measured") {

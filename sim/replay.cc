@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "models/hardware/profile.h"
+#include "sim/exposed_time.h"
 #include "sim/replay_changes.h"
 #include "sim/replay_plan.h"
 #include "traces/common/error.h"
@@ -530,42 +531,6 @@ Replayed RunPlan(const ReplayPlan& plan) {
   return replayed;
 }
 
-// When compute lanes compute, to tell of any stretch how much of it they do not.
-class Computing {
- public:
-  explicit Computing(const Timeline& t) {
-    std::vector<std::pair<int64_t, int64_t>> spans;
-    for (size_t row = 0; row < t.start.size(); ++row) {
-      if (!t.lanes[t.lane[row]].compute || traces::MovesData(t.role[row])) continue;
-      spans.emplace_back(t.start[row].count(), (t.start[row] + t.duration[row]).count());
-    }
-    std::ranges::sort(spans);
-    for (const auto& [begin, end] : spans) {
-      if (spans_.empty() || begin > spans_.back().second) {
-        before_.push_back(
-            spans_.empty() ? 0 : before_.back() + spans_.back().second - spans_.back().first);
-        spans_.emplace_back(begin, end);
-      } else {
-        spans_.back().second = std::max(spans_.back().second, end);
-      }
-    }
-  }
-  int64_t Outside(int64_t begin, int64_t end) const {
-    return end - begin - (Until(end) - Until(begin));
-  }
-
- private:
-  int64_t Until(int64_t time) const {
-    const auto after = std::ranges::upper_bound(spans_, time, {}, &Span::first);
-    if (after == spans_.begin()) return 0;
-    const size_t i = static_cast<size_t>(after - spans_.begin()) - 1;
-    return before_[i] + std::min(time, spans_[i].second) - spans_[i].first;
-  }
-  using Span = std::pair<int64_t, int64_t>;
-  std::vector<Span> spans_;
-  std::vector<int64_t> before_;  // computed before each
-};
-
 }  // namespace
 
 struct Replay::Plan {
@@ -608,12 +573,11 @@ Replayed Replay::Run(std::span<const ReplayChange> changes) const {
   return replayed;
 }
 
-std::vector<ReplayTop> Replay::Top(size_t count) const {
+std::vector<ReplayTop> Replay::Top(size_t count, const Replayed& unchanged) const {
   const ReplayPlan& plan = plan_->plan;
   const Timeline& t = *plan.recording;
-  const Replayed base = RunPlan(plan);
-  const auto steps = std::max<int64_t>(1, std::ssize(base.summary.steps));
-  const Computing computing(t);
+  const auto steps = std::max<int64_t>(1, std::ssize(unchanged.summary.steps));
+  const ComputingTime computing(t);
   struct Group {
     ReplayTop top;
     std::vector<int64_t> ops;
@@ -630,7 +594,7 @@ std::vector<ReplayTop> Replay::Top(size_t count) const {
     group.top.kind = plan.kinds[op.kind];
     group.top.ops += 1.0 / static_cast<double>(steps);
     group.top.busy += Picoseconds(op.end - op.start);
-    group.top.exposed += Picoseconds(computing.Outside(op.start, op.end));
+    group.top.exposed += computing.Outside(Picoseconds(op.start), Picoseconds(op.end));
   }
   std::vector<Group*> order;
   for (auto& [key, group] : groups) {
@@ -646,7 +610,7 @@ std::vector<ReplayTop> Replay::Top(size_t count) const {
   for (Group* group : order) {
     ReplayPlan without = plan;
     for (const int64_t k : group->ops) RemoveOp(&without.ops[static_cast<size_t>(k)]);
-    group->top.gain = base.summary.step - RunPlan(without).summary.step;
+    group->top.gain = unchanged.summary.step - RunPlan(without).summary.step;
     tops.push_back(std::move(group->top));
   }
   return tops;

@@ -99,8 +99,9 @@ class Replay {
 
   /// Applies the changes in turn. Error: a change matches nothing.
   Replayed Run(std::span<const ReplayChange> changes = {}) const;
-  /// The `count` groups with the largest exposed time, ties by time busy.
-  std::vector<ReplayTop> Top(size_t count) const;
+  /// The `count` groups with the largest exposed time, ties by time busy. `unchanged` is what Run()
+  /// without changes gives.
+  std::vector<ReplayTop> Top(size_t count, const Replayed& unchanged) const;
   /// What was inferred or assumed, and what cannot be replayed with its share of the time.
   const std::vector<std::string>& notes() const;
 

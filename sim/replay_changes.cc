@@ -14,7 +14,7 @@
 
 #include "sim/names.h"
 #include "traces/common/error.h"
-#include "traces/common/quantity.h"
+#include "traces/common/factor.h"
 
 namespace stallcast::sim {
 namespace {
@@ -51,15 +51,16 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kSettings
 
 constexpr const char* kWhere = "--change";
 
-double ParseFactor(std::string_view text, std::string_view whole) {
-  if (text.ends_with('x')) text.remove_suffix(1);
-  double value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size() || !(value > 0) || value > 1e6) {
+// "2x", or "2" alone.
+double FactorOf(std::string_view text, std::string_view whole) {
+  constexpr double kMost = 1e6;
+  const std::optional<double> factor =
+      ParseFactor(text.ends_with('x') ? std::string(text) : fmt::format("{}x", text));
+  if (!factor || *factor > kMost) {
     throw UsageError(fmt::format("'{}' is no factor", text), fmt::format("{} '{}'", kWhere, whole),
                      "give a number above 0, as 2x or 0.5");
   }
-  return value;
+  return *factor;
 }
 
 // A condition on ops.
@@ -381,14 +382,14 @@ ReplayChange ParseReplayChange(std::string_view text) {
       std::vector<std::string> settings;
       for (const auto& [name, help] : kSettings) settings.emplace_back(name);
       CheckName("setting", change.filter, settings, kWhere);
-      change.value = ParseFactor(change.argument, text);
+      change.value = FactorOf(change.argument, text);
       break;
     }
     case ReplayVerb::kScale:
-      change.value = ParseFactor(change.argument, text);
+      change.value = FactorOf(change.argument, text);
       break;
     case ReplayVerb::kSplit:
-      change.value = ParseFactor(change.argument, text);
+      change.value = FactorOf(change.argument, text);
       if (change.value != static_cast<int>(change.value) || change.value > 64) {
         throw UsageError(fmt::format("'{}' is no number of chunks", change.argument), kWhere,
                          "give 1 to 64");

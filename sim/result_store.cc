@@ -176,7 +176,10 @@ ResultStore::ResultStore(const std::filesystem::path& path, bool create) : name_
         throw Error("is damaged", name_, "sweep into a new file");
       }
     }
-    if (!create) return;
+    if (!create) {
+      Execute("BEGIN");  // one state for all that is read
+      return;
+    }
     Execute("PRAGMA journal_mode = WAL");
     Execute("PRAGMA synchronous = NORMAL");
     std::string columns = fmt::format("{}", fmt::join(kColumns, ", "));
@@ -293,30 +296,40 @@ void ResultStore::Write(const GridPoint& point, const Trace& trace, const Predic
 }
 
 size_t ResultStore::Rows::Column(std::string_view name) const {
-  const auto at = std::find(columns.begin(), columns.end(), name);
+  const auto at = columns.find(name);
   if (at == columns.end()) {
     throw Error(fmt::format("no column {}", name), "results file",
                 "it was written by another version of stallcast: sweep into a new file");
   }
-  return static_cast<size_t>(at - columns.begin());
+  return at->second;
 }
 
 const ResultStore::Value& ResultStore::Rows::At(size_t row, std::string_view name) const {
   static const Value none;
-  const auto at = std::find(columns.begin(), columns.end(), name);
-  return at == columns.end() ? none : rows[row][static_cast<size_t>(at - columns.begin())];
+  const auto at = columns.find(name);
+  return at == columns.end() ? none : rows[row][at->second];
+}
+
+void ResultStore::ForEach(const std::function<void(const Rows&)>& use) {
+  const std::lock_guard lock(mutex_);
+  Statement select(*this, "SELECT * FROM points ORDER BY point, trace");
+  Rows point;
+  for (int i = 0; i < select.columns(); ++i) point.columns.emplace(select.Name(i), i);
+  std::vector<Value>& row = point.rows.emplace_back();
+  while (select.Step()) {
+    row.clear();
+    for (int i = 0; i < select.columns(); ++i) row.push_back(select.At(i));
+    use(point);
+  }
 }
 
 ResultStore::Rows ResultStore::Read() {
-  const std::lock_guard lock(mutex_);
-  Statement select(*this, "SELECT * FROM points ORDER BY point, trace");
-  Rows result;
-  for (int i = 0; i < select.columns(); ++i) result.columns.push_back(select.Name(i));
-  while (select.Step()) {
-    std::vector<Value>& row = result.rows.emplace_back();
-    for (int i = 0; i < select.columns(); ++i) row.push_back(select.At(i));
-  }
-  return result;
+  Rows all;
+  ForEach([&](const Rows& point) {
+    all.columns = point.columns;
+    all.rows.push_back(point.rows.front());
+  });
+  return all;
 }
 
 std::vector<std::pair<std::string, std::string>> StoredPairs(const ResultStore::Value& column) {

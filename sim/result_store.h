@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -48,7 +50,7 @@ class ResultStore {
 
   using Value = std::variant<std::monostate, double, std::string>;
   struct Rows {
-    std::vector<std::string> columns;
+    std::map<std::string, size_t, std::less<>> columns;  ///< name to place in a row
     std::vector<std::vector<Value>> rows;
     /// Index of a column; Error where there is none.
     size_t Column(std::string_view name) const;
@@ -57,6 +59,9 @@ class ResultStore {
   };
   /// All points, by key.
   Rows Read();
+  /// The same one after the other: a Rows of one row each. A store opened to read gives the same
+  /// points each time, whatever others write meanwhile.
+  void ForEach(const std::function<void(const Rows& point)>& use);
 
  private:
   class Statement;

@@ -24,6 +24,7 @@
 #include "sim/recorded_run.h"
 #include "traces/common/error.h"
 #include "traces/convert/timeline_file.h"
+#include "traces/samples.h"
 
 namespace stallcast::cli {
 namespace {
@@ -89,7 +90,7 @@ std::vector<Case> Cases(const RunCommand& command) {
   for (const std::string& trace : command.traces) {
     for (const sim::GridPoint& point : points) {
       Case& of = cases.emplace_back();
-      of.trace = trace;
+      of.trace = traces::TracePath(trace).string();
       of.request = point.request;
       of.others = OthersOf(point.request, base);
     }
@@ -436,13 +437,14 @@ with tracing (host.recorded=1). Files to compare with `stallcast compare`:
 With --prefill there are NAME-prefill.recorded.kvt and NAME-prefill.measured.kvt too.
 
 Examples:
-  stallcast-gpu run traces/samples/qwen-32k.kvt --method freekv --model llama-3.1-8b
-  stallcast-gpu run traces/samples/qwen-8k.kvt --method all --model llama-3.1-8b -g batch=1,4
-  stallcast-gpu run traces/samples/qwen-32k.kvt --method freekv --model llama-3.1-8b \
+  stallcast-gpu run sample:32k --method freekv --model llama-3.1-8b
+  stallcast-gpu run sample:8k --method all --model llama-3.1-8b -g batch=1,4
+  stallcast-gpu run sample:32k --method freekv --model llama-3.1-8b \
     -g recall=per-page,staged,zero-copy -g budget=1024,2048
-  stallcast-gpu run traces/samples/qwen-8k.kvt --method full,offload --prefill
-  stallcast-gpu run traces/samples/qwen-8k.kvt --method quest --timelines runs/)");
-  sub->add_option("traces", command->traces, "Traces to run (.kvt), each at its own context")
+  stallcast-gpu run sample:8k --method full,offload --prefill
+  stallcast-gpu run sample:8k --method quest --timelines runs/)");
+  sub->add_option("traces", command->traces,
+                  "Traces to run (.kvt), or shipped ones: sample:8k; each at its own context")
       ->required()
       ->type_name("TRACE");
   command->run.AddTo(*sub, "full");

@@ -8,36 +8,13 @@
 #include <limits>
 
 #include "traces/common/quantity.h"
+#include "traces/convert/kernel_kinds.h"
 
 namespace stallcast::gui {
 
 QString Text(const std::string& text) { return QString::fromStdString(text); }
 
-QString ShortName(const std::string& name) {
-  // An argument list follows its function's name at once: "Memcpy HtoD (Pinned -> Device)" has
-  // none.
-  constexpr std::string_view kAnonymous = "(anonymous namespace)";
-  std::string kept;  // without template arguments, up to the argument list
-  bool signature = false;
-  int depth = 0;
-  for (size_t i = 0; i < name.size() && !signature; ++i) {
-    if (name.compare(i, kAnonymous.size(), kAnonymous) == 0) {
-      i += kAnonymous.size() - 1;
-      continue;
-    }
-    const char c = name[i];
-    if (c == '<') ++depth;
-    const bool follows = !kept.empty() && kept.back() != ' ' && kept.back() != '(';
-    if (depth == 0 && c == '(' && follows) signature = true;
-    if (depth == 0 && !signature) kept += c;
-    if (c == '>' && depth > 0) --depth;
-  }
-  if (!signature) return Text(name);
-  const size_t space = kept.rfind(' '), scope = kept.rfind("::");
-  size_t begin = space == std::string::npos ? 0 : space + 1;
-  if (scope != std::string::npos) begin = std::max(begin, scope + 2);
-  return begin < kept.size() ? Text(kept.substr(begin)) : Text(name);
-}
+QString ShortName(const std::string& name) { return Text(traces::ShortName(name)); }
 
 QString TimeText(Picoseconds time) {
   const QString size = Text(FormatQuantity(std::abs(Seconds(time)), Dimension::kTime));

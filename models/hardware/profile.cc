@@ -1,6 +1,7 @@
 #include "models/hardware/profile.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -74,6 +75,27 @@ std::pair<KernelFit*, const KernelField*> FindKernelField(Profile& profile, std:
   const auto field = std::ranges::find(KernelFields(), path.substr(dot + 1), &KernelField::path);
   if (kernel == profile.kernels.end() || field == KernelFields().end()) return {};
   return {&kernel->second, &*field};
+}
+
+// In a section that there is, a name that is like none of its values may be another word for one:
+// "memory.capacity".
+std::string RemedyForUnknown(std::string_view path, const std::vector<std::string>& known) {
+  const std::string_view section = path.substr(0, path.rfind('.') + 1);
+  std::vector<std::string_view> all(known.begin(), known.end()), of_section;
+  for (const std::string_view each : all) {
+    const bool inside = !section.empty() && each.starts_with(section);
+    if (inside) of_section.push_back(each.substr(section.size()));
+  }
+  const std::string_view near = Nearest(path.substr(section.size()), of_section);
+  if (!near.empty()) return fmt::format("did you mean '{}{}'?", section, near);
+  constexpr size_t kMostListed = 40;
+  if (!of_section.empty() && of_section.size() <= kMostListed) {
+    return fmt::format("{} has {}", section.substr(0, section.size() - 1),
+                       fmt::join(of_section, ", "));
+  }
+  const std::string_view nearest = Nearest(path, all);
+  return nearest.empty() ? "`stallcast info --machine h200` lists all values"
+                         : fmt::format("did you mean '{}'?", nearest);
 }
 
 }  // namespace
@@ -197,11 +219,8 @@ void Set(Profile& profile, std::string_view path, std::string_view value) {
           known.push_back(fmt::format("kernel.{}.{}", kind, each.path));
         }
       }
-      const std::vector<std::string_view> views(known.begin(), known.end());
-      const std::string_view nearest = Nearest(path, views);
       throw UsageError(fmt::format("there is no value '{}' in a hardware profile", path), "",
-                       nearest.empty() ? "the profile files name all values"
-                                       : fmt::format("did you mean '{}'?", nearest));
+                       RemedyForUnknown(path, known));
     }
     Check(changed, path);
   } catch (const Error& error) {

@@ -95,7 +95,8 @@ inline constexpr double kGatherFirst = 2 << 20;
 struct Profile {
   std::string name;        ///< "h200"
   std::string title;       ///< "NVIDIA H200, PCIe 5.0 x16"
-  std::string status;      ///< "measured" or "derived"
+  std::string status;      ///< "measured", "tables" or "derived"
+  std::string base;        ///< profile of what it does not say; empty: it says all
   std::string provenance;  ///< date, driver, command
   std::vector<std::string> notes;
 

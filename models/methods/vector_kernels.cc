@@ -62,6 +62,74 @@ void Dots(const float* HWY_RESTRICT rows, int64_t row_count, int64_t dim,
   }
 }
 
+// Two dimensions at once: 16-bit products are added in pairs.
+#if HWY_TARGET == HWY_SCALAR
+void Closeness(const int16_t* HWY_RESTRICT rows, int64_t row_count, int64_t dim,
+               const int16_t* HWY_RESTRICT panel, const int32_t* HWY_RESTRICT norms,
+               int32_t* HWY_RESTRICT out, int32_t* HWY_RESTRICT most) {
+  for (int64_t r = 0; r < row_count; ++r, rows += dim, out += kPanel) {
+    std::fill_n(out, kPanel, 0);
+    for (int64_t i = 0; i < dim; ++i) {
+      const int16_t* column = panel + i / 2 * 2 * kPanel + i % 2;
+      for (int64_t c = 0; c < kPanel; ++c) out[c] += rows[i] * column[2 * c];
+    }
+    for (int64_t c = 0; c < kPanel; ++c) out[c] = 2 * out[c] - norms[c];
+    most[r] = *std::max_element(out, out + kPanel);
+  }
+}
+#else
+void Closeness(const int16_t* HWY_RESTRICT rows, int64_t row_count, int64_t dim,
+               const int16_t* HWY_RESTRICT panel, const int32_t* HWY_RESTRICT norms,
+               int32_t* HWY_RESTRICT out, int32_t* HWY_RESTRICT most) {
+  const hn::CappedTag<int32_t, kPanel / 2> d;
+  const hn::Repartition<int16_t, decltype(d)> narrow;
+  using Wide = hn::Vec<decltype(d)>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t first = 0; first < row_count; first += kRows) {
+    const int16_t* row[kRows];
+    int64_t at[kRows];
+    Wide largest[kRows];
+    for (int64_t r = 0; r < kRows; ++r) {
+      at[r] = std::min(first + r, row_count - 1);
+      row[r] = rows + at[r] * dim;
+      largest[r] = hn::Set(d, std::numeric_limits<int32_t>::min());
+    }
+    for (int64_t c = 0; c < kPanel; c += 2 * lanes) {
+      // Some machines add the odd products to a sum of their own.
+      Wide sum0[kRows], sum1[kRows], odd0[kRows], odd1[kRows];
+      for (int64_t r = 0; r < kRows; ++r) {
+        sum0[r] = sum1[r] = odd0[r] = odd1[r] = hn::Zero(d);
+      }
+      const int16_t* HWY_RESTRICT column = panel + 2 * c;
+      for (int64_t i = 0; i < dim; i += 2, column += 2 * kPanel) {
+        const auto k0 = hn::LoadU(narrow, column);
+        const auto k1 = hn::LoadU(narrow, column + 2 * lanes);
+        for (int64_t r = 0; r < kRows; ++r) {
+          int32_t pair;
+          std::memcpy(&pair, row[r] + i, sizeof(pair));
+          const auto q = hn::BitCast(narrow, hn::Set(d, pair));
+          sum0[r] = hn::ReorderWidenMulAccumulate(d, q, k0, sum0[r], odd0[r]);
+          sum1[r] = hn::ReorderWidenMulAccumulate(d, q, k1, sum1[r], odd1[r]);
+        }
+      }
+      const Wide n0 = hn::LoadU(d, norms + c), n1 = hn::LoadU(d, norms + c + lanes);
+      for (int64_t r = 0; r < kRows; ++r) {
+        const Wide dot0 = hn::RearrangeToOddPlusEven(sum0[r], odd0[r]);
+        const Wide dot1 = hn::RearrangeToOddPlusEven(sum1[r], odd1[r]);
+        const Wide close0 = hn::Sub(hn::Add(dot0, dot0), n0);
+        const Wide close1 = hn::Sub(hn::Add(dot1, dot1), n1);
+        hn::StoreU(close0, d, out + at[r] * kPanel + c);
+        hn::StoreU(close1, d, out + at[r] * kPanel + c + lanes);
+        largest[r] = hn::Max(largest[r], hn::Max(close0, close1));
+      }
+    }
+    for (int64_t r = 0; r < kRows; ++r) {
+      most[at[r]] = hn::GetLane(hn::MaxOfLanes(d, largest[r]));
+    }
+  }
+}
+#endif
+
 HWY_INLINE float Total(D d, V v) { return hn::GetLane(hn::SumOfLanes(d, v)); }
 
 float Sum(D d, const float* values, int64_t count) {
@@ -163,6 +231,7 @@ HWY_AFTER_NAMESPACE();
 namespace stallcast::methods {
 
 HWY_EXPORT(Dots);
+HWY_EXPORT(Closeness);
 HWY_EXPORT(Accumulate);
 HWY_EXPORT(LogSumExp);
 HWY_EXPORT(LogMean);
@@ -185,6 +254,20 @@ void PackPanel(const float* columns, int64_t count, int64_t dim, float* panel) {
 void PanelDots(const float* rows, int64_t row_count, int64_t dim, const float* panel,
                int64_t columns, float* out, int64_t out_stride) {
   HWY_DYNAMIC_DISPATCH(Dots)(rows, row_count, dim, panel, columns, out, out_stride);
+}
+
+void PackWholePanel(const int16_t* columns, int64_t count, int64_t dim, int16_t* panel) {
+  if (count < kPanel) std::memset(panel, 0, sizeof(int16_t) * static_cast<size_t>(dim * kPanel));
+  for (int64_t i = 0; i < dim; i += 2) {
+    for (int64_t c = 0; c < count; ++c) {
+      std::memcpy(panel + i * kPanel + 2 * c, columns + c * dim + i, 2 * sizeof(int16_t));
+    }
+  }
+}
+
+void PanelCloseness(const int16_t* rows, int64_t row_count, int64_t dim, const int16_t* panel,
+                    const int32_t* norms, int32_t* out, int32_t* most) {
+  HWY_DYNAMIC_DISPATCH(Closeness)(rows, row_count, dim, panel, norms, out, most);
 }
 
 void AddToSoftmax(OnlineSoftmax& softmax, float* dots, int64_t first, int64_t count, float scale,

@@ -22,6 +22,17 @@ void PackPanel(const float* columns, int64_t count, int64_t dim, float* panel);
 void PanelDots(const float* rows, int64_t row_count, int64_t dim, const float* panel,
                int64_t columns, float* out, int64_t out_stride);
 
+/// Packs `count` <= kPanel columns of whole numbers, [column][dim] with an even dim, as
+/// [dim / 2][kPanel][2]; the rest is zero.
+void PackWholePanel(const int16_t* columns, int64_t count, int64_t dim, int16_t* panel);
+
+/// How near each column is to each row, exactly: out[r * kPanel + c] = 2 dot(row r, column c) -
+/// norms[c], which is |row|^2 less the squared distance where a norm is |column|^2. `most` has the
+/// largest of each row. Sums must stay under 2^31. Products of 16 bits are twice as fast as those
+/// of floats.
+void PanelCloseness(const int16_t* rows, int64_t row_count, int64_t dim, const int16_t* panel,
+                    const int32_t* norms, int32_t* out, int32_t* most);
+
 /// One row's softmax, panel by panel: weights relative to the largest logit so far.
 struct OnlineSoftmax {
   float max = -std::numeric_limits<float>::infinity();

@@ -19,6 +19,7 @@ void AddReproduce(CLI::App& app);
 void AddTrim(CLI::App& app);
 void AddReplay(CLI::App& app);
 void AddAdvise(CLI::App& app);
+void AddProfile(CLI::App& app);
 void AddCompletion(CLI::App& app);
 
 }  // namespace stallcast::cli

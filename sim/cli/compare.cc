@@ -460,9 +460,12 @@ void CompareCommand::Run() const {
   }
 
   std::vector<Timeline> timelines;
+  std::string notes;  // of the files, for what is compared of them
   for (const std::string& path : {a, b}) {
     if (path.empty()) continue;
-    traces::Trace file = ImportTimelines(path, flags);
+    std::vector<std::string> of_file;
+    traces::Trace file = ImportTimelines(path, flags, &of_file);
+    for (const std::string& note : of_file) notes += fmt::format("{}: note: {}\n", path, note);
     for (Timeline& t : file.timelines) {
       if (t.title.empty()) t.title = std::filesystem::path(path).filename().string();
     }
@@ -482,8 +485,10 @@ void CompareCommand::Run() const {
       throw Error("these are different programs, whose ops have nothing in common", where,
                   "leave out --typical-layer, --exposed and --max-step-error");
     }
+    fmt::print(stderr, "{}", notes);
     return PrintPrograms(p, m);
   }
+  fmt::print(stderr, "{}", notes);
   const sim::Comparison& comparison = *of_plan;
   if (typical_layer) {
     const sim::TypicalLayer layer = sim::FindTypicalLayer(comparison);

@@ -33,6 +33,7 @@ std::vector<std::string> ValuesOf(const std::string& option) {
         {"--parameters", methods},
         {"--model", llm::ModelNames()},
         {"--machine", hardware::ProfileNames()},
+        {"--base", hardware::ProfileNames()},
         {"--from", hardware::ProfileNames()},
         {"--paper", papers},
         {"--format", {"table", "json", "csv"}},

@@ -46,9 +46,11 @@ class Layout : public CLI::Formatter {
   }
 
   std::string make_usage(const CLI::App* app, std::string name) const override {
-    const bool command = app->get_parent() != nullptr;
-    std::string usage = "\nUsage: " + (command ? app->get_parent()->get_name() + " " : "") + name;
-    if (!command) return usage + " COMMAND [OPTIONS]\n";
+    for (const CLI::App* of = app->get_parent(); of != nullptr; of = of->get_parent()) {
+      name = of->get_name() + " " + name;
+    }
+    std::string usage = "\nUsage: " + name;
+    if (!app->get_subcommands({}).empty()) return usage + " COMMAND [OPTIONS]\n";
     for (const CLI::Option* option :
          app->get_options([](const CLI::Option* o) { return o->get_positional(); })) {
       const std::string type = Type(*option);

@@ -73,12 +73,20 @@ void PrintModels(Format format, const Screen& screen) {
                 .screen = screen});
 }
 
+// Where a machine's values come from.
+std::string_view ValuesOf(const hardware::Profile& profile) {
+  return profile.status == "measured" ? "measured"
+         : profile.status == "tables" ? "kernel tables"
+                                      : "public figures";
+}
+
 void PrintMachines(Format format, const Screen& screen) {
   Json rows = Json::array();
   for (const std::string& name : hardware::ProfileNames()) {
     const hardware::Profile p = hardware::FindProfile(name);
     rows.push_back({{"machine", name},
-                    {"status", p.status},
+                    {"values", ValuesOf(p)},
+                    {"rest_of", p.base},
                     {"title", p.title},
                     {"link_h2d_gb_per_s", p.link.h2d / 1e9},
                     {"link_d2h_gb_per_s", p.link.d2h / 1e9},
@@ -86,7 +94,9 @@ void PrintMachines(Format format, const Screen& screen) {
                     {"memory_gib", p.memory.bytes / (1024.0 * 1024 * 1024)}});
   }
   PrintRecords(rows, format,
-               {.wrapped = {"title"}, .optional = {"link_d2h_gb_per_s"}, .screen = screen});
+               {.wrapped = {"title"},
+                .optional = {"title", "link_d2h_gb_per_s", "rest_of"},
+                .screen = screen});
 }
 
 std::string RangeOf(const methods::ParamSpec& spec) {
@@ -171,8 +181,9 @@ void PrintMachine(const std::string& given, Format format, const Screen& screen)
     }
   }
   if (format == Format::kTable) {
-    std::string text =
-        fmt::format("{} ({})\n{}\n", p.title, p.status, Wrap(p.provenance, screen.width));
+    std::string text = fmt::format("{} ({}{})\n{}\n", p.title, ValuesOf(p),
+                                   p.base.empty() ? "" : ", the rest of " + p.base,
+                                   Wrap(p.provenance, screen.width));
     for (const std::string& note : p.notes) text += Aside("- " + note, screen);
     Print(text + "\n");
   }

@@ -29,6 +29,6 @@ int main(int argc, char** argv) {
   return RunProgram({"stallcast",
                      kOverview,
                      {AddPredict, AddSweep, AddAdvise, AddInfo, AddCompare, AddReplay, AddExport,
-                      AddSynth, AddTrim, AddReproduce, AddCompletion}},
+                      AddSynth, AddTrim, AddReproduce, AddProfile, AddCompletion}},
                     argc, argv);
 }

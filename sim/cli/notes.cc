@@ -53,10 +53,14 @@ void NoteList::Add(const std::string& note, const std::string& whose) {
   Parts parts = Cut(note);
   auto kind = std::find_if(kinds_.begin(), kinds_.end(),
                            [&](const Kind& k) { return k.words == parts.words; });
-  if (kind == kinds_.end()) kind = kinds_.insert(kind, {parts.words, {}, {}});
+  if (kind == kinds_.end()) {
+    kind = kinds_.insert(kind, {parts.words, parts.numbers, parts.numbers, {}});
+  }
   kind->whose.insert(whose);
-  if (std::find(kind->numbers.begin(), kind->numbers.end(), parts.numbers) == kind->numbers.end()) {
-    kind->numbers.push_back(std::move(parts.numbers));
+  for (size_t n = 0; n < parts.numbers.size(); ++n) {
+    const double value = Value(parts.numbers[n]);
+    if (value < Value(kind->least[n])) kind->least[n] = parts.numbers[n];
+    if (value > Value(kind->most[n])) kind->most[n] = parts.numbers[n];
   }
 }
 
@@ -65,11 +69,8 @@ std::string NoteList::Render(const std::set<std::string>& everyone, const Screen
   for (const Kind& kind : kinds_) {
     std::string line = kind.words.front();
     for (size_t n = 0; n + 1 < kind.words.size(); ++n) {
-      const auto [least, most] = std::minmax_element(
-          kind.numbers.begin(), kind.numbers.end(),
-          [&](const auto& a, const auto& b) { return Value(a[n]) < Value(b[n]); });
-      line += (*least)[n];
-      if ((*least)[n] != (*most)[n]) line += " to " + (*most)[n];
+      line += kind.least[n];
+      if (kind.least[n] != kind.most[n]) line += " to " + kind.most[n];
       line += kind.words[n + 1];
     }
     std::vector<std::string> without;

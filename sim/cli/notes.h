@@ -20,8 +20,8 @@ class NoteList {
 
  private:
   struct Kind {
-    std::vector<std::string> words;                 ///< between the numbers
-    std::vector<std::vector<std::string>> numbers;  ///< each note's, as many each
+    std::vector<std::string> words;        ///< between the numbers
+    std::vector<std::string> least, most;  ///< of each number
     std::set<std::string> whose;
   };
   std::vector<Kind> kinds_;

@@ -37,6 +37,55 @@ std::string CsvCell(const Json& value) {
   return quoted + '"';
 }
 
+struct CsvColumn {
+  std::string key, name;  // `name` of the object that the key has, else empty
+};
+
+std::vector<CsvColumn> CsvColumns(const Json& record, const RecordWriter::Names& names) {
+  std::vector<CsvColumn> columns;
+  for (const auto& [key, value] : record.items()) {
+    const auto object = names.find(key);
+    if (object == names.end()) {
+      columns.push_back({key, ""});
+      continue;
+    }
+    for (const std::string& name : object->second) columns.push_back({key, name});
+  }
+  return columns;
+}
+
+std::string CsvHeading(const std::vector<CsvColumn>& columns) {
+  std::string text;
+  for (const CsvColumn& column : columns) {
+    text += (text.empty() ? "" : ",") +
+            CsvCell(column.name.empty() ? column.key : column.key + "." + column.name);
+  }
+  return text + '\n';
+}
+
+std::string CsvRow(const std::vector<CsvColumn>& columns, const Json& row) {
+  std::string text;
+  for (const CsvColumn& column : columns) {
+    if (&column != &columns.front()) text += ',';
+    const auto cell = row.find(column.key);
+    if (cell == row.end()) continue;
+    if (column.name.empty()) {
+      text += CsvCell(*cell);
+    } else if (cell->contains(column.name)) {
+      text += CsvCell((*cell)[column.name]);
+    }
+  }
+  return text + '\n';
+}
+
+[[noreturn]] void FailToWrite() {
+  throw Error(std::strerror(errno), "standard output", "give it room, or write somewhere else");
+}
+
+void Write(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) FailToWrite();
+}
+
 }  // namespace
 
 void AddFormat(CLI::App& command, Format& format) {
@@ -71,9 +120,8 @@ Screen ScreenFor(bool wide) {
 }
 
 void Print(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw Error(std::strerror(errno), "standard output", "give it room, or write somewhere else");
-  }
+  Write(text);
+  if (std::fflush(stdout) != 0) FailToWrite();
 }
 
 std::string ToJsonText(const Json& json) {
@@ -83,48 +131,43 @@ std::string ToJsonText(const Json& json) {
 
 std::string ToCsv(const Json& rows) {
   if (rows.empty()) return "";
-  struct Column {
-    std::string key, name;  // `name` of the object that the key has, else empty
-  };
-  std::vector<Column> columns;
-  for (const auto& [key, first] : rows.front().items()) {
-    const auto has_objects = std::any_of(rows.begin(), rows.end(), [&, key = key](const Json& row) {
-      return row.contains(key) && row[key].is_object();
-    });
-    if (!has_objects) {
-      columns.push_back({key, ""});
-      continue;
-    }
-    std::vector<std::string> names;
-    for (const Json& row : rows) {
-      for (const auto& [name, value] : row[key].items()) {
-        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  RecordWriter::Names names;
+  for (const Json& row : rows) {
+    for (const auto& [key, value] : row.items()) {
+      if (!value.is_object()) continue;
+      std::vector<std::string>& known = names[key];
+      for (const auto& [name, item] : value.items()) {
+        if (std::find(known.begin(), known.end(), name) == known.end()) known.push_back(name);
       }
     }
-    for (const std::string& name : names) columns.push_back({key, name});
   }
   std::string text;
-  for (const Column& column : columns) {
-    text += (text.empty() ? "" : ",") +
-            CsvCell(column.name.empty() ? column.key : column.key + "." + column.name);
-  }
-  text += '\n';
-  for (const Json& row : rows) {
-    bool first = true;
-    for (const Column& column : columns) {
-      if (!first) text += ',';
-      first = false;
-      const auto cell = row.find(column.key);
-      if (cell == row.end()) continue;
-      if (column.name.empty()) {
-        text += CsvCell(*cell);
-      } else if (cell->contains(column.name)) {
-        text += CsvCell((*cell)[column.name]);
-      }
-    }
-    text += '\n';
-  }
+  const std::vector<CsvColumn> columns = CsvColumns(rows.front(), names);
+  text += CsvHeading(columns);
+  for (const Json& row : rows) text += CsvRow(columns, row);
   return text;
+}
+
+void RecordWriter::Add(const Json& record) {
+  std::string text;
+  if (format_ == Format::kCsv) {
+    const std::vector<CsvColumn> columns = CsvColumns(record, names_);
+    if (first_) text += CsvHeading(columns);
+    text += CsvRow(columns, record);
+  } else {
+    text += first_ ? "[\n  " : ",\n  ";
+    for (const char c : ToJsonText(record)) {
+      text += c;
+      if (c == '\n') text += "  ";
+    }
+  }
+  first_ = false;
+  Write(text);
+}
+
+void RecordWriter::Finish() {
+  if (format_ == Format::kJson) Write(first_ ? "[]\n" : "\n]\n");
+  Print("");
 }
 
 std::string TableOf(const Json& rows, const RecordTable& form) {

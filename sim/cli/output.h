@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/cli/text_table.h"
@@ -31,6 +33,21 @@ void Print(const std::string& text);
 /// are columns "key.name", empty where a row has no such name.
 std::string ToJsonText(const Json& json);
 std::string ToCsv(const Json& rows);
+
+/// The same of an array whose objects come one by one, to standard output.
+class RecordWriter {
+ public:
+  /// The names that objects in the records have, by their key.
+  using Names = std::map<std::string, std::vector<std::string>>;
+  RecordWriter(Format format, Names names) : format_(format), names_(std::move(names)) {}
+  void Add(const Json& record);
+  void Finish();
+
+ private:
+  Format format_;
+  Names names_;
+  bool first_ = true;
+};
 
 /// How an array of flat objects becomes a table.
 struct RecordTable {

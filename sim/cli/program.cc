@@ -58,17 +58,20 @@ int ParseAndRun(const Program& program, int argc, char** argv) {
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();
   } catch (const CLI::ParseError& error) {
-    const auto parsed = app.get_subcommands();
+    std::string command;
+    const CLI::App* innermost = &app;
+    while (!innermost->get_subcommands().empty()) {
+      innermost = innermost->get_subcommands().front();
+      command += innermost->get_name() + " ";
+    }
     if (error.get_exit_code() != 0) {
-      const std::string command = parsed.empty() ? "" : parsed.front()->get_name() + " ";
       return Fail(
           program,
           fmt::format("{}; run `{} {}--help`", FirstLine(error.what()), program.name, command), 2);
     }
     // Asked for: --help or --version.
     Print(dynamic_cast<const CLI::CallForVersion*>(&error) ? error.what() + std::string("\n")
-          : parsed.empty()                                 ? HelpText(app)
-                                                           : HelpText(*parsed.front()));
+                                                           : HelpText(*innermost));
     return 0;
   }
 }

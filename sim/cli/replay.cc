@@ -16,6 +16,7 @@
 #include "sim/cli/output.h"
 #include "traces/common/error.h"
 #include "traces/common/whole_file.h"
+#include "traces/convert/kernel_kinds.h"
 #include "traces/convert/timeline_file.h"
 #include "traces/step_spans.h"
 
@@ -43,11 +44,24 @@ std::string MachineOf(const std::string& given, const std::string& recorded) {
     return small;
   };
   const std::string is = lower(recorded);
+  std::string best = "h200";
+  size_t most = 0;
   for (const std::string& name : hardware::ProfileNames()) {
-    const std::string_view front = std::string_view(name).substr(0, name.find('-'));
-    if (!is.empty() && is.find(front) != std::string::npos) return name;
+    // All words of a name but its memory's size, "a100-80gb", which tells equal ones apart. The
+    // most letters: "h20" is in "h200" too.
+    size_t letters = 0;
+    bool all = true;
+    for (size_t at = 0; at <= name.size();) {
+      const size_t end = std::min(name.find('-', at), name.size());
+      const std::string word = name.substr(at, end - at);
+      const bool found = is.find(word) != std::string::npos;
+      if (found) letters += word.size();
+      all = all && (found || word.ends_with("gb"));
+      at = end + 1;
+    }
+    if (all && letters > most) best = name, most = letters;
   }
-  return "h200";
+  return best;
 }
 
 // What the changes up to one of them give.
@@ -158,19 +172,11 @@ Json TopRows(const std::vector<sim::ReplayTop>& tops) {
   return rows;
 }
 
-// A function's name alone: without what it returns, namespaces, and arguments of any kind.
-std::string ShortName(const std::string& full) {
-  std::string name = full;
-  constexpr std::string_view kAnonymous = "(anonymous namespace)::";
-  for (size_t at = 0; (at = name.find(kAnonymous)) != std::string::npos;) {
-    name.erase(at, kAnonymous.size());
-  }
-  if (name.find("::") != std::string::npos) {
-    name.erase(std::min(name.find_first_of("<("), name.size()));
-    name.erase(0, name.rfind("::") == std::string::npos ? 0 : name.rfind("::") + 2);
-  }
+std::string Shortened(const std::string& name) {
   constexpr size_t kWidest = 36;
-  return name.size() > kWidest ? name.substr(0, kWidest - 3) + "..." : name;
+  std::string text = traces::ShortName(name);
+  if (text.size() > kWidest) text.replace(kWidest - 3, std::string::npos, "...");
+  return text;
 }
 
 std::string TopText(const std::vector<sim::ReplayTop>& tops) {
@@ -181,7 +187,7 @@ std::string TopText(const std::vector<sim::ReplayTop>& tops) {
                    {"exposed", "ms"},
                    {"gain", "ms"}});
   for (const sim::ReplayTop& top : tops) {
-    table.Add({ShortName(top.name), top.kind, Short(top.ops), Fixed(Milliseconds(top.busy), 3),
+    table.Add({Shortened(top.name), top.kind, Short(top.ops), Fixed(Milliseconds(top.busy), 3),
                Fixed(Milliseconds(top.exposed), 3), Fixed(Milliseconds(top.gain), 3)});
   }
   return "Largest exposed time; gain: what the step loses without these ops.\n\n" + table.Render();
@@ -233,7 +239,8 @@ void ReplayCommand::Run() const {
     stages.push_back({parsed[i].text, replay.Run(std::span(parsed).first(i + 1))});
   }
   const std::vector<sim::ReplayTop> tops =
-      top > 0 ? replay.Top(static_cast<size_t>(top)) : std::vector<sim::ReplayTop>();
+      top > 0 ? replay.Top(static_cast<size_t>(top), stages.front().replayed)
+              : std::vector<sim::ReplayTop>();
   if (out_format) {
     Timeline made = stages.back().replayed.timeline;
     made.title = fmt::format("replay of {}", timeline.title);

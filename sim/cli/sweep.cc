@@ -29,11 +29,12 @@ struct SweepCommand {
   SweepForm form;
 
   void Run() const;
-  void Sweep() const;
+  /// Whether all points have results.
+  bool Sweep() const;
   void Report(int64_t total, const sim::SweepCounts& counts) const;
 };
 
-void SweepCommand::Sweep() const {
+bool SweepCommand::Sweep() const {
   const std::filesystem::path file = traces::TracePath(trace);
   const std::vector<sim::Axis> axes = run.Axes(grid);
   std::vector<std::string> inputs = run.Inputs();
@@ -58,6 +59,7 @@ void SweepCommand::Sweep() const {
       });
   progress.Clear();
   Report(total, counts);
+  return counts.problems.empty();
 }
 
 // Results in another format than a table stand on standard output alone.
@@ -103,11 +105,12 @@ void SweepCommand::Run() const {
                      "or give --show FILE; `stallcast sweep --help` has examples");
   }
   if (!of.plot.empty()) RefuseToReplace(of.plot, {trace, out});
-  Sweep();
+  const bool whole = Sweep();
   of.file = out;
   of.most_rows = kMostRows;
   if (of.format == Format::kTable) Print("\n");
   ShowSweep(of);
+  if (!whole) throw CLI::RuntimeError(1);
 }
 
 }  // namespace
@@ -126,8 +129,8 @@ Examples:
 
 Rows are sorted by time within a workload: a trace, model, context, batch and number of GPUs. Rows
 that a swept value does not change are one, with "any" as the value. The same call again continues
-a sweep that was stopped. Points that fail are kept with the reason. Points of another build of
-stallcast are predicted again.)");
+a sweep that was stopped. Points that fail are kept with the reason and tried again by the next call;
+the exit status is then 1. Points of another build of stallcast are predicted again.)");
   constexpr const char* kGrid = "Grid";
   sub->add_option("trace", command->trace, "Trace to replay (.kvt), or a shipped one: sample:8k")
       ->type_name("TRACE");

@@ -23,35 +23,36 @@ constexpr double kGibi = 1024.0 * 1024 * 1024;
 std::string Heading(const std::vector<AskedColumn>& constant) {
   std::string text;
   for (const AskedColumn& column : constant) {
-    const auto known = std::find_if(column.values.begin(), column.values.end(),
-                                    [](const std::string& value) { return !value.empty(); });
-    if (column.of_method || known == column.values.end()) continue;
-    if ((column.name == "tensor_parallel" && *known == "1") ||
-        (column.name == "graph" && *known == "0")) {
+    size_t known = 0;
+    while (known < column.values.size() && column.values[known].empty()) ++known;
+    if (column.of_method || known == column.values.size()) continue;
+    const std::string& value = column.values[known];
+    if ((column.name == "tensor_parallel" && value == "1") ||
+        (column.name == "graph" && value == "0")) {
       continue;
     }
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", column.name, *known);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", column.name, value);
   }
   return text;
 }
 
 // What was overridden is a column.
-std::string Notes(const Points& points, const Screen& screen) {
+std::string Notes(sim::ResultStore& store, const Screen& screen) {
   NoteList notes;
   std::set<std::string> methods;
-  for (size_t i = 0; i < points.rows.size(); ++i) {
-    const std::string method = TextOf(points.At(i, "method"));
-    if (!Failed(points, i)) methods.insert(method);
-    for (const std::string& note : sim::StoredTexts(points.At(i, "notes"))) {
+  store.ForEach([&](const sim::ResultStore::Rows& point) {
+    const std::string method = TextOf(point.At(0, "method"));
+    if (!Failed(point)) methods.insert(method);
+    for (const std::string& note : sim::StoredTexts(point.At(0, "notes"))) {
       if (!note.starts_with("overridden: ")) notes.Add(note, method);
     }
-  }
+  });
   return notes.Render(methods, screen);
 }
 
 // Why a point has no place among the others, or nothing.
 std::string Reason(const Points& points, size_t row) {
-  const auto number = [&](const char* name) { return NumberOf(points.At(row, name)); };
+  const auto number = [&](const char* name) { return points.Number(row, name); };
   if (Failed(points, row)) return "failed";
   if (number("fits") != 0) return "";
   const bool gpu = number("gpu_bytes") > number("gpu_limit_bytes");
@@ -63,8 +64,8 @@ std::string Reason(const Points& points, size_t row) {
 // Each reason once, with the number of points that have it.
 std::string Failures(const Points& points, const Screen& screen) {
   std::map<std::string, int64_t> reasons;
-  for (size_t i = 0; i < points.rows.size(); ++i) {
-    if (Failed(points, i)) ++reasons[TextOf(points.At(i, "message"))];
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (Failed(points, i)) ++reasons[points.Text(i, "message")];
   }
   std::string text;
   for (const auto& [reason, number] : reasons) {
@@ -76,8 +77,8 @@ std::string Failures(const Points& points, const Screen& screen) {
 // Points of different builds may differ by more than what was asked for.
 std::string Builds(const Points& points, const Screen& screen) {
   std::set<std::string> programs;
-  for (size_t i = 0; i < points.rows.size(); ++i) {
-    programs.insert(TextOf(points.At(i, "program")));
+  for (size_t i = 0; i < points.size(); ++i) {
+    programs.insert(points.Text(i, "program"));
   }
   if (programs.size() < 2) return "";
   return Aside(fmt::format("- predicted by {} builds of stallcast: sweep again for all by one",
@@ -139,12 +140,15 @@ std::string MarkLine(const SweepRows& rows, const Points& points, const SweepFor
                      bool front) {
   std::string line;
   if (std::find(rows.best.begin(), rows.best.end(), true) != rows.best.end()) {
-    const std::set<std::string> workloads(rows.workloads.begin(), rows.workloads.end());
+    std::set<std::string> workloads;
+    for (size_t i = 0; i < points.size(); ++i) {
+      if (!Failed(points, i)) workloads.insert(points.Workload(i));
+    }
     line = fmt::format("* the fastest{} that fits with {}",
                        workloads.size() > 1 ? " of its workload" : "", form.required.Describe());
   } else {
     std::vector<sim::Figures> figures;
-    for (size_t i = 0; i < points.rows.size(); ++i) figures.push_back(FiguresOf(points, i));
+    for (size_t i = 0; i < points.size(); ++i) figures.push_back(FiguresOf(points, i));
     const size_t nearest = sim::Nearest(figures, form.required);
     std::string name;
     for (const AskedColumn& column : rows.varying) {
@@ -161,13 +165,16 @@ std::string MarkLine(const SweepRows& rows, const Points& points, const SweepFor
   return line;
 }
 
-std::string ShowTable(const Points& points, const SweepForm& form) {
+std::string ShowTable(sim::ResultStore& store, const Points& points, const SweepForm& form) {
   const SweepRows rows = RowsOf(points, form.required, form.order);
-  const std::vector<bool> front =
-      form.pareto ? FrontByWorkload(points, rows.workloads) : std::vector<bool>{};
+  WorkloadFronts fronts;
+  for (size_t i = 0; form.pareto && i < points.size(); ++i) {
+    fronts.Add(points.Workload(i), FiguresOf(points, i), Failed(points, i));
+  }
+  const std::vector<bool> front = fronts.Find();
   bool sampled = false, reasons = false;
-  for (size_t i = 0; i < points.rows.size(); ++i) {
-    sampled |= !std::isnan(NumberOf(points.At(i, "sampled_p50_ms")));
+  for (size_t i = 0; i < points.size(); ++i) {
+    sampled |= !std::isnan(points.Number(i, "sampled_p50_ms"));
     reasons |= !Reason(points, i).empty();
   }
   const std::vector<Result> results = Results(sampled);
@@ -187,7 +194,7 @@ std::string ShowTable(const Points& points, const SweepForm& form) {
         fmt::format("{}{}", rows.best[i] ? "*" : "", form.pareto && front[i] ? "+" : "")};
     for (const AskedColumn& column : rows.varying) cells.push_back(column.values[i]);
     for (const Result& result : results) {
-      cells.push_back(result.text(NumberOf(points.At(i, result.field))));
+      cells.push_back(result.text(points.Number(i, result.field)));
     }
     if (reasons) cells.push_back(reason);
     table.Add(std::move(cells), !reason.empty() ? Tone::kBad
@@ -204,33 +211,61 @@ std::string ShowTable(const Points& points, const SweepForm& form) {
   }
   return text + "\n" + Wrap(MarkLine(rows, points, form, form.pareto), form.screen.width, 2) +
          "\n" + Aside(table.Legend(form.screen), form.screen) + Builds(points, form.screen) +
-         Notes(points, form.screen) + Failures(points, form.screen);
+         Notes(store, form.screen) + Failures(points, form.screen);
+}
+
+// The numbers that a table or a plot shows.
+std::vector<std::string> Shown(const SweepForm& form) {
+  std::vector<std::string> names = {form.order.field().name, "gpu_limit_bytes", "host_limit_bytes"};
+  for (const Result& result : Results(/*sampled=*/true)) names.emplace_back(result.field);
+  return names;
+}
+
+// Goes through the file twice and holds no point: what is said of a point beside the others comes
+// of the first time.
+void ShowRecords(sim::ResultStore& store, const SweepForm& form) {
+  WorkloadBests bests(form.required);
+  WorkloadFronts fronts;
+  RecordWriter::Names names = {{"params", {}}, {"overrides", {}}};
+  store.ForEach([&](const sim::ResultStore::Rows& point) {
+    const std::string workload = WorkloadOf(point);
+    bests.Add(workload, FiguresOf(point), Failed(point));
+    if (form.pareto) fronts.Add(workload, FiguresOf(point), Failed(point));
+    for (auto& [key, known] : names) {
+      for (const auto& [name, value] : sim::StoredPairs(point.At(0, key))) {
+        if (std::find(known.begin(), known.end(), name) == known.end()) known.push_back(name);
+      }
+    }
+  });
+  const std::set<size_t> best = bests.Find();
+  const std::vector<bool> front = fronts.Find();
+  RecordWriter writer(form.format, std::move(names));
+  size_t i = 0;
+  store.ForEach([&](const sim::ResultStore::Rows& point) {
+    Json row;
+    if (form.pareto) row["pareto"] = static_cast<bool>(front[i]);
+    for (const char* name : {"point", "status", "message", "finished"}) {
+      row[name] = TextOf(point.At(0, name));
+    }
+    row.update(RecordOf(point, 0));
+    row["good_enough"] = form.required.Met(FiguresOf(point));
+    row["best"] = best.contains(i++);
+    writer.Add(row);
+  });
+  writer.Finish();
 }
 
 }  // namespace
 
 void ShowSweep(const SweepForm& form) {
   sim::ResultStore store(form.file, /*create=*/false);
-  const Points points = store.Read();
-  if (!form.plot.empty()) PlotSweep(points, form.required, form.order, form.plot);
-  if (form.format == Format::kTable) {
-    return Print(points.rows.empty() ? "no points\n" : ShowTable(points, form));
+  const bool table = form.format == Format::kTable;
+  if (table || !form.plot.empty()) {
+    const Points points(store, Shown(form));
+    if (!form.plot.empty()) PlotSweep(points, form.required, form.order, form.plot);
+    if (table) return Print(points.size() == 0 ? "no points\n" : ShowTable(store, points, form));
   }
-  const SweepRows rows = RowsOf(points, form.required, form.order);
-  const std::vector<bool> front = FrontByWorkload(points, rows.workloads);
-  Json records = Json::array();
-  for (size_t i = 0; i < points.rows.size(); ++i) {
-    Json row;
-    if (form.pareto) row["pareto"] = static_cast<bool>(front[i]);
-    for (const char* name : {"point", "status", "message", "finished"}) {
-      row[name] = TextOf(points.At(i, name));
-    }
-    row.update(RecordOf(points, i));
-    row["good_enough"] = form.required.Met(FiguresOf(points, i));
-    row["best"] = static_cast<bool>(rows.best[i]);
-    records.push_back(std::move(row));
-  }
-  PrintRecords(records, form.format);
+  ShowRecords(store, form);
 }
 
 }  // namespace stallcast::cli

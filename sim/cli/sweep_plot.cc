@@ -11,7 +11,6 @@
 #include <optional>
 #include <set>
 
-#include "sim/cli/prediction_record.h"
 #include "sim/cli/svg_plot.h"
 #include "traces/common/count.h"
 #include "traces/common/error.h"
@@ -40,7 +39,8 @@ std::optional<Value> ValueOf(const std::string& text) {
 size_t Numbers(const AskedColumn& column) {
   std::set<double> numbers;
   std::set<std::string> units;
-  for (const std::string& text : column.values) {
+  for (size_t i = 0; i < column.values.size(); ++i) {
+    const std::string& text = column.values[i];
     if (text.empty() || text == "any") continue;
     const std::optional<Value> value = ValueOf(text);
     if (!value) return 0;
@@ -68,7 +68,7 @@ void PlotSweep(const Points& points, const sim::Requirements& required, const So
   std::string unit;
   std::map<std::string, double> flat;  // of lines on which x has no effect
   for (const size_t i : rows.order) {
-    const double y = NumberOf(points.At(i, order.field().name));
+    const double y = points.Number(i, order.field().name);
     if (Failed(points, i) || !FiguresOf(points, i).fits || std::isnan(y)) continue;
     std::string name;
     for (const AskedColumn& column : rows.varying) {

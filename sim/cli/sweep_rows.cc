@@ -10,7 +10,6 @@
 #include <numeric>
 #include <set>
 
-#include "sim/cli/prediction_record.h"
 #include "sim/sweep.h"
 
 namespace stallcast::cli {
@@ -21,31 +20,31 @@ constexpr std::array kWorkload = {"trace", "model", "context", "batch", "tensor_
 // What was asked for of each point, by name, the method first.
 std::vector<AskedColumn> AskedColumns(const Points& points) {
   std::vector<AskedColumn> columns;
-  const auto cell = [&](const std::string& name, bool of_method, size_t row) -> std::string& {
+  const auto set = [&](const std::string& name, bool of_method, size_t point,
+                       const std::string& value) {
     auto at = std::find_if(columns.begin(), columns.end(),
                            [&](const AskedColumn& c) { return c.name == name; });
     if (at == columns.end()) {
-      at = columns.insert(at, {name, of_method, std::vector<std::string>(points.rows.size())});
+      at = columns.insert(at, {name, of_method, TextColumn(points.size())});
     }
-    return at->values[row];
+    at->values.Set(point, value);
   };
-  for (size_t i = 0; i < points.rows.size(); ++i) {
+  for (size_t i = 0; i < points.size(); ++i) {
     for (const char* name : {"method", "model", "machine"}) {
-      cell(name, false, i) = TextOf(points.At(i, name));
+      set(name, false, i, points.Text(i, name));
     }
     for (const char* name : {"tensor_parallel", "context", "batch", "steps", "graph"}) {
       // A failed point has 0 for what it would have taken from the trace.
-      const double value = NumberOf(points.At(i, name));
+      const double value = points.Number(i, name);
       const bool taken = Failed(points, i) && value == 0;
-      cell(name, false, i) = std::isnan(value) || taken ? "" : fmt::format("{:.0f}", value);
+      set(name, false, i, std::isnan(value) || taken ? "" : fmt::format("{:.0f}", value));
     }
-    const std::string file = TextOf(points.At(i, "trace_file"));
-    cell("trace", false, i) = file.empty() ? TextOf(points.At(i, "trace")) : file;
-    for (const auto& [name, value] : sim::StoredPairs(points.At(i, "params"))) {
-      cell(name, true, i) = value;
+    set("trace", false, i, TraceOf(points.Text(i, "trace_file"), points.Text(i, "trace")));
+    for (const auto& [name, value] : sim::StoredPairs(points.Text(i, "params"))) {
+      set(name, true, i, value);
     }
-    for (const auto& [name, value] : sim::StoredPairs(points.At(i, "overrides"))) {
-      cell(name, false, i) = value;
+    for (const auto& [name, value] : sim::StoredPairs(points.Text(i, "overrides"))) {
+      set(name, false, i, value);
     }
   }
   return columns;
@@ -53,8 +52,7 @@ std::vector<AskedColumn> AskedColumns(const Points& points) {
 
 // Whether points differ in it: in any way, or for a parameter points of one method. What a failed
 // point does not say is no difference.
-bool Varies(const AskedColumn& column, const std::vector<std::string>& methods,
-            const Points& points) {
+bool Varies(const AskedColumn& column, const TextColumn& methods, const Points& points) {
   std::map<std::string, std::set<std::string>> values;
   for (size_t i = 0; i < methods.size(); ++i) {
     if (column.values[i].empty() && Failed(points, i)) continue;
@@ -73,20 +71,8 @@ std::string Key(const std::vector<AskedColumn>& columns, size_t row,
   return key;
 }
 
-// What came out of a point, as exactly as it is stored.
-std::string Outcome(const Points& points, size_t row) {
-  if (Failed(points, row)) return "failed: " + TextOf(points.At(row, "message"));
-  std::string text;
-  for (const sim::PredictionField& field : sim::PredictionFields()) {
-    text += fmt::format("{},", NumberOf(points.At(row, field.name)));
-  }
-  return text;
-}
-
 // Writes "any" in a column where all its values give the same outcome, and keeps the first row.
 void Fold(const Points& points, SweepRows& rows) {
-  std::vector<std::string> outcomes;
-  for (size_t i = 0; i < points.rows.size(); ++i) outcomes.push_back(Outcome(points, i));
   for (AskedColumn& column : rows.varying) {
     if (&column == &rows.varying.front()) continue;
     std::map<std::string, std::vector<size_t>> groups;
@@ -94,10 +80,10 @@ void Fold(const Points& points, SweepRows& rows) {
     std::set<size_t> folded;
     for (const auto& [key, group] : groups) {
       const bool same = std::all_of(group.begin(), group.end(), [&](size_t i) {
-        return outcomes[i] == outcomes[group.front()];
+        return points.Outcome(i) == points.Outcome(group.front());
       });
       if (group.size() < 2 || !same) continue;
-      column.values[group.front()] = "any";
+      column.values.Set(group.front(), "any");
       folded.insert(group.begin() + 1, group.end());
     }
     std::erase_if(rows.order, [&](size_t i) { return folded.contains(i); });
@@ -105,16 +91,6 @@ void Fold(const Points& points, SweepRows& rows) {
 }
 
 }  // namespace
-
-bool Failed(const Points& points, size_t row) {
-  return TextOf(points.At(row, "status")) == "failed";
-}
-
-sim::Figures FiguresOf(const Points& points, size_t row) {
-  const auto number = [&](const char* name) { return NumberOf(points.At(row, name)); };
-  return {!Failed(points, row) && number("fits") > 0, number("step_mean_ms"),
-          number("attention_mass"), number("gpu_bytes")};
-}
 
 bool BeforeInOrder(const std::string& a, const std::string& b) {
   double x = 0, y = 0;
@@ -127,7 +103,7 @@ bool BeforeInOrder(const std::string& a, const std::string& b) {
 SweepRows RowsOf(const Points& points, const sim::Requirements& required, const SortOrder& order) {
   SweepRows rows;
   std::vector<AskedColumn> asked = AskedColumns(points);
-  const std::vector<std::string> methods = asked.front().values;
+  const TextColumn methods = asked.front().values;
   std::vector<AskedColumn> workload;
   for (const AskedColumn& column : asked) {
     const bool shown = &column == &asked.front() || Varies(column, methods, points);
@@ -136,19 +112,15 @@ SweepRows RowsOf(const Points& points, const sim::Requirements& required, const 
         std::find(kWorkload.begin(), kWorkload.end(), column.name) != kWorkload.end();
     if (of_workload && shown) workload.push_back(column);
   }
-  for (size_t i = 0; i < points.rows.size(); ++i) rows.workloads.push_back(Key(workload, i));
 
-  rows.best.assign(points.rows.size(), false);
-  std::map<std::string, std::vector<size_t>> by_workload;
-  for (size_t i = 0; i < points.rows.size(); ++i) by_workload[rows.workloads[i]].push_back(i);
-  for (const auto& [name, members] : by_workload) {
-    std::vector<sim::Figures> figures;
-    for (const size_t i : members) figures.push_back(FiguresOf(points, i));
-    const size_t best = sim::FastestThatMeets(figures, required);
-    if (best < members.size()) rows.best[members[best]] = true;
+  WorkloadBests bests(required);
+  for (size_t i = 0; i < points.size(); ++i) {
+    bests.Add(points.Workload(i), FiguresOf(points, i), Failed(points, i));
   }
+  rows.best.assign(points.size(), false);
+  for (const size_t i : bests.Find()) rows.best[i] = true;
 
-  rows.order.resize(points.rows.size());
+  rows.order.resize(points.size());
   std::iota(rows.order.begin(), rows.order.end(), size_t{0});
   std::stable_sort(rows.order.begin(), rows.order.end(), [&](size_t a, size_t b) {
     for (const AskedColumn& column : workload) {
@@ -160,27 +132,41 @@ SweepRows RowsOf(const Points& points, const sim::Requirements& required, const 
       return Failed(points, i) ? 2 : FiguresOf(points, i).fits ? 0 : 1;
     };
     if (place(a) != place(b)) return place(a) < place(b);
-    const auto value = [&](size_t i) { return NumberOf(points.At(i, order.field().name)); };
+    const auto value = [&](size_t i) { return points.Number(i, order.field().name); };
     return order.Before(value(a), value(b));
   });
   Fold(points, rows);
   return rows;
 }
 
-std::vector<bool> FrontByWorkload(const Points& points, const std::vector<std::string>& workloads) {
-  std::map<std::string, std::vector<size_t>> by_workload;
-  for (size_t i = 0; i < points.rows.size(); ++i) by_workload[workloads[i]].push_back(i);
-  std::vector<bool> front(points.rows.size(), false);
-  for (const auto& [name, members] : by_workload) {
-    std::vector<std::vector<double>> coordinates;
-    for (const size_t i : members) {
-      const sim::Figures f = FiguresOf(points, i);
-      coordinates.push_back({f.step_ms, f.gpu_bytes, f.fits ? -f.attention_mass : std::nan("")});
-    }
-    const std::vector<bool> of_workload = sim::ParetoFront(coordinates);
-    for (size_t i = 0; i < members.size(); ++i) front[members[i]] = of_workload[i];
+void WorkloadFronts::Add(const std::string& workload, const sim::Figures& f, bool failed) {
+  const size_t point = points_++;
+  if (failed || !f.fits) return;
+  Members& members = by_workload_[workload];
+  members.points.push_back(point);
+  members.coordinates.push_back({f.step_ms, f.gpu_bytes, -f.attention_mass});
+}
+
+std::vector<bool> WorkloadFronts::Find() const {
+  std::vector<bool> front(points_);
+  for (const auto& [name, members] : by_workload_) {
+    const std::vector<bool> of_workload = sim::ParetoFront(members.coordinates);
+    for (size_t i = 0; i < members.points.size(); ++i) front[members.points[i]] = of_workload[i];
   }
   return front;
+}
+
+void WorkloadBests::Add(const std::string& workload, const sim::Figures& figures, bool failed) {
+  const size_t point = points_++;
+  if (failed || !required_.Met(figures)) return;
+  const auto [best, first] = by_workload_.try_emplace(workload, Best{point, figures.step_ms});
+  if (!first && figures.step_ms < best->second.step_ms) best->second = {point, figures.step_ms};
+}
+
+std::set<size_t> WorkloadBests::Find() const {
+  std::set<size_t> found;
+  for (const auto& [name, best] : by_workload_) found.insert(best.point);
+  return found;
 }
 
 }  // namespace stallcast::cli

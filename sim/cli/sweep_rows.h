@@ -2,22 +2,22 @@
 // and which come first.
 #pragma once
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "sim/cli/sort_order.h"
+#include "sim/cli/sweep_points.h"
 #include "sim/requirements.h"
-#include "sim/result_store.h"
 
 namespace stallcast::cli {
-
-using Points = sim::ResultStore::Rows;
 
 /// What was asked for of the points, by name.
 struct AskedColumn {
   std::string name;
-  bool of_method = false;           ///< a parameter, which other methods may not have
-  std::vector<std::string> values;  ///< a point each; empty where it has none
+  bool of_method = false;  ///< a parameter, which other methods may not have
+  TextColumn values;       ///< empty where a point has none
 };
 
 struct SweepRows {
@@ -26,16 +26,43 @@ struct SweepRows {
   /// Points in the order of their rows. Of those that differ in one varying column alone, and not
   /// in what came out, the first stands for all; the column then says "any" of it.
   std::vector<size_t> order;
-  std::vector<std::string> workloads;  ///< a point each: model, trace, context, batch, GPUs
-  std::vector<bool> best;              ///< the fastest of its workload that meets what is required
+  std::vector<bool> best;  ///< the fastest of its workload that meets what is required
 };
 SweepRows RowsOf(const Points& points, const sim::Requirements& required, const SortOrder& order);
 
 /// Points that no other one of their workload beats in step time, GPU memory and attention mass.
-std::vector<bool> FrontByWorkload(const Points& points, const std::vector<std::string>& workloads);
+class WorkloadFronts {
+ public:
+  /// Points are added in their order; a failed one is on no front.
+  void Add(const std::string& workload, const sim::Figures& figures, bool failed);
+  std::vector<bool> Find() const;
 
-bool Failed(const Points& points, size_t row);
-sim::Figures FiguresOf(const Points& points, size_t row);
+ private:
+  struct Members {
+    std::vector<size_t> points;
+    std::vector<std::vector<double>> coordinates;
+  };
+  std::map<std::string, Members> by_workload_;
+  size_t points_ = 0;
+};
+
+/// The fastest of each workload that meets what is required.
+class WorkloadBests {
+ public:
+  explicit WorkloadBests(const sim::Requirements& required) : required_(required) {}
+  void Add(const std::string& workload, const sim::Figures& figures, bool failed);
+  std::set<size_t> Find() const;
+
+ private:
+  struct Best {
+    size_t point;
+    double step_ms;
+  };
+  const sim::Requirements& required_;
+  std::map<std::string, Best> by_workload_;
+  size_t points_ = 0;
+};
+
 /// 2 before 10, "25GB/s" before "100GB/s", and text by letters.
 bool BeforeInOrder(const std::string& a, const std::string& b);
 

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,32 @@ TEST(RecorderFaults, NullPointers) {
   stallcast_recorder_free(nullptr);
   Recording recording(file.path());
   ExpectError(stallcast_recorder_write(recording.get(), nullptr), STALLCAST_USAGE, "rows is null");
+}
+
+TEST(RecorderFaults, ModelsThatCannotBeAreRefused) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  using Change = std::function<void(stallcast_trace_info&)>;
+  const std::vector<std::pair<const char*, Change>> wrong = {
+      {"hidden is -5", [](stallcast_trace_info& i) { i.hidden = -5; }},
+      {"intermediate", [](stallcast_trace_info& i) { i.intermediate = -1; }},
+      {"vocabulary", [](stallcast_trace_info& i) { i.vocabulary = -1; }},
+      {"rope_theta", [](stallcast_trace_info& i) { i.rope_theta = kNan; }},
+      {"rope_attention_scaling",
+       [](stallcast_trace_info& i) { i.rope_attention_scaling = kInfinity; }},
+      {"softmax_scale is inf", [](stallcast_trace_info& i) { i.softmax_scale = kInfinity; }},
+      {"softmax_scale", [](stallcast_trace_info& i) { i.softmax_scale = -1; }},
+  };
+  for (const auto& [what, change] : wrong) {
+    const ScratchFile file;
+    stallcast_trace_info info = SmallModel();
+    change(info);
+    stallcast_recorder* out = nullptr;
+    ExpectError(stallcast_recorder_open(file.path().c_str(), &info, nullptr, &out), STALLCAST_USAGE,
+                what);
+    EXPECT_EQ(out, nullptr);
+    EXPECT_FALSE(std::filesystem::exists(file.path()));
+  }
 }
 
 TEST(RecorderFaults, WrongRowsAreRefusedAndChangeNothing) {

@@ -24,6 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 struct Outcome {
   int status = -1;
@@ -460,6 +461,58 @@ TEST_F(Cli, ASweepFoldsWhatHasNoEffectAndPlots) {
   ExpectFails("sweep --show fold.sqlite --plot fold.sqlite", 2, "read here");
 }
 
+TEST_F(Cli, RecordsOfASweepAreTheSameInEachFormat) {
+  ASSERT_EQ(Run("sweep t.kvt --model trace -o each.sqlite -m freekv,full --no-prefill "
+                "-g batch=1,2 -g budget=1280,1536")
+                .status,
+            0);
+  const std::string show = "sweep --show each.sqlite --pareto --format ";
+  const auto records = nlohmann::json::parse(Run(show + "json").out);
+  ASSERT_EQ(records.size(), 6u);
+  const std::string csv = Run(show + "csv").out;
+  const std::vector<double> steps = Column(csv, "step_mean_ms");
+  ASSERT_EQ(steps.size(), records.size());
+  for (size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(records[i]["step_mean_ms"], steps[i]);
+  // A parameter that FreeKV alone has is a column of all.
+  EXPECT_THAT(csv.substr(0, csv.find('\n')), HasSubstr("params.budget"));
+  // The best of each batch, as in the table.
+  EXPECT_EQ(std::ranges::count_if(records, [](const auto& record) { return record["best"]; }), 2);
+  const std::string table = Run("sweep --show each.sqlite").out;
+  size_t stars = 0;
+  for (size_t at = 0; (at = table.find("\n*  ", at)) != std::string::npos; ++at) ++stars;
+  EXPECT_EQ(stars, 2u) << table;
+}
+
+TEST_F(Cli, AMachineOfOnesOwnIsItsBaseWithWhatWasGiven) {
+  const Outcome nothing = Run("profile new mine --bandwidth 1792 --link pcie9x16");
+  EXPECT_EQ(nothing.status, 2);
+  for (const char* each : {"--base", "--memory", "--sms", "--flops", "--bandwidth", "pcie9x16"}) {
+    EXPECT_THAT(nothing.err, HasSubstr(each));
+  }
+  EXPECT_EQ(std::count(nothing.err.begin(), nothing.err.end(), '\n'), 1) << nothing.err;
+  const std::string command =
+      "profile new mine --base rtx-pro-6000 --memory 32607MiB --bandwidth 1792GB/s --sms 170 "
+      "--link pcie4x16 --flops 200TFLOPS";
+  const Outcome made = Run(command);
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("memory.bandwidth"));
+  EXPECT_THAT(made.out, HasSubstr("kernel.*.bandwidth"));
+  ExpectFails(command, 2, "is there already");
+  const std::string run = "predict t.kvt --model llama-3.1-8b -m freekv --steps 4 --format json ";
+  const auto step = [](const Outcome& outcome) {
+    return nlohmann::json::parse(outcome.out)["predictions"][0]["step_mean_ms"].get<double>();
+  };
+  const double own = step(Run(run + "--machine mine.toml"));
+  const double set = step(
+      Run(run +
+          "--machine rtx-pro-6000 --set memory.bandwidth=1523.2GB/s --set memory.bytes=32607MiB "
+          "--set device.sms=170 --set link=pcie4x16 --set kernel.gemm.flops=150TFLOPS "
+          "--set kernel.prefill_attention.flops=120TFLOPS"));
+  EXPECT_NEAR(own, set, 1e-4 * set);
+  EXPECT_THAT(Run("profile new --help").out, HasSubstr("Usage: stallcast profile new NAME"));
+  EXPECT_THAT(Run("info --machines").out, HasSubstr("public figures"));
+}
+
 TEST_F(Cli, AFrontIsOfAWorkload) {
   ASSERT_EQ(
       Run("sweep t.kvt --model trace -o front.sqlite -m full --no-prefill -g batch=1,2,4").status,
@@ -665,6 +718,17 @@ TEST_F(Cli, FilesOfOtherProgramsAreShownAndConverted) {
   const auto replayed = nlohmann::json::parse(replay.out);
   EXPECT_NEAR(replayed["replay_error"].get<double>(), 0, 1e-6);
   EXPECT_EQ(replayed["stages"].size(), 2u);
+  // Its own machine, and not one whose name is the beginning of it.
+  for (const char* gpu : {"NVIDIA H200", "NVIDIA H20", "NVIDIA RTX PRO 6000 Blackwell"}) {
+    std::string text = ReadAll(kineto);
+    text.replace(text.find("Some GPU"), 8, gpu);
+    std::ofstream(folder() / "named.json") << text;
+    const auto named = nlohmann::json::parse(Run("replay named.json --format json").out);
+    // "NVIDIA H20 96GB, PCIe ...", "NVIDIA H200, PCIe ..."
+    EXPECT_THAT(
+        named["machine"].get<std::string>(),
+        testing::AnyOf(StartsWith(fmt::format("{},", gpu)), StartsWith(fmt::format("{} ", gpu))));
+  }
   ExpectFails("replay " + kineto + " --change \"remove kind=nothing\"", 1, "matches no op");
   ExpectFails("replay " + kineto + " --change \"forget all\"", 2, "forget");
   ExpectFails("predict " + kineto, 2, "not a .kvt trace");
@@ -759,6 +823,7 @@ TEST_F(Cli, SweepResumesAndShows) {
   EXPECT_EQ(first.status, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("6 points: 6 predicted, 0 failed, 0 there already"));
   const Outcome more = Run(sweep + "-g budget=1280,64");
+  EXPECT_EQ(more.status, 1);  // with all that there is
   EXPECT_THAT(more.out, HasSubstr("9 points: 0 predicted, 3 failed, 6 there already"));
   const Outcome table = Run("sweep --show s.sqlite --pareto");
   EXPECT_EQ(table.status, 0) << table.err;

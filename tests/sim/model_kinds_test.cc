@@ -160,6 +160,42 @@ TEST_F(ModelKinds, OptionsOfAModelReachThePrediction) {
   EXPECT_LT(several.metrics.step_mean, 2 * plain.metrics.step_mean);
 }
 
+TEST_F(ModelKinds, ExpertsAreTakenAsTheTracesRouterTookThem) {
+  traces::Trace trace = traces::ReadTrace(folder_ / "random.kvt");
+  for (int layer = 0; layer < 2; ++layer) {
+    // Two of eight take all tokens, other ones in each layer.
+    traces::proto::ExpertUse& use = *trace.info.add_expert_use();
+    use.set_layer(layer);
+    for (int expert = 0; expert < 8; ++expert) {
+      use.add_prompt(10);
+      use.add_decode(expert / 2 == layer ? 50 : 0);
+    }
+  }
+  traces::TraceWriter writer(folder_ / "routed.kvt", trace.info);
+  for (const traces::Tensor& tensor : trace.tensors) writer.Write(tensor.spec, tensor.data);
+  writer.Finish();
+  const auto predict = [&](const char* file, llm::ModelValues options) {
+    PredictRequest request;
+    request.method = "full";
+    request.model = (folder_ / "Mixtral-8x7B" / "config.json").string();
+    options["queries"] = "4";
+    request.model_options = std::move(options);
+    request.context = 2000;
+    request.steps = 2;
+    return Predictor(folder_ / file).Predict(request);
+  };
+  const Prediction uniform = predict("random.kvt", {});
+  const Prediction routed = predict("routed.kvt", {});
+  EXPECT_NEAR(routed.model.DistinctExperts(4), 2, 1e-9);
+  EXPECT_GT(uniform.model.DistinctExperts(4), 5);
+  EXPECT_LT(routed.metrics.step_mean, uniform.metrics.step_mean);
+  EXPECT_TRUE(std::ranges::any_of(
+      routed.notes, [](const std::string& note) { return note.starts_with("routing: "); }));
+  // What is asked for counts before what was captured.
+  EXPECT_EQ(predict("routed.kvt", {{"routing", "uniform"}}).metrics.step_mean,
+            uniform.metrics.step_mean);
+}
+
 TEST_F(ModelKinds, WhatOnlyPredictionsHaveIsSaid) {
   const auto says = [&](const std::string& model) {
     const Prediction p = Predict(model, "full");

@@ -187,7 +187,9 @@ TEST(ReplayTest, CollectivesEndBehindTheLastBegin) {
 }
 
 TEST(ReplayTest, TheLargestExposedOpsComeFirstWithWhatTheyCost) {
-  const std::vector<ReplayTop> tops = Replay(InARow(), {}).Top(10);
+  const Timeline recording = InARow();
+  const Replay replay(recording, {});
+  const std::vector<ReplayTop> tops = replay.Top(10, replay.Run());
   ASSERT_EQ(tops.size(), 2u);
   EXPECT_EQ(tops[0].name, "Memcpy DtoH");
   EXPECT_NEAR(Seconds(tops[0].exposed) * 1e6, 102, 1e-6);

@@ -21,18 +21,23 @@ std::string Normalised(std::string_view name) {
   return text;
 }
 
-// A function's name without its parameters, whose types say nothing of what it does.
-std::string_view WithoutParameters(std::string_view name) {
-  constexpr std::string_view kAnonymous = "(anonymous";
+constexpr std::string_view kAnonymous = "(anonymous namespace)";
+
+// Where a function's parameters begin, at once behind its name; the end where it has none. Their
+// types say nothing of what it does.
+size_t ParametersAt(std::string_view name) {
   int depth = 0;
   for (size_t i = 0; i < name.size(); ++i) {
-    if (name[i] == '<') ++depth;
-    if (name[i] == '>') --depth;
-    if (name[i] == '(' && depth == 0 && i > 0 && !name.substr(i).starts_with(kAnonymous)) {
-      return name.substr(0, i);
+    if (name.substr(i).starts_with(kAnonymous)) {
+      i += kAnonymous.size() - 1;
+      continue;
     }
+    if (name[i] == '<') ++depth;
+    if (name[i] == '>' && depth > 0) --depth;
+    const bool follows = i > 0 && name[i - 1] != ' ' && name[i - 1] != '(';
+    if (name[i] == '(' && depth == 0 && follows) return i;
   }
-  return name;
+  return name.size();
 }
 
 bool HasAny(std::string_view text, std::initializer_list<std::string_view> words) {
@@ -113,7 +118,7 @@ KernelKind KindOfKernel(std::string_view name) {
       text.starts_with("hipmemcpy")) {
     return text.starts_with("memset") ? KernelKind::kRearrange : KindOfCopy(text);
   }
-  text = Normalised(WithoutParameters(name));
+  text = Normalised(name.substr(0, ParametersAt(name)));
   for (const Words& of : kWords) {
     if (HasAny(text, of.words)) return of.kind;
   }
@@ -127,6 +132,26 @@ KernelKind KindOfKernel(std::string_view name) {
     return KernelKind::kElementwise;
   }
   return KernelKind::kOther;
+}
+
+std::string ShortName(std::string_view name) {
+  const size_t parameters = ParametersAt(name);
+  if (parameters == name.size()) return std::string(name);
+  std::string kept;
+  int depth = 0;
+  for (size_t i = 0; i < parameters; ++i) {
+    if (name.substr(i).starts_with(kAnonymous)) {
+      i += kAnonymous.size() - 1;
+      continue;
+    }
+    if (name[i] == '<') ++depth;
+    if (depth == 0) kept += name[i];
+    if (name[i] == '>' && depth > 0) --depth;
+  }
+  const size_t space = kept.rfind(' '), scope = kept.rfind("::");
+  size_t begin = space == std::string::npos ? 0 : space + 1;
+  if (scope != std::string::npos) begin = std::max(begin, scope + 2);
+  return begin < kept.size() ? kept.substr(begin) : std::string(name);
 }
 
 Role RoleOf(KernelKind kind) {

@@ -10,7 +10,11 @@
 namespace stallcast::traces::format {
 namespace {
 
+constexpr int64_t kFirstWindow = int64_t{4} << 10;
 constexpr int64_t kSearchWindow = int64_t{1} << 20;
+// Chunks that lost bytes claim those of the next ones, together hardly more than the file has. More
+// are nested lies, each of which would have all behind it read.
+constexpr int64_t kMostClaims = 2;  // of the file's size
 
 class Scanner {
  public:
@@ -29,6 +33,7 @@ class Scanner {
       chunk.lost_before = LostBefore(position, found, expected, chunk.head.sequence);
       expected = std::max<int64_t>(expected, chunk.head.sequence + int64_t{1});
       position = NextPosition(found, chunk);
+      if (chunk.fault.empty()) RefuseNested(chunk, position);
       result_.chunks.push_back(std::move(chunk));
       if (EndedAt() >= 0) break;
     }
@@ -71,9 +76,9 @@ class Scanner {
   // source's size.
   int64_t NextHead(int64_t position, int64_t limit) {
     if (HeadAt(position)) return position;
-    while (position < limit) {
-      const std::span<const std::byte> window = source_.Read(position, kSearchWindow, &scratch_);
-      const bool last = std::ssize(window) < kSearchWindow;
+    for (int64_t size = kFirstWindow; position < limit; size = std::min(2 * size, kSearchWindow)) {
+      const std::span<const std::byte> window = source_.Read(position, size, &scratch_);
+      const bool last = std::ssize(window) < size;
       size_t at = 0;
       while (at += static_cast<size_t>(FindHead(window.subspan(at))), at < window.size()) {
         const bool whole = last || window.size() - at >= static_cast<size_t>(kMaxHeadBytes);
@@ -83,7 +88,7 @@ class Scanner {
       }
       if (last) break;
       // A head, or the magic that begins one, may straddle two windows.
-      position += std::min(static_cast<int64_t>(at), kSearchWindow - 7);
+      position += std::min(static_cast<int64_t>(at), size - 7);
     }
     return source_.size();
   }
@@ -116,6 +121,15 @@ class Scanner {
     return NextHead(std::max(offset + 1, chunk.payload_offset), source_.size());
   }
 
+  // Where the next chunk begins inside this one's payload.
+  void RefuseNested(FoundChunk& chunk, int64_t next) {
+    const auto stored = static_cast<int64_t>(chunk.head.stored_size);
+    if (next >= chunk.payload_offset + stored) return;
+    claimed_ += stored;
+    if (claimed_ / kMostClaims > source_.size())
+      chunk.fault = "it claims the bytes of other chunks";
+  }
+
   static std::string LostBefore(int64_t due, int64_t found, int64_t expected, int64_t sequence) {
     const std::string bytes =
         found > due ? fmt::format(" (bytes {} to {} are damaged)", due, found) : "";
@@ -137,6 +151,7 @@ class Scanner {
   const Source& source_;
   const std::string& name_;
   std::vector<std::byte> scratch_;
+  int64_t claimed_ = 0;  // by chunks inside which others begin
   ScanResult result_;
 };
 

@@ -87,8 +87,11 @@ std::string DriftNote(std::span<const HostCalls> moments) {
   for (const HostCalls& moment : moments) in_turn.push_back(moment.launch * 1e6);
   return fmt::format(
       "{}{:.1f} us at one moment and {:.1f} us at another (in turn {:.1f}): something else used "
-      "this host. Calibrate again when it is quiet.",
-      kDriftBegins, least.launch * 1e6, most.launch * 1e6, fmt::join(in_turn, ", "));
+      "this host. Its values are the medians of the {} moments. `stallcast-gpu calibrate` on a "
+      "quiet "
+      "host has less spread.",
+      kDriftBegins, least.launch * 1e6, most.launch * 1e6, fmt::join(in_turn, ", "),
+      moments.size());
 }
 
 bool IsDriftNote(std::string_view note) { return note.starts_with(kDriftBegins); }

@@ -505,6 +505,9 @@ TEST(ProfileSetTest, MistakesAreUsageErrorsAndChangeNothing) {
   };
   EXPECT_TRUE(Has(complaint("link.h2d", "128GB"), "is a size"));
   EXPECT_TRUE(Has(complaint("link.h2b", "128GB/s"), "did you mean 'link.h2d'"));
+  // Another word for a value is no misspelling of its neighbour.
+  EXPECT_TRUE(Has(complaint("memory.capacity", "80GB"), "bytes"));
+  EXPECT_FALSE(Has(complaint("memory.capacity", "80GB"), "did you mean"));
   EXPECT_TRUE(Has(complaint("kernel.gem.fixed", "1us"), "did you mean 'kernel.gemm.fixed'"));
   EXPECT_TRUE(Has(complaint("kernel.gemm.speed", "1us"), "kernel.gemm.s"));
   for (const char* path : {"", ".", "kernel", "kernel.", "kernel..", "kernel.gemm", "link"}) {

@@ -395,6 +395,19 @@ TEST(KeyClusters, EightBitsClusterRealKeysAsWellAsDoubles) {
   }
 }
 
+// Enough clusters for several groups, of which later assignments leave some out.
+TEST(KeyClusters, ManyClustersMatchPlainKMeans) {
+  for (const int dim : {3, 16, 64}) {
+    constexpr int64_t kCount = 2600, kClusters = 1300, kIterations = 4;
+    const traces::Trace trace =
+        RandomTrace({.kv_heads = 1, .dim = dim, .prompt = kCount, .steps = 1});
+    const std::vector<int64_t> label =
+        Labels(ClusterKeys(LayerTensors(trace, 0), 0, 0, kCount, kClusters, kIterations));
+    const auto keys = WholeKeys(Layer(trace, 0), 0, 0, kCount);
+    EXPECT_EQ(label, Lloyd(keys, kClusters, kIterations)) << dim;
+  }
+}
+
 TEST(KeyClusters, EqualKeysShareTheFirstCluster) {
   traces::Trace trace = RandomTrace({.kv_heads = 1, .prompt = 50, .steps = 2});
   auto* values = reinterpret_cast<float*>(trace.tensors[0].data.data());

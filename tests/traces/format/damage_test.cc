@@ -4,6 +4,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -538,6 +539,34 @@ TEST(DamageTest, AChunkThatClaimsToEndBehindTheFileIsDamagedWhereOthersFollow) {
   EXPECT_THAT(ReadTrace(file, "x.kvt", {}, &report).timelines, IsEmpty());
   EXPECT_EQ(report.damaged, 1);
   EXPECT_FALSE(report.truncated);
+}
+
+// Heads within payloads within payloads: each would have all that is behind it checked.
+TEST(DamageTest, NestedHeadsTakeLinearTime) {
+  const std::vector<std::byte> sample = SampleFile();
+  const int64_t timeline = ChunkOffsets(sample)[9];
+  const std::vector<std::byte> head(sample.begin() + timeline,
+                                    sample.begin() + PayloadOf(sample, timeline));
+  const auto seconds = [&](int64_t heads) {
+    std::vector<std::byte> file(sample.begin(), sample.begin() + 16);
+    const int64_t stride = std::ssize(head) + 9;  // no head where one is due
+    file.resize(static_cast<size_t>(16 + heads * stride + 100));
+    for (int64_t i = 0; i < heads; ++i) {
+      const int64_t at = 16 + i * stride;
+      std::copy(head.begin(), head.end(), file.begin() + at);
+      Put<uint64_t>(&file, at + 16, static_cast<uint64_t>(std::ssize(file) - 50 - at) - 56);
+      Put(&file, at + 40, static_cast<uint32_t>(format::Codec::kZstd));  // of whatever raw size
+      Put<uint64_t>(&file, at + 48, format::Checksum(std::span(file).subspan(at, 48)));
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    ReadReport report;
+    ReadTrace(file, "x.kvt", {}, &report);
+    EXPECT_EQ(report.damaged, heads);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  seconds(1000);
+  const double few = seconds(4000), many = seconds(40000);
+  EXPECT_LT(many, 40 * few + 0.1);  // ten times as many; quadratic: a hundredfold
 }
 
 TEST(DamageTest, ALayerWhoseHeadsChangeOnTheWayIsLeftOut) {
