@@ -12,12 +12,13 @@ struct Kind {
   const char* name;
   Weight weight;
 };
-constexpr Kind kKinds[] = {{"does not fit", Weight::kLoss},   {"projected", Weight::kLimit},
-                           {"synthetic", Weight::kLimit},     {"derived", Weight::kLimit},
-                           {"extrapolated", Weight::kLimit},  {"overridden", Weight::kChoice},
-                           {"not predicted", Weight::kLimit}, {"not counted", Weight::kLimit},
-                           {"dropped", Weight::kLoss},        {"zero stamps", Weight::kLoss},
-                           {"truncated", Weight::kLoss},      {"damaged", Weight::kLoss}};
+constexpr Kind kKinds[] = {{"does not fit", Weight::kLoss},    {"projected", Weight::kLimit},
+                           {"synthetic", Weight::kLimit},      {"derived", Weight::kLimit},
+                           {"extrapolated", Weight::kLimit},   {"overridden", Weight::kChoice},
+                           {"not predicted", Weight::kLimit},  {"predicted only", Weight::kLimit},
+                           {"attention mass", Weight::kLimit}, {"dropped", Weight::kLoss},
+                           {"zero stamps", Weight::kLoss},     {"truncated", Weight::kLoss},
+                           {"damaged", Weight::kLoss}};
 
 // Of a note that says its kind before a colon, that; of another, its first words.
 QString NameOf(const QString& note) {

@@ -16,7 +16,7 @@ namespace stallcast::gui {
 struct Caveat {
   enum class Weight : uint8_t {
     kLoss,    ///< incomplete or impossible: dropped, truncated, zero stamps, damaged, does not fit
-    kLimit,   ///< the data stand for something else, or leave something out: projected, not counted
+    kLimit,   ///< the data stand for something else, or leave something out: projected, predicted only
     kChoice,  ///< the user changed something: overridden
   };
   QString name;

@@ -165,7 +165,7 @@ void ControlRow::AddChoice(QWidget* editor) {
   if (!control_.files.isEmpty()) {
     auto* browse = new QToolButton(editor);
     browse->setObjectName(QStringLiteral("browse"));
-    browse->setText(QStringLiteral("…"));
+    browse->setText(QStringLiteral("File…"));
     browse->setToolTip(QStringLiteral("Take it from a file: %1").arg(control_.files));
     browse->setAccessibleName(QStringLiteral("Choose a file for %1").arg(control_.label));
     editor->layout()->addWidget(browse);

@@ -187,7 +187,7 @@ TEST_F(WindowView, WhatAPredictionLeavesOutIsSaidByItsName) {
   request.model = "llama-3.1-8b";
   request.tensor_parallel = 2;
   ASSERT_TRUE(Predicted([&] { window_->SetRequest(request); }));
-  EXPECT_TRUE(CaveatNames().contains(QStringLiteral("not counted")));
+  EXPECT_TRUE(CaveatNames().contains(QStringLiteral("predicted only")));
   EXPECT_FALSE(CaveatNames().contains(QStringLiteral("note")));
 }
 

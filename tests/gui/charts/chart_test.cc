@@ -139,14 +139,14 @@ TEST(ChartGeometry, NothingIsCutOrOverlaps) {
   ExpectTidy(log);
 }
 
-TEST(ChartGeometry, ALowChartNamesItsLinesBehindTheTitle) {
-  const ChartGeometry low = LayOut(Lines(), {520, 150}, QApplication::font());
-  ASSERT_EQ(low.swatches.size(), 2u);
-  EXPECT_LT(low.swatches[0].rect.bottom(), low.plot.top());
-  EXPECT_GE(low.swatches[0].rect.left(), low.texts[0].rect.right());
-  const ChartGeometry high = LayOut(Lines(), {520, 400}, QApplication::font());
-  ASSERT_EQ(high.swatches.size(), 2u);
-  EXPECT_GT(high.swatches[0].rect.top(), high.texts[0].rect.bottom());
+TEST(ChartGeometry, LinesAreNamedBehindTheTitleWhereThereIsRoom) {
+  const ChartGeometry wide = LayOut(Lines(), {520, 150}, QApplication::font());
+  ASSERT_EQ(wide.swatches.size(), 2u);
+  EXPECT_LT(wide.swatches[0].rect.bottom(), wide.plot.top());
+  EXPECT_GE(wide.swatches[0].rect.left(), wide.texts[0].rect.right());
+  const ChartGeometry narrow = LayOut(Lines(), {220, 400}, QApplication::font());
+  ASSERT_EQ(narrow.swatches.size(), 2u);
+  EXPECT_GT(narrow.swatches[0].rect.top(), narrow.texts[0].rect.bottom());
 }
 
 TEST(ChartGeometry, AtItsLeastHeightEveryCategoryHasItsName) {
