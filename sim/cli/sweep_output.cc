@@ -27,7 +27,8 @@ std::string Heading(const std::vector<AskedColumn>& constant) {
                                     [](const std::string& value) { return !value.empty(); });
     if (column.of_method || known == column.values.end()) continue;
     if ((column.name == "tensor_parallel" && *known == "1") ||
-        (column.name == "graph" && *known == "0")) {
+        (column.name == "host" && *known == plan::Name(plan::Host::kCpp)) ||
+        (column.name == "as_run" && *known == "0")) {
       continue;
     }
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", column.name, *known);
@@ -92,7 +93,7 @@ struct Result {
   std::string (*text)(double);
 };
 
-std::vector<Result> Results(bool sampled) {
+std::vector<Result> Results(bool sampled, bool band) {
   const auto time = [](double v) { return Fixed(v, 2); };
   const auto gibibytes = [](double v) { return Fixed(v / kGibi, 1); };
   const auto percent = [](double v) { return Percent(v, 0); };
@@ -100,6 +101,13 @@ std::vector<Result> Results(bool sampled) {
       {{.title = "mean", .unit = "ms", .help = "time of a step"}, "step_mean_ms", time},
       {{.title = "P50", .unit = "ms", .rank = 6}, "step_p50_ms", time},
       {{.title = "P95", .unit = "ms", .rank = 4}, "step_p95_ms", time}};
+  if (band) {
+    results.insert(results.begin() + 1,
+                   {{{.title = "host", .unit = "least ms", .help = "of an unmeasured host"},
+                     "host_least_ms",
+                     time},
+                    {{.title = "", .unit = "most ms"}, "host_most_ms", time}});
+  }
   if (sampled) {
     results.insert(results.end(),
                    {{{.title = "sampled", .unit = "P10 ms", .rank = 3}, "sampled_p10_ms", time},
@@ -165,12 +173,13 @@ std::string ShowTable(const Points& points, const SweepForm& form) {
   const SweepRows rows = RowsOf(points, form.required, form.order);
   const std::vector<bool> front =
       form.pareto ? FrontByWorkload(points, rows.workloads) : std::vector<bool>{};
-  bool sampled = false, reasons = false;
+  bool sampled = false, band = false, reasons = false;
   for (size_t i = 0; i < points.rows.size(); ++i) {
     sampled |= !std::isnan(NumberOf(points.At(i, "sampled_p50_ms")));
+    band |= !std::isnan(NumberOf(points.At(i, "host_most_ms")));
     reasons |= !Reason(points, i).empty();
   }
-  const std::vector<Result> results = Results(sampled);
+  const std::vector<Result> results = Results(sampled, band);
   std::vector<TextTable::Column> columns = {{.title = "", .left = true}};
   for (const AskedColumn& column : rows.varying) {
     columns.push_back({.title = column.name, .left = true});

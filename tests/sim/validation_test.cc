@@ -66,7 +66,7 @@ PredictRequest RequestOf(const Row& row) {
   request.model = row.at("model");
   request.batch = std::stoi(row.at("batch"));
   request.steps = std::stoi(row.at("steps"));
-  request.graph = row.at("graph") == "true";
+  if (row.at("graph") == "true") request.host = plan::Host::kGraph;
   request.machine = "h200";
   request.prefill = false;
   // As all runs were made: with a layer's own heads and one threshold for every trace.
@@ -104,12 +104,11 @@ TEST(Validation, MeasuredRunsArePredictedWithinTheirGoals) {
     if (trace == kept.end()) continue;
     const PredictRequest request = RequestOf(row);
     Run& run = runs.emplace_back();
-    run.setting = row.at("model") + " " + row.at("context") + " " + row.at("batch") + " " +
-                  row.at("graph");
+    run.setting =
+        row.at("model") + " " + row.at("context") + " " + row.at("batch") + " " + row.at("graph");
     run.name = row.at("method") + " " + row.at("params") + ", " + run.setting;
     run.measured = std::stod(row.at("measured_ms"));
-    run.predicted =
-        Seconds(PredictorOf(trace->second).Predict(request).metrics.step_mean) * 1e3;
+    run.predicted = Seconds(PredictorOf(trace->second).Predict(request).metrics.step_mean) * 1e3;
     errors.push_back(std::abs(run.predicted / run.measured - 1));
     EXPECT_LE(errors.back(), 0.08) << run.name;
   }
