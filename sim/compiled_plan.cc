@@ -1,6 +1,7 @@
 #include "sim/compiled_plan.h"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
 
 #include "models/plan/events.h"
@@ -8,6 +9,7 @@
 namespace stallcast::sim {
 namespace {
 
+using plan::LaneId;
 using plan::OpId;
 
 hardware::Site SiteOf(const plan::Work& work) {
@@ -23,13 +25,20 @@ hardware::Site SiteOf(const plan::Work& work) {
 CompiledPlan::CompiledPlan(const plan::Plan& plan, const hardware::CostModel& model)
     : ops(plan.ops) {
   const size_t count = ops.size();
-  costs.reserve(ops.works().size());
-  for (const plan::Work& work : ops.works()) {
-    costs.push_back(model.Cost(work));
-    inlined.push_back(model.InlinedCost(work));
-    natures.push_back({.site = SiteOf(work),
-                       .handoff = std::holds_alternative<plan::HostHandoff>(work),
-                       .may_inline = inlined.back().has_value()});
+  AddCosts(model, plan::Host::kCpp);
+  const auto of_pytorch = [](const plan::Lane& lane) { return lane.host == plan::Host::kPyTorch; };
+  if (std::ranges::any_of(plan.lanes, of_pytorch)) {
+    AddCosts(model, plan::Host::kPyTorch);
+    from_pytorch.resize(count);
+    enters.resize(count);
+    std::vector<LaneId> current(plan.lanes.size(), LaneId::kNone);  // by thread
+    for (size_t i = 0; i < count; ++i) {
+      const plan::Op op = ops[i];
+      from_pytorch[i] = op.from_pytorch;
+      if (!from_pytorch[i] || IsHostWork(op)) continue;
+      const LaneId before = std::exchange(current[At(op.issuer)], op.lane);
+      enters[i] = before != op.lane && !plan.lanes[At(op.lane)].compute && !op.graph_node;
+    }
   }
   recorded = plan::FindEvents(plan).recorded;
   MakeQueues(plan.lanes.size());
@@ -73,6 +82,17 @@ CompiledPlan::CompiledPlan(const plan::Plan& plan, const hardware::CostModel& mo
     for (OpId wait : plan.Waits(ops[i])) {
       dependents.ids[fill[At(wait)]++] = OpId{static_cast<int32_t>(i)};
     }
+  }
+}
+
+void CompiledPlan::AddCosts(const hardware::CostModel& model, plan::Host host) {
+  for (const plan::Work& work : ops.works()) {
+    costs.push_back(model.Cost(work, host));
+    // What goes in a call is known of plain CUDA calls.
+    inlined.push_back(host == plan::Host::kCpp ? model.InlinedCost(work) : std::nullopt);
+    natures.push_back({.site = SiteOf(work),
+                       .handoff = std::holds_alternative<plan::HostHandoff>(work),
+                       .may_inline = inlined.back().has_value()});
   }
 }
 

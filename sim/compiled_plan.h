@@ -34,21 +34,27 @@ struct CompiledPlan {
   };
 
   CompiledPlan(const plan::Plan& plan, const hardware::CostModel& model);
-  const hardware::OpCost& Cost(plan::OpId id) const { return costs[ops.WorkOf(At(id))]; }
+  const hardware::OpCost& Cost(plan::OpId id) const { return costs[Row(id)]; }
   /// Where the stream is idle; none: the same.
-  const std::optional<hardware::OpCost>& Inlined(plan::OpId id) const {
-    return inlined[ops.WorkOf(At(id))];
-  }
-  const Nature& NatureOf(plan::OpId id) const { return natures[ops.WorkOf(At(id))]; }
+  const std::optional<hardware::OpCost>& Inlined(plan::OpId id) const { return inlined[Row(id)]; }
+  const Nature& NatureOf(plan::OpId id) const { return natures[Row(id)]; }
 
  private:
+  void AddCosts(const hardware::CostModel& model, plan::Host host);
   void MakeQueues(size_t lanes);
+  size_t Row(plan::OpId id) const {
+    const size_t work = ops.WorkOf(At(id));
+    return from_pytorch.empty() || !from_pytorch[At(id)] ? work : work + ops.works().size();
+  }
 
  public:
   const plan::OpTable& ops;
-  std::vector<hardware::OpCost> costs;                   ///< by distinct work
-  std::vector<std::optional<hardware::OpCost>> inlined;  ///< by distinct work
-  std::vector<Nature> natures;                           ///< by distinct work
+  /// By distinct work as C++ issues it, then all as PyTorch does if any is.
+  std::vector<hardware::OpCost> costs;
+  std::vector<std::optional<hardware::OpCost>> inlined;
+  std::vector<Nature> natures;
+  std::vector<bool> from_pytorch;  ///< by op; empty: none
+  std::vector<bool> enters;        ///< by op: its issuer changes PyTorch's current stream for it
   std::vector<bool> in_graph;      ///< by op: it and the op before it on its lane are nodes
   std::vector<bool> recorded;      ///< by op: an event is recorded behind it
   std::vector<bool> awaited_copy;  ///< by op: a copy that its lane's next op, a kernel, follows

@@ -247,7 +247,9 @@ class EventLoop {
     int64_t first = 0, all = 0;
     if (!op.graph_node) {
       // The waits are enqueued before the op, the event that others wait for behind it.
-      const int64_t waits = int64_t{op.waits_count} * latency_.stream_wait.count();
+      const hardware::Latencies::Calls& of_events = latency_.Of(op.from_pytorch);
+      int64_t waits = int64_t{op.waits_count} * of_events.stream_wait.count();
+      if (!compiled_.enters.empty() && compiled_.enters[At(id)]) waits += of_events.enter.count();
       // When so many of its calls are made, that alone take so long.
       const auto made = [&](int calls, Picoseconds time) {
         const int64_t at = waits + time.count();
@@ -259,8 +261,8 @@ class EventLoop {
         stream.others_called =
             host.free_at + second + latency_.handoff(Site::kHost, Site::kH2D, How::kStream).count();
       }
-      all = made(cost.calls,
-                 cost.host + (compiled_.recorded[At(id)] ? latency_.event_record : Picoseconds{0}));
+      all = made(cost.calls, cost.host + (compiled_.recorded[At(id)] ? of_events.event_record
+                                                                     : Picoseconds{0}));
       if (host.cold >= 1) host.cold = std::ldexp(host.cold, -cost.calls);
     }
     out_.call_end[At(id)] = Picoseconds(host.free_at + all);

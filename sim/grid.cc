@@ -125,15 +125,17 @@ enum class Target {
   kContext,
   kBatch,
   kTensorParallel,
+  kHost,
+  kAsRun,
   kParameter,
   kProfile
 };
 
 Target TargetOf(const Axis& axis, const std::vector<std::string>& methods) {
   const std::pair<std::string_view, Target> fixed[] = {
-      {"method", Target::kMethod}, {"machine", Target::kMachine},
-      {"model", Target::kModel},   {"context", Target::kContext},
-      {"batch", Target::kBatch},   {"tp", Target::kTensorParallel}};
+      {"method", Target::kMethod},   {"machine", Target::kMachine}, {"model", Target::kModel},
+      {"context", Target::kContext}, {"batch", Target::kBatch},     {"tp", Target::kTensorParallel},
+      {"host", Target::kHost},       {"as_run", Target::kAsRun}};
   std::vector<std::string> known;
   for (const auto& [name, target] : fixed) {
     if (axis.name == name) return target;
@@ -176,6 +178,15 @@ void Apply(PredictRequest& request, const Axis& axis, Target target, const std::
     case Target::kTensorParallel:
       request.tensor_parallel = CountAbove0(value, where);
       return;
+    case Target::kHost:
+      request.host = plan::HostNamed(value, where);
+      return;
+    case Target::kAsRun:
+      if (value != "on" && value != "off") {
+        throw UsageError(fmt::format("`{}` is neither on nor off", value), where, "write on,off");
+      }
+      request.as_run = value == "on";
+      return;
     case Target::kModelOption:
       request.model_options[axis.name] = value;
       return;
@@ -213,10 +224,11 @@ class Machines {
 std::string KeyOf(const PredictRequest& r, Machines& machines) {
   std::string key = fmt::format(
       "method={} machine={}#{:016x} model={} tp={} context={} batch={} steps={} samples={} "
-      "graph={} "
+      "host={} as_run={} "
       "prefill={}",
       r.method, r.machine, machines.FingerprintOf(r), ModelKey(r.model), r.tensor_parallel,
-      r.context, r.batch, r.steps, r.samples, r.graph, r.prefill);
+      r.context, r.batch, r.steps, r.samples, r.host ? plan::Name(*r.host) : "", r.as_run,
+      r.prefill);
   std::map<std::string, std::string> params(r.params.begin(), r.params.end());
   try {
     const methods::NamedMethod method = methods::MakeMethod(r.method, r.params);

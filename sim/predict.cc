@@ -18,9 +18,11 @@
 #include <tuple>
 #include <utility>
 
+#include "models/hardware/pytorch_costs.h"
 #include "models/methods/decoder_plan.h"
 #include "models/methods/projected_log.h"
 #include "models/methods/projection.h"
+#include "models/plan/graph.h"
 #include "sim/log_cache.h"
 #include "sim/quantile.h"
 #include "traces/common/error.h"
@@ -258,6 +260,25 @@ std::optional<std::string> FewSteps(const Metrics& metrics, const PredictRequest
       "tells more",
       longest - metrics.step_times.begin(), metrics.step_times.size(), Milliseconds(*longest),
       share * 100);
+}
+
+// Nothing of our own program in C++, of which all figures are unless they say otherwise.
+std::string AboutProgram(const PredictRequest& run, const methods::Method& method) {
+  if (!run.as_run && run.host == plan::Host::kCpp) return {};
+  const std::string program = fmt::format("these figures are of {}", ProgramOf(run));
+  if (run.as_run) return fmt::format("{}: {}", program, method.AsRun());
+  if (run.host == plan::Host::kPyTorch) {
+    return program + ": its fused kernels, each called as an operator";
+  }
+  return program;
+}
+
+// The mean step where each operator of PyTorch takes so long.
+Picoseconds MeanStep(const plan::Plan& plan, hardware::Profile machine, double each) {
+  machine.pytorch.each = each;
+  const hardware::CostModel costs(std::move(machine));
+  const Execution execution = Simulation(plan, costs).Run();
+  return execution.end[At(plan.step_ends.back())] / std::ssize(plan.step_ends);
 }
 
 }  // namespace
@@ -509,6 +530,21 @@ std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& re
   return impl_->Log(named.info->name, *named.method, heads, stop).log;
 }
 
+std::string ProgramOf(const PredictRequest& request) {
+  const plan::Host host =
+      request.host.value_or(request.as_run ? plan::Host::kPyTorch : plan::Host::kCpp);
+  const std::string_view program = request.as_run ? "the public program" : "our own program";
+  switch (host) {
+    case plan::Host::kCpp:
+      return request.as_run ? "the public program's kernels, from C++" : std::string(program);
+    case plan::Host::kPyTorch:
+      return fmt::format("{}, from PyTorch", program);
+    case plan::Host::kGraph:
+      return fmt::format("{}, as CUDA graphs", program);
+  }
+  return std::string(program);
+}
+
 hardware::Profile MachineOf(const PredictRequest& request) {
   hardware::Profile machine = hardware::FindProfile(request.machine);
   for (const auto& [path, value] : request.machine_overrides) hardware::Set(machine, path, value);
@@ -592,7 +628,15 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
         "assumed: every expert is as likely: a step reads {:.1f} of {} in a layer",
         model.DistinctExperts(int64_t{run.batch} * model.queries), model.experts->count));
   }
-  out.input = {model, run.batch, run.context, run.steps, run.graph, out.log.get()};
+  if (!run.host) run.host = run.as_run ? plan::Host::kPyTorch : plan::Host::kCpp;
+  if (run.as_run && method.AsRun().empty()) {
+    throw UsageError(fmt::format("no public program of {} is written down", run.method), "--as-run",
+                     "leave it out; --host pytorch issues our own program from PyTorch");
+  }
+  out.input = {model, run.batch, run.context, run.steps, *run.host, out.log.get(), run.as_run};
+  if (std::string about = AboutProgram(run, method); !about.empty()) {
+    out.notes.push_back(std::move(about));
+  }
   return out;
 }
 
@@ -615,10 +659,35 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   out.notes = prepared.notes;
   const int64_t longest = run.context + run.steps;
 
+  const bool pytorch =
+      run.host == plan::Host::kPyTorch || (run.as_run && run.host == plan::Host::kGraph);
+  const bool unmeasured = pytorch && !profile.pytorch.measured() && profile.pytorch.each == 0;
+  if (unmeasured) {
+    profile.pytorch.each = std::sqrt(hardware::kLeastOperator * hardware::kMostOperator);
+    out.notes.push_back(fmt::format(
+        "assumed: each operator of PyTorch takes {:.0f} us of the host, and {:.0f} to {:.0f} where "
+        "a band is given: {} has no [pytorch]; python3 -m stallcast_capture.host_costs measures it",
+        profile.pytorch.each * 1e6, hardware::kLeastOperator * 1e6, hardware::kMostOperator * 1e6,
+        profile.name));
+  } else if (pytorch && profile.pytorch.each == 0) {
+    if (std::string note = hardware::AssumedOperators(profile); !note.empty()) {
+      out.notes.push_back(std::move(note));
+    }
+  }
   const hardware::CostModel costs(std::move(profile));
   {
     StopIfAsked(stop);
     const plan::Plan plan = methods::WriteDecode(method, input);
+    if (unmeasured) {
+      out.host_band = {MeanStep(plan, costs.profile(), hardware::kLeastOperator),
+                       MeanStep(plan, costs.profile(), hardware::kMostOperator)};
+    }
+    if (const int graphs = plan::GraphsAStep(plan); graphs > 1) {
+      out.notes.push_back(fmt::format(
+          "up to {} CUDA graphs a step: between them the host works, or copies whose number it "
+          "learns late",
+          graphs));
+    }
     StopIfAsked(stop);
     const Simulation simulation(plan, costs);
     const Execution execution = simulation.Run();

@@ -32,7 +32,9 @@ struct PredictRequest {
   int32_t batch = 1;
   int32_t steps = 0;    ///< 0: all of the trace's
   int32_t samples = 0;  ///< 0: no P10/P50/P90
-  bool graph = false;
+  /// Who issues the plan; none: C++, or PyTorch as run.
+  std::optional<plan::Host> host;
+  bool as_run = false;  ///< the method's public program, instead of our own
   bool prefill = true;  ///< predict prefill time too
   /// KV heads that the model has beyond the trace's are the same layer's again, instead of those of
   /// neighbouring layers.
@@ -40,6 +42,9 @@ struct PredictRequest {
 
   bool operator==(const PredictRequest&) const = default;
 };
+
+/// What program a request's figures are about: "our own program", "as run, from PyTorch", ...
+std::string ProgramOf(const PredictRequest& request);
 
 /// The machine of a request, with what the request overrides. Error: no such machine, or value.
 hardware::Profile MachineOf(const PredictRequest& request);
@@ -64,7 +69,13 @@ struct Prediction {
   std::string traced;  ///< the model, and the text where known, whose attention `selection` is of
   std::optional<Quantiles> sampled;      ///< of the mean step
   std::vector<Quantiles> sampled_steps;  ///< of each step; empty without samples
-  std::optional<Picoseconds> prefill;    ///< time to the first decode step
+  /// Where the host's operators were not measured: the mean step with the least and the most that
+  /// they may take. All else is of their geometric mean.
+  struct Band {
+    Picoseconds least{0}, most{0};
+  };
+  std::optional<Band> host_band;
+  std::optional<Picoseconds> prefill;  ///< time to the first decode step
   methods::Footprint footprint;
   Bytes weights = 0;
   Bytes gpu_memory = 0;         ///< weights + footprint

@@ -34,7 +34,7 @@ void SetRun(const RecordedRun& run, traces::proto::TraceInfo* info) {
   out["batch"] = std::to_string(request.batch);
   out["steps"] = std::to_string(request.steps);
   out["tensor_parallel"] = std::to_string(request.tensor_parallel);
-  out["graph"] = fmt::format("{:d}", request.graph);
+  out["graph"] = fmt::format("{:d}", request.host == plan::Host::kGraph);
   out["repeat_heads"] = fmt::format("{:d}", request.repeat_heads);
   for (const auto& [name, value] : request.params) out[fmt::format("{}{}", kParam, name)] = value;
   for (const auto& [name, value] : request.model_options) {
@@ -71,7 +71,8 @@ RecordedRun RunOf(const traces::proto::TraceInfo& info, const std::string& file)
   count("batch", run.request.batch);
   count("steps", run.request.steps);
   count("tensor_parallel", run.request.tensor_parallel);
-  run.request.graph = text("graph") == "1";
+  // What a GPU ran is our own program, in C++.
+  run.request.host = text("graph") == "1" ? plan::Host::kGraph : plan::Host::kCpp;
   for (const auto& [key, value] : said) {
     if (key.starts_with(kParam)) run.request.params[key.substr(kParam.size())] = value;
     if (key.starts_with(kModelOption)) {

@@ -29,12 +29,26 @@ constexpr int kFormat = 2;  // PRAGMA user_version
 constexpr std::chrono::milliseconds kBusyTime{60'000};
 
 // What comes between the primary key and the prediction's fields.
-constexpr std::array kColumns = {
-    "status TEXT",         "message TEXT",    "finished TEXT",        "method TEXT",
-    "params TEXT",         "model TEXT",      "tensor_parallel REAL", "machine TEXT",
-    "machine_status TEXT", "overrides TEXT",  "context REAL",         "batch REAL",
-    "steps REAL",          "samples REAL",    "graph REAL",           "most_exposed_role TEXT",
-    "notes TEXT",          "trace_file TEXT", "program TEXT"};
+constexpr std::array kColumns = {"status TEXT",
+                                 "message TEXT",
+                                 "finished TEXT",
+                                 "method TEXT",
+                                 "params TEXT",
+                                 "model TEXT",
+                                 "tensor_parallel REAL",
+                                 "machine TEXT",
+                                 "machine_status TEXT",
+                                 "overrides TEXT",
+                                 "context REAL",
+                                 "batch REAL",
+                                 "steps REAL",
+                                 "samples REAL",
+                                 "host TEXT",
+                                 "as_run REAL",
+                                 "most_exposed_role TEXT",
+                                 "notes TEXT",
+                                 "trace_file TEXT",
+                                 "program TEXT"};
 
 // Of the file that runs: what any part of it predicts differently comes with another one. Empty
 // where it cannot be read.
@@ -280,7 +294,8 @@ void ResultStore::Write(const GridPoint& point, const Trace& trace, const Predic
   insert.Bind(static_cast<double>(r.batch));
   insert.Bind(static_cast<double>(r.steps));
   insert.Bind(static_cast<double>(r.samples));
-  insert.Bind(r.graph ? 1.0 : 0.0);
+  insert.Bind(std::string(plan::Name(r.host.value_or(plan::Host::kCpp))));
+  insert.Bind(r.as_run ? 1.0 : 0.0);
   insert.Bind(prediction ? MostExposedRole(prediction->metrics) : "");
   insert.Bind(TextOf(notes));
   insert.Bind(trace.file);

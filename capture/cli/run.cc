@@ -285,7 +285,7 @@ Json Record(const Case& of, bool timelines) {
   row["model"] = of.prediction ? of.prediction->model.name : of.request.model;
   row["context"] = of.prediction ? of.prediction->request.context : 0;
   row["batch"] = of.request.batch;
-  row["graph"] = of.request.graph;
+  row["graph"] = of.request.host == plan::Host::kGraph;
   row["steps"] = of.request.steps;
   if (of.request.prefill) RecordPrefill(of, row);
   if (!of.failed.empty() || !of.prediction) {
@@ -355,7 +355,7 @@ void RunCommand::Run() const {
       of.prediction = loaded.predictor->Predict(of.request);
       const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
       const capture::RunRequest request = RequestOf(of, prepared, loaded);
-      const bool check = !no_check && prepared.log && !of.request.graph;
+      const bool check = !no_check && prepared.log && of.request.host != plan::Host::kGraph;
       {
         capture::GpuRun steps = gpu.Bind(request);
         of.times = steps.Time(repetitions, host_now ? nullptr : &of.machine);

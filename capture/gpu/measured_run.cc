@@ -30,6 +30,7 @@
 #include "kernels/runtime/host_cores.h"
 #include "models/methods/decoder_plan.h"
 #include "models/methods/projection.h"
+#include "models/plan/graph.h"
 #include "sim/quantile.h"
 #include "traces/common/error.h"
 #include "traces/common/median.h"
@@ -75,7 +76,7 @@ class BoundRun {
            kernels::HostPool& pool)
       : request_(request),
         weights_(weights),
-        plan_(methods::WriteDecode(*request.method->method, request.input)),
+        plan_(Executable(methods::WriteDecode(*request.method->method, request.input))),
         log_(request.input.log, request.input.model, request.input.batch),
         layers_(Layers(request)),
         trace_(*request.trace, layers_, KvHeads(request)),
@@ -115,6 +116,13 @@ class BoundRun {
   bool has_values() const { return trace_.has_values(); }
 
  private:
+  static plan::Plan Executable(plan::Plan plan) {
+    if (const std::string why = plan::WhyNotExecutable(plan); !why.empty()) {
+      throw UsageError(fmt::format("it cannot be run on a GPU: {}", why), "--host",
+                       "use --host cpp without --as-run, or `stallcast predict`");
+    }
+    return plan;
+  }
   // Of the trace's layers those that the log selects in, or all.
   static std::vector<int> Layers(const RunRequest& request) {
     if (request.input.log == nullptr) return request.trace->Layers();
@@ -436,7 +444,7 @@ RecordedRun GpuRun::Record(const std::filesystem::path& path, const traces::prot
       run.Reset();
       const GpuRecorderStats stats = Recorded(
           impl_->request, impl_->request.title, run.plan(), part, info, [&](RecordedOps& observer) {
-            if (impl_->request.input.graph) run.Recapture(observer);
+            if (impl_->request.input.host == plan::Host::kGraph) run.Recapture(observer);
             ran = run.Run({.observer = &observer, .after_step = {}});
           });
       if (!best.Add(ran)) return false;

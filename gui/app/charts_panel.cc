@@ -612,10 +612,10 @@ std::vector<sim::GridPoint> ChartsPanel::HelpPoints() {
       if (value <= 0) continue;
       change(control.format(2 * value), QStringLiteral("twice"));
       change(control.format(value / 2), QStringLiteral("half"));
-    } else if (control.kind == Control::Kind::kFlag && (parameter || control.path == "graph")) {
+    } else if (control.kind == Control::Kind::kFlag && (parameter || control.path == "as_run")) {
       const bool on = control.Value(base) == QLatin1String("on");
       change(on ? "off" : "on", on ? QStringLiteral("off") : QStringLiteral("on"));
-    } else if (control.kind == Control::Kind::kChoice && parameter) {
+    } else if (control.kind == Control::Kind::kChoice && (parameter || control.path == "host")) {
       for (const QString& choice : control.choices) {
         if (choice != control.Value(base)) change(choice.toStdString(), choice);
       }

@@ -53,7 +53,8 @@ QString CommandLine(const PredictionResult& result) {
     words << QString::fromStdString("--" + name) << QString::fromStdString(value);
   }
   if (request.repeat_heads) words << QStringLiteral("--repeat-heads");
-  if (request.graph) words << QStringLiteral("--graph");
+  if (request.host) add("--host", QString::fromLatin1(plan::Name(*request.host).data()));
+  if (request.as_run) words << QStringLiteral("--as-run");
   for (const auto& [name, value] : request.params) {
     add("-p", QString::fromStdString(name + "=" + value));
   }

@@ -32,8 +32,7 @@ std::map<QString, QString> Settings(const PredictionResult& result) {
   settings[QStringLiteral("context")] = QString::number(request.context);
   settings[QStringLiteral("steps")] = QString::number(request.steps);
   settings[QStringLiteral("tensor parallel")] = QString::number(request.tensor_parallel);
-  settings[QStringLiteral("CUDA graph")] =
-      request.graph ? QStringLiteral("on") : QStringLiteral("off");
+  settings[QStringLiteral("program")] = QString::fromStdString(sim::ProgramOf(request));
   for (const auto& [name, value] : result.prediction.params) {
     settings[QString::fromStdString(name)] = QString::fromStdString(value);
   }
@@ -103,7 +102,8 @@ QString Describe(const sim::PredictRequest& request) {
   if (request.batch != 1) parts << QStringLiteral("batch %1").arg(request.batch);
   if (request.context != 0) parts << QStringLiteral("context %1").arg(request.context);
   if (request.tensor_parallel != 1) parts << QStringLiteral("tp %1").arg(request.tensor_parallel);
-  if (request.graph) parts << QStringLiteral("graph");
+  if (request.host) parts << QString::fromLatin1(plan::Name(*request.host).data());
+  if (request.as_run) parts << QStringLiteral("as run");
   for (const auto& [name, value] : request.params) {
     parts << QString::fromStdString(fmt::format("{}={}", name, value));
   }

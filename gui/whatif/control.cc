@@ -99,18 +99,38 @@ Control Count(const std::string& path, QString label, QString unit, QString help
   return control;
 }
 
-Control Graph() {
-  Control control{.path = "graph",
+Control Host() {
+  Control control{.path = "host",
                   .group = QStringLiteral("Run"),
-                  .label = QStringLiteral("CUDA graph"),
-                  .help = QStringLiteral("Launch each step as one CUDA graph"),
+                  .label = QStringLiteral("host"),
+                  .help = QStringLiteral("Who issues it: plain CUDA calls, eager PyTorch or CUDA "
+                                         "graphs; the public program's own is PyTorch"),
+                  .kind = Control::Kind::kChoice,
+                  .default_value = QStringLiteral("cpp")};
+  for (const std::string_view name : plan::kHostNames) control.choices << From(name);
+  control.read = [](const PredictRequest& request) -> Text {
+    if (!request.host) return std::nullopt;
+    return std::string(plan::Name(*request.host));
+  };
+  control.write = [](PredictRequest& request, const Text& text) {
+    request.host.reset();
+    if (text) request.host = plan::HostNamed(*text, "host");
+  };
+  return control;
+}
+
+Control AsRun() {
+  Control control{.path = "as_run",
+                  .group = QStringLiteral("Run"),
+                  .label = QStringLiteral("as run"),
+                  .help = QStringLiteral("The method's public program as it is written"),
                   .kind = Control::Kind::kFlag,
                   .default_value = QStringLiteral("off")};
   control.read = [](const PredictRequest& request) -> Text {
-    if (!request.graph) return std::nullopt;
+    if (!request.as_run) return std::nullopt;
     return "on";
   };
-  control.write = [](PredictRequest& request, const Text& text) { request.graph = text == "on"; };
+  control.write = [](PredictRequest& request, const Text& text) { request.as_run = text == "on"; };
   return control;
 }
 
@@ -349,7 +369,8 @@ std::vector<Control> Controls(const PredictRequest& request,
   controls.push_back(Count<int32_t>("tp", QStringLiteral("tensor parallel"), QStringLiteral("GPUs"),
                                     QStringLiteral("GPUs that share the model; one is predicted"),
                                     &PredictRequest::tensor_parallel, 1, 1, 1024));
-  controls.push_back(Graph());
+  controls.push_back(Host());
+  controls.push_back(AsRun());
   const auto fields = hardware::ProfileFields();
   const auto recorded =
       std::ranges::find(fields, "host.recorded", &hardware::ProfileField::path);

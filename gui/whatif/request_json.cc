@@ -46,7 +46,8 @@ QJsonObject ToJson(const sim::PredictRequest& request) {
   if (request.context != defaults.context) json["context"] = static_cast<double>(request.context);
   if (request.batch != defaults.batch) json["batch"] = request.batch;
   if (request.steps != defaults.steps) json["steps"] = request.steps;
-  if (request.graph) json["graph"] = true;
+  if (request.host) json["host"] = QString::fromLatin1(plan::Name(*request.host).data());
+  if (request.as_run) json["as_run"] = true;
   QJsonObject options;
   for (const auto& [name, value] : request.model_options) options[From(name)] = From(value);
   if (!options.isEmpty()) json["model options"] = options;
@@ -71,7 +72,9 @@ sim::PredictRequest RequestFromJson(const QJsonObject& json) {
   request.context = Count(json, "context", request.context);
   request.batch = Count(json, "batch", request.batch);
   request.steps = Count(json, "steps", request.steps);
-  request.graph = json["graph"].toBool();
+  if (json["graph"].toBool()) request.host = plan::Host::kGraph;
+  if (json.contains("host")) request.host = plan::HostNamed(Text(json["host"], "host"), "host");
+  request.as_run = json["as_run"].toBool();
   const QJsonObject options = json["model options"].toObject();
   for (auto it = options.begin(); it != options.end(); ++it) {
     request.model_options[it.key().toStdString()] = Text(it.value(), it.key());

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/hardware/kernel_law.h"
+#include "models/hardware/pytorch_costs.h"
 #include "traces/common/error.h"
 
 namespace stallcast::hardware {
@@ -280,6 +281,19 @@ class Coster {
     cost.host = cost.first_call = Time(profile_.host.notify);
     return cost;
   }
+  OpCost operator()(const plan::HostCalls&) const { return {}; }
+  OpCost operator()(const plan::Eager& eager) const {
+    OpCost cost = Kernel();
+    cost.fixed *= eager.kernels;
+    if (eager.blocks > 0 && cost.amount > 0) {
+      // A block streams no faster than a multiprocessor's share of the memory.
+      const double share = std::min(1.0, eager.blocks / profile_.device.sms);
+      const double rate = std::min(cost.rate, share * capacity_[At(Resource::kDeviceMemory)]);
+      cost.rate = cost.weight = rate;
+      cost.demand[1].per_unit = share * profile_.device.sms / rate;
+    }
+    return cost;
+  }
   OpCost operator()(const plan::GraphLaunch& launch) const {
     OpCost cost;
     cost.host = cost.first_call =
@@ -423,10 +437,14 @@ void CostModel::SetLatencies() {
   for (const Site from : {Site::kKernel, Site::kH2D, Site::kD2H}) {
     handoff(from, Site::kHost, How::kEvent) += recorded(profile_.recorder.sync);
   }
-  latencies_.event_record =
+  latencies_.cpp.event_record =
       FromSeconds(profile_.host.event_record) + recorded(profile_.recorder.event_record);
-  latencies_.stream_wait =
+  latencies_.cpp.stream_wait =
       FromSeconds(profile_.host.stream_wait) + recorded(profile_.recorder.stream_wait);
+  const PyTorchCosts pytorch(profile_);
+  latencies_.pytorch = {.event_record = FromSeconds(pytorch.EventRecord()),
+                        .stream_wait = FromSeconds(pytorch.EventWait()),
+                        .enter = FromSeconds(pytorch.Of(plan::Operator::kStreamContext))};
 }
 
 CostModel::Background CostModel::BackgroundOf(plan::Direction direction) const {
@@ -438,18 +456,48 @@ CostModel::Background CostModel::BackgroundOf(plan::Direction direction) const {
           std::max(FromSeconds(static_cast<double>(piece) / rate), Picoseconds{1})};
 }
 
-OpCost CostModel::Cost(const plan::Work& work) const {
+OpCost CostModel::Cost(const plan::Work& work, plan::Host host) const {
   const plan::WorkCounts counts = plan::Count(work);
   const auto kind = static_cast<size_t>(plan::KindOf(work));
   const plan::KernelShape shape = plan::ShapeOf(work);
   OpCost cost = std::visit(
       Coster(profile_, capacity_, write_back_, fits_[kind], points_[kind], shape, counts), work);
-  if (!IsHostWork(work)) {
+  if (host == plan::Host::kPyTorch) {
+    CallFromPyTorch(work, cost);
+  } else if (!IsHostWork(work)) {
     cost.first_call += ExecutorTime();
     cost.host += ExecutorTime();
   }
   if (cost.amount > 0) Time(cost.amount / cost.rate);
   return cost;
+}
+
+void CostModel::CallFromPyTorch(const plan::Work& work, OpCost& cost) const {
+  const PyTorchCosts costs(profile_);
+  const plan::OperatorCalls calls = plan::CallsOf(work);
+  if (const auto* launch = std::get_if<plan::GraphLaunch>(&work)) {
+    cost.host = cost.first_call =
+        Time(costs.GraphLaunch() + static_cast<double>(launch->nodes) * profile_.host.graph_node);
+    return;
+  }
+  if (std::holds_alternative<plan::HostHandoff>(work)) return;
+  const auto* gather = std::get_if<plan::HostGather>(&work);
+  if (const Curve& row = profile_.pytorch.gather_row; gather != nullptr && !row.empty()) {
+    // As measured, of rows of 256 B.
+    const double threads = std::max(1, gather->threads);
+    const double rows = static_cast<double>(gather->pieces) *
+                        std::max(1.0, static_cast<double>(gather->piece_bytes) / 256);
+    if (cost.amount > 0) cost.rate = std::min(cost.rate, cost.amount / (rows * row.At(threads)));
+  }
+  // A batch is one call of its own, with its pieces.
+  const bool batch = calls[plan::Operator::kLaunch] > 0 && std::holds_alternative<plan::Copy>(work);
+  const Picoseconds made = Time(costs.Of(calls));
+  if (calls[plan::Operator::kItem] > 0) {
+    cost.host = std::max(made, cost.first_call);  // its copy begins as early as any
+    return;
+  }
+  cost.host = batch ? cost.host + made : made;
+  cost.first_call = cost.host / (batch ? 1 : std::max(cost.calls, 1));
 }
 
 std::optional<OpCost> CostModel::InlinedCost(const plan::Work& work) const {

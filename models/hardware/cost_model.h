@@ -79,7 +79,13 @@ struct OpCost {
 /// Fixed times between ops, and the calls that belong to events.
 struct Latencies {
   HandoffTable<Picoseconds> handoff;
-  Picoseconds event_record{0}, stream_wait{0};  ///< host calls
+  /// Host calls. `enter` and leave a stream that is not the current one, which PyTorch's thread
+  /// does.
+  struct Calls {
+    Picoseconds event_record{0}, stream_wait{0}, enter{0};
+  };
+  Calls cpp, pytorch;
+  const Calls& Of(bool from_pytorch) const { return from_pytorch ? pytorch : cpp; }
 };
 
 /// Costs of ops on one machine.
@@ -125,8 +131,9 @@ class CostModel {
   /// Throws what Check() throws.
   explicit CostModel(Profile profile);
 
-  /// Error: an op that takes more than a day.
-  OpCost Cost(const plan::Work& work) const;
+  /// Error: an op that takes more than a day. `host`: of the lane that issues it. From PyTorch its
+  /// call takes what the operators take that issue it (plan::CallsOf).
+  OpCost Cost(const plan::Work& work, plan::Host host = plan::Host::kCpp) const;
   /// A copy whose stream has nothing left to do: its first piece, if small enough, goes to the GPU
   /// in the call itself and needs no copy engine. None: as always.
   std::optional<OpCost> InlinedCost(const plan::Work& work) const;
@@ -157,6 +164,7 @@ class CostModel {
   }
 
   void SetLatencies();
+  void CallFromPyTorch(const plan::Work& work, OpCost& cost) const;
 
   Profile profile_;
   std::array<KernelFit, plan::kOpKinds> fits_;  ///< but for their points

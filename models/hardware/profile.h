@@ -134,6 +134,22 @@ struct Profile {
     Curve gather_rate, gather_first_rate;  ///< bytes/s, by threads
     Curve gather_start, gather_row;        ///< s, by threads
   } host;
+  /// What operators of PyTorch cost the thread that calls them (models/plan/operators.h); 0: not
+  /// measured. python3 -m stallcast_capture.host_costs measures them.
+  struct PyTorch {
+    double view = 0, slice = 0, module_call = 0, cpu_operator = 0;
+    double launch = 0, launch_allocating = 0, allocation = 0, zeros = 0, cast = 0, reduce = 0;
+    double linear = 0, cat = 0, topk = 0, sort = 0, index_select = 0;
+    double sdpa = 0, sdpa_new_length = 0;
+    double item = 0, scalar_to_host = 0, index_by_gpu_scalar = 0;
+    double stream_context = 0, event_record = 0, event_wait = 0, synchronize = 0;
+    double graph_launch = 0, spread = 0;
+    double each = 0;                                 ///< of a run, not of a machine
+    Curve copy_pinned, copy_strided, copy_pageable;  ///< s, by bytes; to the GPU
+    Curve copy_back_pinned, copy_back_strided, copy_back_pageable;
+    Curve gather_row;  ///< s, by threads
+    bool measured() const { return launch > 0 && linear > 0; }
+  } pytorch;
   /// What each takes more while it is recorded.
   struct Recorder {
     double copy = 0, kernel = 0, op = 0, launch = 0, copy_call = 0, copy_back_call = 0;

@@ -69,6 +69,7 @@ class Reader {
       if (!base->is_string()) Fail(*base, "base is not the name of a profile", "quote it");
       profile = Base(*base, base->as_string()->get());
       profile.base = base->as_string()->get();
+      profile.pytorch = {};  // of the host that was measured
     }
     for (const TextField& text : kTexts) profile.*text.member = Text(root_, text.key, path_);
     used_.insert("notes");

@@ -8,9 +8,12 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
+
+#include "models/methods/transformers_decoder.h"
 
 namespace stallcast::methods {
 
@@ -28,7 +31,9 @@ PlanInput FullAttentionRun(PlanInput run) {
 
 DecoderPlan::DecoderPlan(const PlanInput& run)
     : whole(run.model), input(FullAttentionRun(run)), log(run.log, input.model, run.batch) {
-  host = builder.AddHost("host");
+  const bool pytorch =
+      run.host == plan::Host::kPyTorch || (run.as_run && run.host == plan::Host::kGraph);
+  host = builder.AddHost("host", pytorch ? plan::Host::kPyTorch : plan::Host::kCpp);
   compute = builder.AddStream("compute", host, /*compute=*/true);
   std::vector<int> names(static_cast<size_t>(whole.layers));
   int full = 0, other = input.model.layers;
@@ -41,10 +46,18 @@ DecoderPlan::DecoderPlan(const PlanInput& run)
   if (input.model.layers < whole.layers) builder.NameLayers(std::move(names));
 }
 
-void DecoderPlan::RefuseGraph(std::string_view method, std::string_view remedy) const {
-  if (!input.graph) return;
-  throw UsageError("a step in which the host decides cannot be one CUDA graph", std::string(method),
-                   std::string(remedy));
+void DecoderPlan::Call(plan::Operator op, int64_t count) {
+  if (input.host != plan::Host::kPyTorch || count <= 0) return;
+  const Role role = builder.role();
+  builder.SetRole(Role::kHost);
+  builder.Run(host, plan::HostCalls{op, count});
+  builder.SetRole(role);
+}
+
+void DecoderPlan::ReadScalar(plan::LaneId stream) {
+  builder.For(plan::Purpose::kReadCount)
+      .Run(stream, plan::Copy{plan::Direction::kDeviceToHost, plan::CopyPath::kBulk, 1, 4});
+  builder.SyncStream(host, stream);
 }
 
 OpId DecoderPlan::Attend(plan::DecodeAttention attention, std::initializer_list<OpId> waits) {
@@ -358,25 +371,42 @@ plan::Plan WriteDecode(const Method& method, const PlanInput& input) {
   const std::unique_ptr<PlanWriter> writer = method.NewPlanWriter(d);
   const std::vector<PlannedLayer> layers = LayersOf(d);
   const int64_t rows = int64_t{input.batch} * input.model.queries;
+  const bool graph = input.host == plan::Host::kGraph;
+  std::optional<TransformersDecoder> transformers;
+  if (writer->decoder() != PlanWriter::Decoder::kOwn) transformers.emplace(d, writer->decoder());
   for (int step = 0; step < input.steps; ++step) {
     d.builder.BeginStep(step);
     d.builder.At(-1, Role::kHost);
-    if (input.graph) d.builder.BeginGraph(d.host);
+    if (graph) d.builder.BeginGraphs(d.host);
+    if (transformers) transformers->BeginPass(rows);
     writer->BeginStep(step);
     for (const auto& [id, kind, weights] : layers) {
       const bool full = kind.attention == llm::Layer::Attention::kFull;
-      BeforeAttention(d, id, kind, weights, rows, /*absorbed=*/true,
-                      full && writer->KeepsBounds(id));
+      if (transformers) {
+        transformers->BeforeAttention(id, weights, rows);
+      } else {
+        BeforeAttention(d, id, kind, weights, rows, /*absorbed=*/true,
+                        full && writer->KeepsBounds(id));
+      }
       if (full) {
         writer->Attention(step, id);
       } else {
         OtherAttention(d, step, id, kind);
       }
-      AfterAttention(d, id, kind, weights, rows, /*absorbed=*/true);
-      Mlp(d, id, kind, weights, rows);
+      if (transformers) {
+        transformers->AfterAttention(id, weights, rows);
+        transformers->Mlp(id, weights, rows);
+      } else {
+        AfterAttention(d, id, kind, weights, rows, /*absorbed=*/true);
+        Mlp(d, id, kind, weights, rows);
+      }
     }
-    NextToken(d, input.model.queries);
-    if (input.graph) d.builder.EndGraph();
+    if (transformers) {
+      transformers->NextToken(rows);
+    } else {
+      NextToken(d, input.model.queries);
+    }
+    if (graph) d.builder.EndGraphs();
     // The host needs the token to decide whether to go on: a step ends when it has it.
     d.builder.EndStep(d.builder.SyncStream(d.host, d.compute));
     if (step == 0) d.builder.ReserveSteps(input.steps);
@@ -432,14 +462,28 @@ plan::Plan WritePrefill(const Method& method, const PlanInput& input) {
   DecoderPlan d(input);
   const std::unique_ptr<PlanWriter> writer = method.NewPlanWriter(d);
   const int64_t rows = int64_t{input.batch} * input.prompt_tokens;
+  std::optional<TransformersDecoder> transformers;
+  if (writer->decoder() != PlanWriter::Decoder::kOwn) transformers.emplace(d, writer->decoder());
+  if (transformers) transformers->BeginPass(rows);
   for (const PlannedLayer& layer : LayersOf(d)) {
+    if (transformers) {
+      transformers->BeforeAttention(layer.id, layer.weights, rows);
+      PrefillLayer(d, *writer, layer);
+      transformers->AfterAttention(layer.id, layer.weights, rows);
+      transformers->Mlp(layer.id, layer.weights, rows);
+      continue;
+    }
     BeforeAttention(d, layer.id, layer.kind, layer.weights, rows, /*absorbed=*/false);
     PrefillLayer(d, *writer, layer);
     AfterAttention(d, layer.id, layer.kind, layer.weights, rows, /*absorbed=*/false);
     Mlp(d, layer.id, layer.kind, layer.weights, rows);
   }
   writer->EndPrefill();
-  NextToken(d, 1);
+  if (transformers) {
+    transformers->NextToken(input.batch);
+  } else {
+    NextToken(d, 1);
+  }
   d.builder.SyncStream(d.host, d.compute);
   return Finish(d);
 }

@@ -52,10 +52,6 @@ class DecoderPlan {
   /// All of them (one at least, of equal pieces) as one op.
   static plan::Copy OneAfterTheOther(std::span<const plan::Copy> copies);
 
-  /// For a method whose host decides within a step: usage Error with this remedy if the run wants
-  /// each step as one CUDA graph.
-  void RefuseGraph(std::string_view method, std::string_view remedy) const;
-
   /// What a layer of the whole model is called here: those that attend everything come first.
   int LayerId(int layer) const { return ids_[static_cast<size_t>(layer)]; }
 
@@ -65,6 +61,11 @@ class DecoderPlan {
   /// Decode attention on the compute stream over `kv_tokens` tokens (all rows together).
   plan::OpId Attend(int layer, int64_t kv_tokens, int64_t kv_tokens_max,
                     std::initializer_list<plan::OpId> waits = {});
+  /// The thread of a PyTorch program calls operators that launch nothing; other hosts need none.
+  void Call(plan::Operator op, int64_t count = 1);
+  /// item(): a number that the GPU has goes to the host, which waits for all of that stream.
+  void ReadScalar(plan::LaneId stream);
+
   /// Attention over the whole cache on the GPU.
   plan::OpId AttendAll(int step, int layer, std::initializer_list<plan::OpId> waits = {});
 

@@ -43,9 +43,10 @@ struct PlanInput {
   int32_t batch = 1;
   int64_t prompt_tokens = 0;  ///< context before step 0
   int32_t steps = 0;
-  bool graph = false;  ///< launch each step as one CUDA graph
+  plan::Host host = plan::Host::kCpp;  ///< who issues it
   /// The method's log; null for methods without a policy.
   const traces::AccessLog* log = nullptr;
+  bool as_run = false;  ///< the program of AsRun(), not our own
 };
 
 /// Bytes that a run needs at its longest context, weights apart.
@@ -70,6 +71,16 @@ class PlanWriter {
   /// The layer's attention, from appended keys and values to its output: everything between
   /// RopeAppend and the output projection. Must add the attention op itself.
   virtual void Attention(int step, int layer) = 0;
+  /// What stands around the layers' attention: our own few kernels; or transformers' decoder as it
+  /// is written (transformers_decoder.h); with norms and RoPE as one kernel each; and that in
+  /// streams that each part names anew.
+  enum class Decoder : uint8_t {
+    kOwn,
+    kTransformers,
+    kTransformersFused,
+    kTransformersStreams,
+  };
+  virtual Decoder decoder() const { return Decoder::kOwn; }
   /// Whether the append kernel also keeps the bounds of the layer's pages.
   virtual bool KeepsBounds(int /*layer*/) const { return false; }
   /// Prefill: before and after the layer's causal attention, once its keys and values exist.
@@ -102,6 +113,9 @@ class Method {
   virtual bool OwnHeadsOnly() const { return false; }
   /// Canonical values; with `only_selection`, those that shape the access log.
   virtual std::map<std::string, std::string> Params(bool only_selection) const = 0;
+  /// A public program of the method whose plan NewPlanWriter() writes where the run asks for it, as
+  /// its source; empty: there is none.
+  virtual std::string AsRun() const { return {}; }
   /// Why a run at this context cannot be (budget under sink + window, ...): usage Error.
   virtual void Check(const llm::Model& /*model*/, int64_t /*context*/) const {}
 };

@@ -1,10 +1,13 @@
 #include "models/plan/graph.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/graph/topological_sort.hpp>
 #include <boost/range/iterator_range.hpp>
 #include <stdexcept>
 #include <utility>
+#include <variant>
 
 namespace stallcast::plan {
 namespace {
@@ -123,6 +126,24 @@ std::vector<Wait> ReducedWaits(const Plan& plan) {
     mine[Index(plan[op].lane)] = op;
   });
   return waits;
+}
+
+int GraphsAStep(const Plan& plan) {
+  std::vector<int> graphs(plan.step_ends.size());
+  for (const Op& op : plan.ops) {
+    if (op.step >= 0 && std::holds_alternative<GraphLaunch>(op.work)) {
+      ++graphs[static_cast<size_t>(op.step)];
+    }
+  }
+  return graphs.empty() ? 0 : *std::ranges::max_element(graphs);
+}
+
+std::string WhyNotExecutable(const Plan& plan) {
+  const auto from_pytorch = [](const Lane& lane) { return lane.host == Host::kPyTorch; };
+  if (std::ranges::any_of(plan.lanes, from_pytorch)) return "no PyTorch program is run";
+  const int graphs = GraphsAStep(plan);
+  if (graphs < 2) return {};
+  return fmt::format("a step is {} CUDA graphs between which its host works", graphs);
 }
 
 }  // namespace stallcast::plan

@@ -4,6 +4,7 @@
 #include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/plan/plan.h"
@@ -26,6 +27,12 @@ std::vector<OpId> NeededUntil(const Plan& plan, OpId op);
 
 /// The ops, each after all that it follows. A cycle is a std::logic_error.
 std::vector<OpId> TopologicalOrder(const Graph& graph);
+
+/// CUDA graphs that the step with most of them launches.
+int GraphsAStep(const Plan& plan);
+
+/// Why the executor cannot run it on a GPU, beside ops that are predicted only; empty: it can.
+std::string WhyNotExecutable(const Plan& plan);
 
 /// The chain of ops that takes longest, in order, with `duration` by OpId. Its length is the least
 /// time that the plan can take when no resource is short. Host calls that are no op of their own

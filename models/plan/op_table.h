@@ -30,7 +30,8 @@ struct Op {
   LaneId issuer = LaneId::kNone;
   Role role = Role::kOther;
   Purpose purpose = Purpose::kOnly;
-  bool graph_node = false;  ///< launched by an earlier GraphLaunch: the issuer pays nothing
+  bool graph_node = false;    ///< launched by an earlier GraphLaunch: the issuer pays nothing
+  bool from_pytorch = false;  ///< its issuer calls an operator of PyTorch for it
   int16_t layer = -1;
   int32_t step = -1;  ///< -1: prefill
   uint32_t waits_begin = 0;
@@ -54,6 +55,7 @@ class OpTable {
             .role = row.role,
             .purpose = row.purpose,
             .graph_node = row.graph_node,
+            .from_pytorch = row.from_pytorch,
             .layer = row.layer,
             .step = row.step,
             .waits_begin = begin,
@@ -95,8 +97,9 @@ class OpTable {
     int16_t layer;
     LaneId lane, issuer;
     Role role;
-    Purpose purpose : 7;
+    Purpose purpose : 6;
     bool graph_node : 1;
+    bool from_pytorch : 1;
   };
   static_assert(sizeof(Row) == 20);
 

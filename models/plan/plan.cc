@@ -30,8 +30,9 @@ LaneId PlanBuilder::AddLane(Lane lane, LaneId issuer) {
   return id;
 }
 
-LaneId PlanBuilder::AddHost(std::string name) {
-  return AddLane({.name = std::move(name), .kind = traces::LaneKind::kHost}, LaneId::kNone);
+LaneId PlanBuilder::AddHost(std::string name, Host host) {
+  return AddLane({.name = std::move(name), .kind = traces::LaneKind::kHost, .host = host},
+                 LaneId::kNone);
 }
 
 LaneId PlanBuilder::AddStream(std::string name, LaneId issuer, bool compute) {
@@ -84,6 +85,7 @@ OpId PlanBuilder::Run(LaneId lane, const Work& work, std::span<const OpId> waits
   if (issuer == LaneId::kNone) issuer = issuer_[at];
   Require(IsHost(issuer), "an issuer must be a host lane");
   Require(!host || issuer == lane, "host work issues itself");
+  if (issuer == graphs_of_) BreakGraphs(issuer, work);
 
   const bool in_graph = graph_ != OpId::kNone && issuer == plan_[graph_].lane;
   Require(!(in_graph && host), "the host lane that captures a graph runs nothing until EndGraph()");
@@ -93,6 +95,8 @@ OpId PlanBuilder::Run(LaneId lane, const Work& work, std::span<const OpId> waits
                      "turn CUDA graphs off or choose another copy path");
   }
 
+  const bool from_pytorch =
+      plan_.lanes[static_cast<size_t>(Index(issuer))].host == Host::kPyTorch && !in_extension_;
   const OpId id{static_cast<int32_t>(plan_.ops.size())};
   const size_t waits_before = plan_.waits.size();
   for (const OpId wait : waits) {
@@ -120,7 +124,8 @@ OpId PlanBuilder::Run(LaneId lane, const Work& work, std::span<const OpId> waits
                                          .issuer = issuer,
                                          .role = role_,
                                          .purpose = std::exchange(purpose_, Purpose::kOnly),
-                                         .graph_node = in_graph});
+                                         .graph_node = in_graph,
+                                         .from_pytorch = from_pytorch});
   last_[at] = id;
   if (in_graph) ++graph_nodes_;
   return id;
@@ -136,7 +141,7 @@ OpId PlanBuilder::SyncDevice(LaneId host) {
   for (size_t i = 0; i < plan_.lanes.size(); ++i) {
     if (plan_.lanes[i].kind == traces::LaneKind::kStream) waits.push_back(last_[i]);
   }
-  return Run(host, HostSync{}, waits);
+  return Run(host, HostSync{.device = true}, waits);
 }
 
 void PlanBuilder::BeginStep(int step) {
@@ -169,6 +174,36 @@ void PlanBuilder::EndGraph() {
   graph_ = OpId::kNone;
 }
 
+void PlanBuilder::BeginGraphs(LaneId host) {
+  Require(graph_ == OpId::kNone && graphs_of_ == LaneId::kNone, "graphs do not nest");
+  graphs_of_ = host;
+}
+
+void PlanBuilder::EndGraphs() {
+  if (graph_ != OpId::kNone) EndGraph();
+  graphs_of_ = LaneId::kNone;
+}
+
+void PlanBuilder::BreakGraphs(LaneId issuer, const Work& work) {
+  const auto* copy = std::get_if<Copy>(&work);
+  const bool late =
+      copy != nullptr &&
+      (copy->path == CopyPath::kBatched ||
+       (copy->path == CopyPath::kPerPiece && copy->direction == Direction::kHostToDevice) ||
+       copy->host_memory == Copy::HostMemory::kPageable);
+  // Its library waits for the GPU.
+  const bool waits = std::holds_alternative<FactorizeKeys>(work);
+  if (IsHostWork(work) || late || waits) {
+    if (graph_ != OpId::kNone) EndGraph();
+  } else if (graph_ == OpId::kNone) {
+    const LaneId graphs_of = std::exchange(graphs_of_, LaneId::kNone);
+    const Purpose purpose = std::exchange(purpose_, Purpose::kOnly);
+    BeginGraph(issuer);
+    purpose_ = purpose;
+    graphs_of_ = graphs_of;
+  }
+}
+
 void PlanBuilder::ReserveSteps(int steps) {
   if (plan_.step_ends.empty()) return;
   // Steps differ; room that no op ever takes stays untouched.
@@ -181,7 +216,7 @@ void PlanBuilder::ReserveSteps(int steps) {
 }
 
 Plan PlanBuilder::Finish() {
-  Require(graph_ == OpId::kNone, "a graph is open");
+  Require(graph_ == OpId::kNone && graphs_of_ == LaneId::kNone, "a graph is open");
   return std::exchange(*this, PlanBuilder()).plan_;
 }
 

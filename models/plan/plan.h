@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/plan/host.h"
 #include "models/plan/op_table.h"
 #include "models/plan/work.h"
 #include "traces/timeline.h"
@@ -18,7 +19,8 @@ namespace stallcast::plan {
 struct Lane {
   std::string name;
   traces::LaneKind kind = traces::LaneKind::kStream;  ///< kStream or kHost
-  bool compute = false;  ///< the stream whose idle time counts as exposed; one a plan
+  bool compute = false;    ///< the stream whose idle time counts as exposed; one a plan
+  Host host = Host::kCpp;  ///< of a kHost lane: how its calls are made, kCpp or kPyTorch
 };
 
 /// Ops in program order. A stream op runs when its lane's previous op, its waits and its issue are
@@ -44,7 +46,7 @@ struct Plan {
 /// issuing thread, or on an op no later than one of its lane that this lane has waited for before.
 class PlanBuilder {
  public:
-  LaneId AddHost(std::string name);
+  LaneId AddHost(std::string name, Host host = Host::kCpp);
   /// `issuer` is the host lane that makes the calls unless Run() names another.
   LaneId AddStream(std::string name, LaneId issuer, bool compute = false);
 
@@ -57,6 +59,9 @@ class PlanBuilder {
     role_ = role;
   }
   void SetRole(Role role) { role_ = role; }
+  Role role() const { return role_; }
+  /// What follows is issued by a C++ extension of a PyTorch program, by plain CUDA calls; or not.
+  void InExtension(bool in_extension) { in_extension_ = in_extension; }
   /// What the next op alone is for: For(purpose).Run(...).
   PlanBuilder& For(Purpose purpose) {
     purpose_ = purpose;
@@ -84,6 +89,11 @@ class PlanBuilder {
   /// `host` launches a CUDA graph now; until EndGraph() the ops that it would issue are its nodes.
   void BeginGraph(LaneId host);
   void EndGraph();
+  /// Until EndGraphs() the ops that `host` would issue are nodes of CUDA graphs, as few as
+  /// possible: its own work, and copies whose number is known late or that no graph can hold, stand
+  /// between.
+  void BeginGraphs(LaneId host);
+  void EndGraphs();
   /// `op` ends the current step.
   void EndStep(OpId op);
   /// Makes room for `steps` steps like those so far: growing by copies would take twice the memory.
@@ -95,6 +105,7 @@ class PlanBuilder {
 
  private:
   LaneId AddLane(Lane lane, LaneId issuer);
+  void BreakGraphs(LaneId issuer, const Work& work);
   bool IsLane(LaneId lane) const;
   bool IsHost(LaneId lane) const;
   uint32_t WorkId(const Work& work);
@@ -113,8 +124,10 @@ class PlanBuilder {
   int step_ = -1;
   Role role_ = Role::kOther;
   Purpose purpose_ = Purpose::kOnly;
+  bool in_extension_ = false;
   OpId graph_ = OpId::kNone;
   int64_t graph_nodes_ = 0;
+  LaneId graphs_of_ = LaneId::kNone;  // between BeginGraphs() and EndGraphs()
 };
 
 }  // namespace stallcast::plan

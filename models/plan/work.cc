@@ -257,6 +257,10 @@ struct Counter {
   WorkCounts operator()(const HostSync&) const { return {}; }
   WorkCounts operator()(const HostHandoff&) const { return {}; }
   WorkCounts operator()(const GraphLaunch&) const { return {}; }
+  WorkCounts operator()(const Eager& w) const {
+    return {.device_read = w.read, .device_written = w.written, .launches = w.kernels};
+  }
+  WorkCounts operator()(const HostCalls&) const { return {}; }
 };
 
 // No default: a new op kind does not compile until its shape is known.
@@ -352,6 +356,8 @@ struct Shaper {
   KernelShape operator()(const HostSync&) const { return Of(); }
   KernelShape operator()(const HostHandoff&) const { return Of(); }
   KernelShape operator()(const GraphLaunch&) const { return Of(); }
+  KernelShape operator()(const Eager&) const { return Of(); }
+  KernelShape operator()(const HostCalls&) const { return Of(); }
 };
 
 template <size_t... kIndex>
@@ -397,7 +403,8 @@ std::string_view CostedAs(int kind) {
 
 bool IsHostWork(const Work& work) {
   return std::holds_alternative<HostGather>(work) || std::holds_alternative<HostSync>(work) ||
-         std::holds_alternative<HostHandoff>(work) || std::holds_alternative<GraphLaunch>(work);
+         std::holds_alternative<HostHandoff>(work) || std::holds_alternative<GraphLaunch>(work) ||
+         std::holds_alternative<HostCalls>(work);
 }
 
 WorkCounts Count(const Work& work) { return std::visit(Counter{}, work); }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <variant>
 
+#include "models/plan/operator.h"
 #include "models/plan/width.h"
 #include "traces/common/units.h"
 
@@ -349,6 +350,10 @@ struct Copy {
   /// Regions of that pool (plan::kCopyRegion) in which scattered pieces lie and none of the layer's
   /// recall before them does.
   int64_t regions = 0;
+  /// Where it begins or ends on the host, or in which order: a PyTorch program may copy to or from
+  /// memory that is not pinned, and to strided memory.
+  enum class HostMemory : uint8_t { kPinned, kStrided, kPageable };
+  HostMemory host_memory = HostMemory::kPinned;
   bool operator==(const Copy&) const = default;
 };
 
@@ -401,6 +406,7 @@ struct HostGather {
 /// The host thread blocks until the ops that this one waits for are done.
 struct HostSync {
   static constexpr std::string_view kName = "host_sync";
+  bool device = false;  ///< for all that the GPU was given
   bool operator==(const HostSync&) const = default;
 };
 
@@ -417,13 +423,35 @@ struct GraphLaunch {
   bool operator==(const GraphLaunch&) const = default;
 };
 
-using Work =
-    std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
-                 VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize, QuerySimilarity,
-                 Score, TopK, Sort, AssignSlots, SelectUnits, KMeans, ObservationScore, KeyEncode,
-                 CollisionTable, CollisionScore, BucketTopK, Rerank, FactorizeKeys, RebuildKeys,
-                 Layout, Copy, ZeroCopyGather, HostGather, HostSync, HostHandoff, GraphLaunch,
-                 GroupedGemm, Route, LatentAttention, LatentIndex, StateUpdate, AllReduce>;
+/// An operator of eager PyTorch that launches a kernel or several, all bound by memory, with the
+/// views and the modules that its program calls before it.
+struct Eager {
+  static constexpr std::string_view kName = "eager";
+  static constexpr std::string_view kCostedAs = "swiglu";
+  Operator op = Operator::kLaunchAllocating;
+  Bytes read = 0, written = 0;  ///< by all of its kernels
+  int32_t kernels = 1;          ///< one a call
+  /// Of each kernel; each reads no more than a multiprocessor's share of memory. 0: enough.
+  int32_t blocks = 0;
+  int16_t views = 0, slices = 0, modules = 0;
+  bool operator==(const Eager&) const = default;
+};
+
+/// The thread of a PyTorch program calls an operator that launches nothing.
+struct HostCalls {
+  static constexpr std::string_view kName = "host_calls";
+  Operator op = Operator::kView;
+  int64_t count = 0;
+  bool operator==(const HostCalls&) const = default;
+};
+
+using Work = std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
+                          VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize,
+                          QuerySimilarity, Score, TopK, Sort, AssignSlots, SelectUnits, KMeans,
+                          ObservationScore, KeyEncode, CollisionTable, CollisionScore, BucketTopK,
+                          Rerank, FactorizeKeys, RebuildKeys, Layout, Copy, ZeroCopyGather,
+                          HostGather, HostSync, HostHandoff, GraphLaunch, GroupedGemm, Route,
+                          LatentAttention, LatentIndex, StateUpdate, AllReduce, Eager, HostCalls>;
 
 inline constexpr int kOpKinds = static_cast<int>(std::variant_size_v<Work>);
 /// Index of the op kind, 0 .. kOpKinds-1.

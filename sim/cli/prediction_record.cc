@@ -68,7 +68,9 @@ Json TypedParams(const std::string& method, const auto& pairs) {
 struct Asked {
   sim::ResultStore::Trace trace;
   std::string method, machine, machine_status, model;
-  double tensor_parallel = 0, context = 0, batch = 0, steps = 0, samples = 0, graph = 0;
+  double tensor_parallel = 0, context = 0, batch = 0, steps = 0, samples = 0;
+  std::string host;
+  double as_run = 0;
   Json params, overrides;
   std::string most_exposed_role;
   Json notes;
@@ -88,7 +90,8 @@ Json Record(const Asked& asked, const std::function<double(const sim::Prediction
   record["batch"] = count(asked.batch);
   record["steps"] = count(asked.steps);
   record["samples"] = count(asked.samples);
-  record["graph"] = NumberJson(asked.graph, FieldKind::kFlag);
+  record["host"] = asked.host;
+  record["as_run"] = NumberJson(asked.as_run, FieldKind::kFlag);
   record["params"] = asked.params;
   record["overrides"] = asked.overrides;
   record["most_exposed_role"] = asked.most_exposed_role;
@@ -123,7 +126,8 @@ Json RecordOf(const sim::Prediction& p, const sim::ResultStore::Trace& trace) {
                  .batch = static_cast<double>(r.batch),
                  .steps = static_cast<double>(r.steps),
                  .samples = static_cast<double>(r.samples),
-                 .graph = r.graph ? 1.0 : 0.0,
+                 .host = std::string(plan::Name(r.host.value_or(plan::Host::kCpp))),
+                 .as_run = r.as_run ? 1.0 : 0.0,
                  .params = TypedParams(r.method, p.params),
                  .overrides = ObjectOf(r.machine_overrides),
                  .most_exposed_role = sim::MostExposedRole(p.metrics),
@@ -149,7 +153,8 @@ Json RecordOf(const sim::ResultStore::Rows& points, size_t row) {
                  .batch = number("batch"),
                  .steps = known("steps"),
                  .samples = number("samples"),
-                 .graph = number("graph"),
+                 .host = text("host"),
+                 .as_run = number("as_run"),
                  .params = TypedParams(text("method"), sim::StoredPairs(points.At(row, "params"))),
                  .overrides = ObjectOf(sim::StoredPairs(points.At(row, "overrides"))),
                  .most_exposed_role = text("most_exposed_role"),

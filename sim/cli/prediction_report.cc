@@ -67,6 +67,12 @@ std::string Report(const MachinePredictions& machine, const std::string& trace,
   line("step", fmt::format("{} ms P50, {} P95, {} mean: {} tokens/s",
                            Fixed(Milliseconds(m.step_p50), 3), Fixed(Milliseconds(m.step_p95), 3),
                            Fixed(Milliseconds(m.step_mean), 3), Short(m.tokens_per_second)));
+  if (p.host_band) {
+    line("host band",
+         fmt::format("{} to {} ms mean: this host's PyTorch operators were not measured",
+                     Fixed(Milliseconds(p.host_band->least), 1),
+                     Fixed(Milliseconds(p.host_band->most), 1)));
+  }
   if (p.sampled) {
     line("sampled",
          fmt::format("{} ms P10, {} P50, {} P90 of the mean step over {} samples",

@@ -43,7 +43,12 @@ struct PredictionColumn {
 
 std::string Marked(const std::string& text, bool good) { return good ? text : text + "!"; }
 
-std::vector<PredictionColumn> Columns(bool sampled, bool error) {
+// The columns that some of the rows need.
+struct Needed {
+  bool band = false, sampled = false, error = false;
+};
+
+std::vector<PredictionColumn> Columns(const Needed& needed) {
   using P = const Prediction&;
   using R = const sim::Requirements&;
   std::vector<PredictionColumn> columns = {
@@ -62,7 +67,17 @@ std::vector<PredictionColumn> Columns(bool sampled, bool error) {
       {{.title = "tokens", .unit = "/s", .rank = 1},
        [](P p, R) { return Short(p.metrics.tokens_per_second); },
        true}};
-  if (sampled) {
+  if (needed.band) {
+    columns.insert(columns.begin() + 2,
+                   {{.title = "host", .unit = "band ms", .help = "with the host's least and most"},
+                    [](P p, R) {
+                      if (!p.host_band) return std::string("-");
+                      return fmt::format("{}-{}", TimeCell(p.host_band->least),
+                                         TimeCell(p.host_band->most));
+                    },
+                    true});
+  }
+  if (needed.sampled) {
     columns.insert(
         columns.end(),
         {{{.title = "sampled", .unit = "P10 ms", .rank = 3, .help = "the mean step over samples"},
@@ -95,7 +110,7 @@ std::vector<PredictionColumn> Columns(bool sampled, bool error) {
        {{.title = "mass", .help = "share of the attention weight kept"}, [](P p, R r) {
           return Marked(Fixed(p.selection.attention_mass, 3), r.MassEnough(sim::FiguresOf(p)));
         }}});
-  if (error) {
+  if (needed.error) {
     columns.push_back({{.title = "error",
                         .unit = "%",
                         .rank = 2,
@@ -189,8 +204,8 @@ std::string Heading(const MachinePredictions& machine, const std::string& trace,
   for (const auto& [path, value] : r.machine_overrides)
     what += fmt::format(", {} = {}", path, value);
   const std::string run =
-      fmt::format("context {}, batch {}, {} steps{}, trace {}", Count(r.context), r.batch,
-                  Count(r.steps), r.graph ? " as CUDA graphs" : "", trace);
+      fmt::format("context {}, batch {}, {} steps of {}, trace {}", Count(r.context), r.batch,
+                  Count(r.steps), sim::ProgramOf(r), trace);
   return Wrap(what, screen.width, 2) + "\n" + Wrap(run, screen.width, 2) + "\n";
 }
 
@@ -211,11 +226,14 @@ std::string Notes(const MachinePredictions& machine, const Screen& screen) {
 
 std::string ComparisonTable(const MachinePredictions& machine, const std::string& trace,
                             const TableForm& form) {
-  const bool sampled = machine.rows.front().sampled.has_value();
-  // Only traces with values know it.
-  const bool error = std::any_of(machine.rows.begin(), machine.rows.end(),
-                                 [](const Prediction& p) { return p.selection.output_error > 0; });
-  const std::vector<PredictionColumn> columns = Columns(sampled, error);
+  const auto any = [&](auto has) {
+    return std::any_of(machine.rows.begin(), machine.rows.end(), has);
+  };
+  const std::vector<PredictionColumn> columns =
+      Columns({.band = any([](const Prediction& p) { return p.host_band.has_value(); }),
+               .sampled = machine.rows.front().sampled.has_value(),
+               // Only traces with values know it.
+               .error = any([](const Prediction& p) { return p.selection.output_error > 0; })});
   std::vector<TextTable::Column> shown = {{.title = "", .left = true}};
   for (const PredictionColumn& each : columns) shown.push_back(each.column);
   TextTable table(shown);

@@ -40,7 +40,17 @@ void RunOptions::AddTo(CLI::App& command, const std::string& method) {
   AddCount(command, "--samples", request_.samples,
            "Repeat with device costs drawn from their spread, for P10/P50/P90", 1, 100'000)
       ->group(kMethod);
-  command.add_flag("--graph", request_.graph, "Launch each step as one CUDA graph")->group(kMethod);
+  command
+      .add_option("--host", host_,
+                  "Who issues it: cpp, pytorch (eager) or graph (CUDA graphs); default: cpp, or "
+                  "pytorch with --as-run")
+      ->type_name("HOST")
+      ->group(kMethod);
+  command.add_flag("--graph", graph_, "Short for --host graph")->group(kMethod);
+  command
+      .add_flag("--as-run", request_.as_run,
+                "The method's public program as it is written, instead of our own")
+      ->group(kMethod);
   command.add_flag("--no-prefill", no_prefill_, "Leave out the prefill")->group(kMethod);
 
   constexpr const char* kModel = "Model";
@@ -192,6 +202,12 @@ sim::PredictRequest RunOptions::RequestFor(const std::string& method,
   request.method = method;
   request.machine = machine;
   request.prefill = !no_prefill_;
+  if (graph_ && !host_.empty() && host_ != plan::Name(plan::Host::kGraph)) {
+    throw UsageError(fmt::format("--graph is --host graph, and --host is {}", host_), "--host",
+                     "give one of the two");
+  }
+  if (graph_) request.host = plan::Host::kGraph;
+  if (!host_.empty()) request.host = plan::HostNamed(host_, "--host");
   request.model = sim::InUsualCase(request.model, llm::ModelNames());
   if (request.model == kTraceModel) request.model.clear();
   if (!request.model.empty()) sim::CheckModel(request.model, "--model");
@@ -239,9 +255,11 @@ std::vector<sim::Axis> RunOptions::Axes(const std::vector<std::string>& grid) co
 
 void RunOptions::AddGrid(CLI::App& command, std::vector<std::string>& grid) {
   command
-      .add_option("-g,--grid", grid,
-                  "Axis: name=v1,v2 or name=low:high:step or name=low:high:xfactor; a name is a "
-                  "method parameter, method, machine, model, context, batch, tp or a machine path")
+      .add_option(
+          "-g,--grid", grid,
+          "Axis: name=v1,v2 or name=low:high:step or name=low:high:xfactor; a name is a "
+          "method parameter, method, machine, model, context, batch, tp, host, as_run or a machine "
+          "path")
       ->type_name("AXIS")
       ->allow_extra_args(false)
       ->group("Grid");

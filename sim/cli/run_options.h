@@ -59,7 +59,8 @@ class RunOptions {
   std::string method_;
   std::vector<std::string> methods_, machines_, params_, overrides_;
   std::string context_, budget_;
-  bool no_prefill_ = false, strict_ = false, no_cache_ = false;
+  std::string host_;
+  bool graph_ = false, no_prefill_ = false, strict_ = false, no_cache_ = false;
 };
 
 }  // namespace stallcast::cli

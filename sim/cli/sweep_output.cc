@@ -28,7 +28,8 @@ std::string Heading(const std::vector<AskedColumn>& constant) {
     if (column.of_method || known == column.values.size()) continue;
     const std::string& value = column.values[known];
     if ((column.name == "tensor_parallel" && value == "1") ||
-        (column.name == "graph" && value == "0")) {
+        (column.name == "host" && value == plan::Name(plan::Host::kCpp)) ||
+        (column.name == "as_run" && value == "0")) {
       continue;
     }
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", column.name, value);
@@ -93,7 +94,7 @@ struct Result {
   std::string (*text)(double);
 };
 
-std::vector<Result> Results(bool sampled) {
+std::vector<Result> Results(bool sampled, bool band) {
   const auto time = [](double v) { return Fixed(v, 2); };
   const auto gibibytes = [](double v) { return Fixed(v / kGibi, 1); };
   const auto percent = [](double v) { return Percent(v, 0); };
@@ -101,6 +102,13 @@ std::vector<Result> Results(bool sampled) {
       {{.title = "mean", .unit = "ms", .help = "time of a step"}, "step_mean_ms", time},
       {{.title = "P50", .unit = "ms", .rank = 6}, "step_p50_ms", time},
       {{.title = "P95", .unit = "ms", .rank = 4}, "step_p95_ms", time}};
+  if (band) {
+    results.insert(results.begin() + 1,
+                   {{{.title = "host", .unit = "least ms", .help = "of an unmeasured host"},
+                     "host_least_ms",
+                     time},
+                    {{.title = "", .unit = "most ms"}, "host_most_ms", time}});
+  }
   if (sampled) {
     results.insert(results.end(),
                    {{{.title = "sampled", .unit = "P10 ms", .rank = 3}, "sampled_p10_ms", time},
@@ -172,12 +180,13 @@ std::string ShowTable(sim::ResultStore& store, const Points& points, const Sweep
     fronts.Add(points.Workload(i), FiguresOf(points, i), Failed(points, i));
   }
   const std::vector<bool> front = fronts.Find();
-  bool sampled = false, reasons = false;
+  bool sampled = false, band = false, reasons = false;
   for (size_t i = 0; i < points.size(); ++i) {
     sampled |= !std::isnan(points.Number(i, "sampled_p50_ms"));
+    band |= !std::isnan(points.Number(i, "host_most_ms"));
     reasons |= !Reason(points, i).empty();
   }
-  const std::vector<Result> results = Results(sampled);
+  const std::vector<Result> results = Results(sampled, band);
   std::vector<TextTable::Column> columns = {{.title = "", .left = true}};
   for (const AskedColumn& column : rows.varying) {
     columns.push_back({.title = column.name, .left = true});

@@ -30,10 +30,10 @@ std::vector<AskedColumn> AskedColumns(const Points& points) {
     at->values.Set(point, value);
   };
   for (size_t i = 0; i < points.size(); ++i) {
-    for (const char* name : {"method", "model", "machine"}) {
+    for (const char* name : {"method", "model", "machine", "host"}) {
       set(name, false, i, points.Text(i, name));
     }
-    for (const char* name : {"tensor_parallel", "context", "batch", "steps", "graph"}) {
+    for (const char* name : {"tensor_parallel", "context", "batch", "steps", "as_run"}) {
       // A failed point has 0 for what it would have taken from the trace.
       const double value = points.Number(i, name);
       const bool taken = Failed(points, i) && value == 0;

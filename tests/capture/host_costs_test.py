@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 try:
@@ -63,6 +64,20 @@ class Section(unittest.TestCase):
         self.assertEqual(pytorch["copy_pinned"]["time_us"], [9.0, 10.0])
         self.assertEqual(pytorch["gather_row"]["threads"], [1.0, 2.0])
         self.assertEqual(pytorch["gather_row"]["time_us"], [1.0, 0.5])
+
+    def test_operators_have_turns(self):
+        calls = []
+        quick = host_costs.Cost("quick", "", lambda: calls.append("quick"))
+        other = host_costs.Cost("other", "", lambda: calls.append("other"), waits=True)
+        slow = host_costs.Cost("slow", "", lambda: time.sleep(1.5 * host_costs.SLOW))
+        host_costs.measure([quick, other, slow], lambda: calls.append("settled"))
+        for cost in (quick, other, slow):
+            self.assertEqual(len(cost.rounds), host_costs.ROUNDS)
+        self.assertGreaterEqual(slow.median, 1.5e6 * host_costs.SLOW)
+        turns = host_costs.ROUNDS * host_costs.TURNS
+        self.assertEqual([calls.count(name) for name in ("quick", "other")], [turns + 2] * 2)
+        before = [calls[i - 1] for i, name in enumerate(calls) if name == "other"]
+        self.assertEqual(set(before[1:]), {"settled"})
 
     def run_command(self, *arguments):
         return subprocess.run(

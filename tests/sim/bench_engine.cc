@@ -15,7 +15,7 @@ constexpr int kSteps = 256;
 struct Fixture {
   traces::AccessLog log = FreeKvLog(kSteps);
   std::unique_ptr<methods::Method> method = methods::MakeMethod("freekv", {}).method;
-  methods::PlanInput input{llm::FindModel("llama-3.1-8b"), 1, 8192, kSteps, false, &log};
+  methods::PlanInput input{llm::FindModel("llama-3.1-8b"), 1, 8192, kSteps, {}, &log};
   plan::Plan plan = methods::WriteDecode(*method, input);
   hardware::CostModel costs{hardware::FindProfile("h200")};
 };

@@ -181,7 +181,7 @@ TEST_F(Cli, WhatIsGivenTwiceOrEmptyIsRefused) {
   ExpectFails("predict t.kvt --timeline=", 2, "--timeline=: an empty value");
   ExpectFails("predict ''", 2, "argument 2: an empty value");
   ExpectFails("predict t.kvt -m full -p budget=4096", 2,
-              "there are no parameters of full; leave out budget=4096");
+              "there is no parameter 'budget'; known: cache");
 }
 
 TEST_F(Cli, BadFilesAreOneLineAndStatus1) {
@@ -628,7 +628,7 @@ TEST_F(Cli, WhichMemoryIsTooSmallIsSaid) {
 
 TEST_F(Cli, MethodsLeftOutAreToldInEveryFormat) {
   const std::string run =
-      "predict t.kvt --model trace --method all --graph --no-prefill --budget 1280 --format ";
+      "predict t.kvt --model trace --method all --as-run --no-prefill --budget 1280 --format ";
   const Outcome json = Run(run + "json"), csv = Run(run + "csv");
   EXPECT_THAT(json.out, HasSubstr("\"left_out\": ["));
   EXPECT_THAT(json.out, HasSubstr("\"reason\": "));
@@ -927,7 +927,6 @@ TEST_F(Cli, AMethodsParametersThatCannotBeAreOneLine) {
            {snapkv + "capacity=271", "less than the local window and a page"},
            {snapkv + "observe=257", "lower observe"},
            {snapkv + "smooth=2", "odd number"},
-           {snapkv + "capacity=300 --graph", "evict=none"},
            {"pariskv -p topk=1000000", "more than the context"},
            {"pariskv -p subspaces=7", "7 subspaces of a head dimension of 64"},
            {"pariskv -p rho=1.5", "give 0 to 1"},

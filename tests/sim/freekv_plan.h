@@ -40,7 +40,7 @@ inline traces::AccessLog FreeKvLog(int steps) {
 inline plan::Plan FreeKvPlan(int steps) {
   const traces::AccessLog log = FreeKvLog(steps);
   return methods::WriteDecode(*methods::MakeMethod("freekv", {}).method,
-                              {llm::FindModel("llama-3.1-8b"), 1, 8192, steps, false, &log});
+                              {llm::FindModel("llama-3.1-8b"), 1, 8192, steps, {}, &log});
 }
 
 }  // namespace stallcast::sim

@@ -559,8 +559,7 @@ TEST(OffloadPieces, ALayersCacheIsFetchedWhenABufferIsFree) {
   for (const int prefetch : {0, 1, 2}) {
     SCOPED_TRACE(prefetch);
     const auto method = MakeMethod("offload", {{"prefetch", std::to_string(prefetch)}}).method;
-    const plan::Plan plan =
-        methods::WriteDecode(*method, {SmallModel(), 1, 5000, 1, false, nullptr});
+    const plan::Plan plan = methods::WriteDecode(*method, {SmallModel(), 1, 5000, 1, {}, nullptr});
     const Simulation simulation(plan, hardware::CostModel(TestMachine()));
     const Execution run = simulation.Run();
     std::vector<size_t> fetches, attentions;
@@ -598,7 +597,7 @@ class FreeKvPieces : public testing::Test {
     const auto method = MakeMethod("freekv", params).method;
     const traces::AccessLog log = methods::Replay(trace, "", "freekv", *method);
     return methods::WriteDecode(*method,
-                                {SmallModel(), 1, options.prompt, options.steps, false, &log});
+                                {SmallModel(), 1, options.prompt, options.steps, {}, &log});
   }
   static Picoseconds Time(const ParamValues& params, const char* link = "2GB/s") {
     hardware::Profile machine = hardware::FindProfile("h200");
@@ -725,15 +724,26 @@ TEST_F(FreeKvPieces, AStepWithoutHostDecisionsCanBeAGraph) {
   options.layers = 4;
   const traces::AccessLog log =
       methods::Replay(methods::RandomTrace(options), "", "freekv", *method);
-  PlanInput input{SmallModel(), 1, options.prompt, options.steps, false, &log};
+  PlanInput input{SmallModel(), 1, options.prompt, options.steps, {}, &log};
   const hardware::CostModel model(hardware::FindProfile("h200"));
   const plan::Plan eager = methods::WriteDecode(*method, input);
-  input.graph = true;
+  input.host = plan::Host::kGraph;
   const plan::Plan graph = methods::WriteDecode(*method, input);
   EXPECT_LT(Simulation(graph, model).Run().end_of_all, Simulation(eager, model).Run().end_of_all);
 
-  for (const char* decides : {"freekv", "arkvale", "arkvale-freekv", "louiskv", "prkv"}) {
-    EXPECT_THROW(methods::WriteDecode(*MakeMethod(decides, {}).method, input), Error) << decides;
+  EXPECT_EQ(plan::GraphsAStep(graph), 1);
+}
+
+TEST_F(FreeKvPieces, HostDecisionsCutAStepIntoGraphs) {
+  methods::RandomTraceOptions options;
+  options.layers = 4;
+  for (const char* name : {"freekv", "arkvale-freekv"}) {
+    const auto method =
+        MakeMethod(name, {{"budget", "128"}, {"page", "16"}, {"sink", "16"}, {"window", "32"}})
+            .method;
+    const traces::AccessLog log = methods::Replay(methods::RandomTrace(options), "", name, *method);
+    const PlanInput input{SmallModel(), 1, options.prompt, options.steps, plan::Host::kGraph, &log};
+    EXPECT_GT(plan::GraphsAStep(methods::WriteDecode(*method, input)), 1) << name;
   }
 }
 
@@ -747,7 +757,7 @@ TEST(QuestPlan, HeadsOfAGroupReadNoMoreThanIsThereAndNoLessThanOneOfThem) {
   for (const int batch : {1, 3}) {
     for (int64_t context = 30; context < 110; context += 7) {
       const plan::Plan plan =
-          methods::WriteDecode(*method, {SmallModel(), batch, context, options.steps, false, &log});
+          methods::WriteDecode(*method, {SmallModel(), batch, context, options.steps, {}, &log});
       for (const plan::Op& op : plan.ops) {
         const auto* work = std::get_if<plan::DecodeAttention>(&op.work);
         if (work == nullptr || work->kv_heads == 2) continue;  // dense
@@ -775,7 +785,7 @@ TEST(Projection, EveryHeadOfTheModelRecallsAsTheTracesOneDoes) {
       model.kv_heads = kv_heads;
       model.query_heads = 3 * kv_heads;
       return RecalledBytes(
-          methods::WriteDecode(*method, {model, 1, options.prompt, options.steps, false, &log}));
+          methods::WriteDecode(*method, {model, 1, options.prompt, options.steps, {}, &log}));
     };
     EXPECT_GT(recalled(1), 0) << name;
     EXPECT_EQ(recalled(8), 8 * recalled(1)) << name;
@@ -785,8 +795,8 @@ TEST(Projection, EveryHeadOfTheModelRecallsAsTheTracesOneDoes) {
 // LouisKV's pieces do what they are for.
 class LouisKvPieces : public testing::Test {
  protected:
-  static PlanInput Input(const traces::AccessLog& log, bool graph = false) {
-    return {SmallModel(), 1, log.prompt_tokens, log.steps, graph, &log};
+  static PlanInput Input(const traces::AccessLog& log, plan::Host host = {}) {
+    return {SmallModel(), 1, log.prompt_tokens, log.steps, host, &log};
   }
   static traces::AccessLog Log(const methods::Method& method) {
     methods::RandomTraceOptions options;
@@ -899,7 +909,7 @@ TEST_F(LouisKvPieces, ABatchSelectsForEachOfItsQueryHeads) {
 
 TEST_F(LouisKvPieces, PagesOfThePromptAreAllSummarised) {
   const auto method = Make({{"units", "pages"}});
-  const PlanInput input{SmallModel(), 3, 203, 0, false, nullptr};
+  const PlanInput input{SmallModel(), 3, 203, 0, {}, nullptr};
   const int64_t rows = 3 * 2, tokens = 203 - 16 - 32;  // beside sink and buffer
   const plan::Plan plan = methods::WritePrefill(*method, input);
   int found = 0;
@@ -920,13 +930,13 @@ TEST_F(LouisKvPieces, RetrievalAtAStrideCanBeAGraph) {
   const traces::AccessLog log = Log(*method);
   const hardware::CostModel model(hardware::FindProfile("h200"));
   const plan::Plan eager = methods::WriteDecode(*method, Input(log));
-  const plan::Plan graph = methods::WriteDecode(*method, Input(log, true));
+  const plan::Plan graph = methods::WriteDecode(*method, Input(log, plan::Host::kGraph));
   EXPECT_LT(Simulation(graph, model).Run().end_of_all, Simulation(eager, model).Run().end_of_all);
 }
 
 TEST_F(LouisKvPieces, ClusteringHidesBehindThePrefill) {
   const auto method = MakeMethod("louiskv", {}).method;
-  const PlanInput input{llm::FindModel("llama-3.1-8b"), 1, 32768, 0, false, nullptr};
+  const PlanInput input{llm::FindModel("llama-3.1-8b"), 1, 32768, 0, {}, nullptr};
   const auto time = [&](const methods::Method& m) {
     const hardware::CostModel model(hardware::FindProfile("h200"));
     return Seconds(Simulation(methods::WritePrefill(m, input), model).Run().end_of_all);
@@ -947,7 +957,7 @@ class PrkvPieces : public testing::Test {
     const traces::AccessLog log =
         methods::Replay(methods::RandomTrace(options), "", "prkv", *method);
     return methods::WriteDecode(*method,
-                                {SmallModel(), 1, options.prompt, options.steps, false, &log});
+                                {SmallModel(), 1, options.prompt, options.steps, {}, &log});
   }
   static Picoseconds Time(const ParamValues& params) {
     hardware::Profile machine = hardware::FindProfile("h200");
@@ -1027,7 +1037,7 @@ TEST_F(PrkvPieces, APromptThatFitsTheBudgetIsNotSelectedFrom) {
   const auto method = MakeMethod("prkv", {{"budget", "256"}, {"page", "16"}, {"window", "32"}});
   const auto selects = [&](int64_t prompt) {
     const plan::Plan plan =
-        methods::WritePrefill(*method.method, {SmallModel(), 1, prompt, 0, false, nullptr});
+        methods::WritePrefill(*method.method, {SmallModel(), 1, prompt, 0, {}, nullptr});
     return std::ranges::any_of(
         plan.ops, [](const plan::Op& op) { return op.role == plan::Role::kSelection; });
   };
@@ -1070,8 +1080,8 @@ class ParisKvPieces : public testing::Test {
     options.layers = 4;
     const traces::AccessLog log =
         methods::Replay(methods::RandomTrace(options), "", "pariskv", *method);
-    return methods::WriteDecode(
-        *method, {SmallModel(), 1, times * options.prompt, options.steps, false, &log});
+    return methods::WriteDecode(*method,
+                                {SmallModel(), 1, times * options.prompt, options.steps, {}, &log});
   }
 };
 
@@ -1167,7 +1177,7 @@ class ShadowKvPieces : public testing::Test {
     const auto method = MakeMethod("shadowkv", params).method;
     const traces::AccessLog log = methods::Replay(trace, "", "shadowkv", *method);
     return methods::WriteDecode(*method,
-                                {SmallModel(), batch, options.prompt, options.steps, false, &log});
+                                {SmallModel(), batch, options.prompt, options.steps, {}, &log});
   }
   template <class W>
   static std::vector<std::pair<plan::Op, W>> All(const plan::Plan& plan) {
@@ -1228,7 +1238,7 @@ TEST(QuestPieces, WhatHeadsShareIsReadOnceAndPartialPagesAreScored) {
   const traces::AccessLog log =
       methods::Replay(methods::RandomTrace(options), "", "quest", *method);
   const plan::Plan plan =
-      methods::WriteDecode(*method, {SmallModel(), 1, options.prompt, options.steps, false, &log});
+      methods::WriteDecode(*method, {SmallModel(), 1, options.prompt, options.steps, {}, &log});
   int compared = 0;
   for (const plan::Op& op : plan.ops) {
     const int64_t context = options.prompt + op.step + 1;
@@ -1255,7 +1265,7 @@ TEST(QuestPieces, WhatHeadsShareIsReadOnceAndPartialPagesAreScored) {
   EXPECT_GT(compared, 100);
   // Of the prompt's 13 pages the last is partial.
   const plan::Plan prefill =
-      methods::WritePrefill(*method, {SmallModel(), 1, options.prompt, 0, false, &log});
+      methods::WritePrefill(*method, {SmallModel(), 1, options.prompt, 0, {}, &log});
   for (const plan::Op& op : prefill.ops) {
     if (const auto* bounds = std::get_if<plan::Summarize>(&op.work)) {
       EXPECT_EQ(bounds->units, 2 * 13);
@@ -1268,7 +1278,7 @@ TEST(StreamingPieces, AShortContextIsAttendedWhole) {
   methods::RandomTraceOptions options;
   const traces::AccessLog log =
       methods::Replay(methods::RandomTrace(options), "", "streaming", *method);
-  const plan::Plan plan = methods::WriteDecode(*method, {SmallModel(), 1, 126, 3, false, &log});
+  const plan::Plan plan = methods::WriteDecode(*method, {SmallModel(), 1, 126, 3, {}, &log});
   for (const plan::Op& op : plan.ops) {
     if (const auto* attention = std::get_if<plan::DecodeAttention>(&op.work)) {
       EXPECT_EQ(attention->kv_tokens_max, op.step == 0 ? 127 : 128);
@@ -1291,7 +1301,7 @@ class WgKvPieces : public testing::Test {
     options.layers = 4;
     Run run;
     run.log = methods::Replay(methods::RandomTrace(options), "", "wgkv", *method);
-    const PlanInput input{SmallModel(), 1, context, options.steps, false, &run.log};
+    const PlanInput input{SmallModel(), 1, context, options.steps, {}, &run.log};
     run.prefill = methods::WritePrefill(*method, input);
     run.decode = methods::WriteDecode(*method, input);
     return run;

@@ -23,7 +23,7 @@ RecordedRun ARun() {
   run.request.context = 65536;
   run.request.batch = 4;
   run.request.steps = 8;
-  run.request.graph = true;
+  run.request.host = plan::Host::kGraph;
   return run;
 }
 

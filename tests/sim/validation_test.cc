@@ -66,7 +66,7 @@ PredictRequest RequestOf(const Row& row) {
   request.model = row.at("model");
   request.batch = std::stoi(row.at("batch"));
   request.steps = std::stoi(row.at("steps"));
-  request.graph = row.at("graph") == "true";
+  if (row.at("graph") == "true") request.host = plan::Host::kGraph;
   request.machine = "h200";
   request.prefill = false;
   // As all runs were made: with a layer's own heads and one threshold for every trace.

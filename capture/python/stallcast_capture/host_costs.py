@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import datetime
 import os
+import random
 import re
 import statistics
 import sys
@@ -15,8 +16,8 @@ import time
 from .errors import CaptureError, run_command
 
 ROUNDS = 15
-CALLS = 100  # a round; fewer than the driver queues before a call waits for the GPU
-ROUND_SECONDS = 0.02  # a round of slow calls makes fewer of them
+TURNS = 40  # a round: so often each operator has its turn
+SLOW = 2e-3  # s; an operator that takes longer has one turn a round
 GATHER_ROWS, GATHER_ROW_BYTES = 4096, 256
 PIECES = (16 << 10, 128 << 10)  # bytes of a copy
 BUSY = 0.2  # a spread that a quiet host does not show
@@ -26,26 +27,17 @@ SECTION = "pytorch"
 class Cost:
     """One operator: its name in the profile, what it is, and how to call it."""
 
-    def __init__(self, name, text, call, parts=1):
+    def __init__(self, name, text, call, parts=1, waits=False):
         self.name, self.text, self.call = name, text, call
         self.parts = parts  # of a call, one of which is the cost
+        self.waits = waits  # for the GPU, which is to be idle then
         self.rounds = []  # microseconds of a part, of each round
 
-    def measure(self, settle):
-        """`settle` waits until nothing that was issued is still running."""
-        self.call()
-        settle()
+    def timed(self):
+        """Seconds of one call."""
         begin = time.perf_counter()
         self.call()
-        once = time.perf_counter() - begin
-        calls = max(1, min(CALLS, int(ROUND_SECONDS / max(once, 1e-9))))
-        for _ in range(ROUNDS):
-            settle()
-            begin = time.perf_counter()
-            for _ in range(calls):
-                self.call()
-            self.rounds.append((time.perf_counter() - begin) / calls / self.parts * 1e6)
-        settle()
+        return time.perf_counter() - begin
 
     @property
     def median(self):
@@ -56,6 +48,32 @@ class Cost:
         """Half the distance between the quartiles, as a share of the median."""
         quartiles = statistics.quantiles(self.rounds, n=4)
         return (quartiles[2] - quartiles[0]) / 2 / self.median
+
+
+def measure(costs, settle):
+    """Times operators in turn, in an order that changes: a program calls one after another, and
+    the same one a hundred times over is faster than in any program. `settle` waits until nothing
+    that was issued is still running."""
+    slow = set()
+    for cost in costs:
+        cost.call()
+        settle()
+        if cost.timed() > SLOW:
+            slow.add(cost)
+    order = random.Random(0)
+    for _ in range(ROUNDS):
+        times = {cost: [] for cost in costs}
+        for turn in range(TURNS):
+            now = [cost for cost in costs if turn == 0 or cost not in slow]
+            order.shuffle(now)
+            settle()
+            for cost in now:
+                if cost.waits:
+                    settle()
+                times[cost].append(cost.timed())
+        for cost in costs:
+            cost.rounds.append(statistics.median(times[cost]) / cost.parts * 1e6)
+    settle()
 
 
 def _bytes_name(count):
@@ -99,6 +117,8 @@ def _costs_on_gpu(torch):
         Cost("launch_allocating", "the same with a result of its own", lambda: one.add(1)),
         Cost("allocation", "an allocation from the caching allocator", lambda: one.new_empty(64)),
         Cost("zeros", "an allocation that is filled", lambda: torch.zeros(64, **gpu)),
+        Cost("cast", "a tensor in another type", lambda: row.to(torch.float32)),
+        Cost("reduce", "a mean over a dimension", lambda: row.mean(-1, keepdim=True)),
         Cost(
             "linear", "a linear layer of 64 x 64", lambda: torch.nn.functional.linear(row, weight)
         ),
@@ -106,13 +126,19 @@ def _costs_on_gpu(torch):
         Cost("topk", "a top-k of 4,096", lambda: scores.topk(64)),
         Cost("sort", "an argsort of 4,096", lambda: scores.argsort()),
         Cost("index_select", "rows of a GPU tensor by a list", lambda: table.index_select(0, rows)),
-        Cost("item", "item() of a GPU scalar, stream idle", scalar.item),
-        Cost("scalar_to_host", "cpu() of a GPU scalar, stream idle", scalar.cpu),
-        Cost("index_by_gpu_scalar", "an index of a host tensor by it", lambda: host_table[scalar]),
+        Cost("item", "item() of a GPU scalar, stream idle", scalar.item, waits=True),
+        Cost("scalar_to_host", "cpu() of a GPU scalar, stream idle", scalar.cpu, waits=True),
+        Cost(
+            "index_by_gpu_scalar",
+            "an index of a host tensor by it",
+            lambda: host_table[scalar],
+            waits=True,
+        ),
         Cost("stream_context", "entering and leaving a stream", switch),
         Cost("event_record", "recording an event", event.record),
         Cost("event_wait", "a stream that waits for an event", lambda: side.wait_event(side_event)),
-        Cost("synchronize", "synchronize(), GPU idle", torch.cuda.synchronize),
+        Cost("synchronize", "synchronize(), GPU idle", torch.cuda.synchronize, waits=True),
+        *_attention_costs(torch, gpu),
     ]
     for size in PIECES:
         elements = size // 2
@@ -138,7 +164,12 @@ def _costs_on_gpu(torch):
                 "one to a strided destination" + of,
                 copying(strided, pinned_rows),
             ),
-            Cost(f"copy_pageable@{size}", "a pageable one" + of, copying(device, pageable)),
+            Cost(
+                f"copy_pageable@{size}",
+                "a pageable one" + of,
+                copying(device, pageable),
+                waits=True,
+            ),
             Cost(
                 f"copy_back_pinned@{size}",
                 "a pinned copy to the host" + of,
@@ -148,17 +179,41 @@ def _costs_on_gpu(torch):
                 f"copy_back_strided@{size}",
                 "one to strided pinned memory" + of,
                 copying(pinned_strided, device_rows),
+                waits=True,
             ),
             Cost(
                 f"copy_back_pageable@{size}",
                 "one to pageable memory" + of,
                 copying(pageable, device),
+                waits=True,
             ),
         ]
     graph = _captured(torch, one)
     if graph:
         costs.append(Cost("graph_launch", "a CUDA graph of one kernel", graph.replay))
     return costs
+
+
+def _attention_costs(torch, gpu):
+    """Attention over as many keys as the call before, and over one more: a backend that compiles a
+    plan for each length does so anew."""
+    most = 4096
+    query = torch.zeros(1, 32, 1, 128, **gpu)
+    keys = torch.zeros(1, 8, most, 128, **gpu)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    lengths = iter(range(65, most))
+
+    def attend(length):
+        return attention(query, keys[:, :, :length], keys[:, :, :length], enable_gqa=True)
+
+    return [
+        Cost("sdpa", "attention over as many keys as before", lambda: attend(64)),
+        Cost(
+            "sdpa_new_length",
+            "attention over a new number of keys",
+            lambda: attend(next(lengths)),
+        ),
+    ]
 
 
 def _captured(torch, tensor):
@@ -195,13 +250,12 @@ def _measure(torch, on_gpu):
     """All costs, in the order of the file."""
     settle = torch.cuda.synchronize if on_gpu else (lambda: None)
     costs = _costs_anywhere(torch) + (_costs_on_gpu(torch) if on_gpu else [])
-    for cost in costs:
-        cost.measure(settle)
+    measure(costs, settle)
     had = torch.get_num_threads()
     try:
         for threads, cost in _gathers(torch):
             torch.set_num_threads(threads)
-            cost.measure(settle)
+            measure([cost], settle)
             costs.append(cost)
     finally:
         torch.set_num_threads(had)

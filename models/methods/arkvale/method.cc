@@ -44,6 +44,11 @@ class ArkValeMethod final : public ConfiguredMethod<ArkValeParams> {
   std::unique_ptr<PlanWriter> NewPlanWriter(DecoderPlan& plan) const override {
     return NewArkValePlan(plan, params());
   }
+  std::string AsRun() const override {
+    return params().variant == ArkValeParams::Variant::kPublished
+               ? "ArkVale's code 0c3b45e"
+               : "FreeKV's code 2c8a7d2 with RECALL_IMPL=naive";
+  }
   Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
     const bool per_head = params().variant == ArkValeParams::Variant::kFreeKv;
     Footprint bytes = PagedFootprint(model, context, batch, params().dense_layers, params().page,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/methods/common/page_offload.h"
+#include "models/methods/transformers_decoder.h"
 
 namespace stallcast::methods {
 namespace {
@@ -23,11 +24,17 @@ class ArkValePlan : public PlanWriter {
         params_(params),
         published_(params.variant == ArkValeParams::Variant::kPublished),
         offload_(plan, params.page, published_ ? PageOffload::Pool::kNhd : PageOffload::Pool::kHnd,
-                 static_cast<int>(params.dense_layers)) {
-    plan.RefuseGraph("arkvale", "launch it without graphs");
+                 static_cast<int>(params.dense_layers)) {}
+
+  Decoder decoder() const override {
+    if (!plan_.input.as_run) return Decoder::kOwn;
+    return published_ ? Decoder::kTransformersFused : Decoder::kTransformersStreams;
   }
 
-  void BeginStep(int step) override { offload_.BeginStep(step); }
+  void BeginStep(int step) override {
+    if (plan_.input.as_run) PrepareEngineStep(plan_);
+    offload_.BeginStep(step);
+  }
 
   void Attention(int step, int layer) override {
     if (layer < params_.dense_layers) {
@@ -37,7 +44,9 @@ class ArkValePlan : public PlanWriter {
     const auto access = plan_.Access(step, layer);
     if (access.flags & traces::kSelectedNow) {
       Select(step, layer);
-      if (published_) {
+      if (plan_.input.as_run) {
+        RecallByLoop(step, layer);
+      } else if (published_) {
         RecallPublished(step, layer);
       } else {
         RecallAsFreeKv(step, layer);
@@ -82,12 +91,9 @@ class ArkValePlan : public PlanWriter {
     builder_.Run(plan_.compute, plan::AssignSlots{Sets(), params_.ranked(), params_.slots()});
   }
 
-  // A CUDA scalar read by the host: 4 bytes to the host, and a wait for all of the stream.
   void ReadScalar() {
     builder_.SetRole(Role::kSync);
-    builder_.For(Purpose::kReadCount)
-        .Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, 4});
-    builder_.SyncStream(plan_.host, plan_.compute);
+    plan_.ReadScalar(plan_.compute);
   }
 
   // Three scalars a sequence (is there a miss, the list's bounds), two a page, one copy a page.
@@ -124,6 +130,50 @@ class ArkValePlan : public PlanWriter {
       builder_.For(Purpose::kPlaceRecalled)
           .Run(plan_.compute, plan::Layout{missed.pieces, PageHeadBytes()});
     }
+    builder_.SetRole(Role::kSync);
+    builder_.SyncDevice(plan_.host);
+  }
+
+  // The loop over missed pages as both programs have it in Python, with all numbers on the GPU. A
+  // sequence, or a KV head of one, takes four small kernels and reads three numbers: how many pages
+  // it misses, and where its lists begin and end. A page reads two: which it is here and there.
+  void RecallByLoop(int step, int layer) {
+    using plan::Operator;
+    const Bytes page = PageHeadBytes() * (published_ ? plan_.input.model.kv_heads : 1);
+    const plan::Eager small{.op = Operator::kLaunchAllocating, .read = 4, .written = 4};
+    for (const Copy& pages : plan_.CopiesOfUnits(DecoderPlan::When::kNow, step, layer, page)) {
+      builder_.At(layer, Role::kSync);
+      plan_.Call(Operator::kSlice, 3);
+      builder_.Run(plan_.compute, small);
+      ReadScalar();
+      if (pages.pieces == 0) continue;
+      for (int bound = 0; bound < 3; ++bound) builder_.Run(plan_.compute, small);
+      ReadScalar();
+      ReadScalar();
+      plan_.Call(Operator::kSlice, 6 + 2 * pages.pieces);
+      for (int64_t i = 0; i < pages.pieces; ++i) {
+        ReadScalar();
+        ReadScalar();
+        plan_.Call(Operator::kCpu);
+        builder_.SetRole(Role::kRecall);
+        Copy one = pages;
+        one.pieces = 1;
+        one.regions = i < pages.regions ? 1 : 0;
+        // A head's rows lie apart at both ends: they are gathered into memory that is not pinned,
+        // and a kernel scatters them.
+        if (!published_) {
+          plan_.Call(Operator::kSlice, 2);
+          plan_.Call(Operator::kCpu);
+          one.host_memory = Copy::HostMemory::kPageable;
+        }
+        builder_.For(Purpose::kBringRecalled).Run(plan_.compute, one, {offload_.Written(layer)});
+        if (published_) continue;
+        builder_.SetRole(Role::kLayout);
+        builder_.Run(plan_.compute,
+                     plan::Eager{.op = Operator::kLaunch, .read = page, .written = page});
+      }
+    }
+    if (published_) return;
     builder_.SetRole(Role::kSync);
     builder_.SyncDevice(plan_.host);
   }

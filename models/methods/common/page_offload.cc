@@ -57,10 +57,14 @@ void PageOffload::Prefill(int layer, bool sync_each_page) {
   plan_.builder.For(Purpose::kSummarizeFilled)
       .Run(plan_.compute,
            plan::Summarize{pages * m.kv_heads, static_cast<int32_t>(page_), 2, m.head_dim});
-  Transpose(pages, plan_.builder.Last(plan_.compute));
+  if (!plan_.input.as_run) Transpose(pages, plan_.builder.Last(plan_.compute));
   const Copy one{Direction::kDeviceToHost, CopyPath::kPerPiece, 1,
                  page_ * m.KvBytesPerTokenLayer()};
   plan_.builder.At(layer, Role::kOffload);
+  if (plan_.input.as_run) {
+    PrefillAsRun(pages, one, appended);
+    return;
+  }
   if (!sync_each_page) {
     Copy all = one;
     all.pieces = pages;
@@ -72,6 +76,20 @@ void PageOffload::Prefill(int layer, bool sync_each_page) {
     plan_.builder.SyncStream(plan_.host, plan_.compute);
     plan_.builder.SetRole(Role::kOffload);
     plan_.builder.For(Purpose::kOffloadFilled).Run(stream_, one, {appended});
+  }
+}
+
+void PageOffload::PrefillAsRun(int64_t pages, const Copy& one, OpId appended) {
+  for (int64_t page = 0; page < pages; ++page) {
+    plan_.builder.SetRole(Role::kSync);
+    plan_.ReadScalar(stream_);
+    plan_.builder.SetRole(Role::kOffload);
+    plan_.Call(plan::Operator::kCpu);  // the page's number on the host
+    plan_.Call(plan::Operator::kSlice);
+    Transpose(1, page == 0 ? appended : OpId::kNone);
+    plan_.builder.SetRole(Role::kOffload);
+    plan_.builder.For(Purpose::kOffloadFilled)
+        .Run(stream_, one, {page == 0 ? appended : OpId::kNone});
   }
 }
 

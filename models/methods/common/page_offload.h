@@ -32,6 +32,9 @@ class PageOffload {
   void EndPrefill();
 
  private:
+  /// As ArkVale's and FreeKV's code loops over pages: each one's number is read from the GPU, its
+  /// heads are put in order by a kernel of its own, and it is copied.
+  void PrefillAsRun(int64_t pages, const plan::Copy& one, plan::OpId appended);
   void Transpose(int64_t pages, plan::OpId ready);
 
   DecoderPlan& plan_;

@@ -64,6 +64,7 @@ class FreeKvMethod final : public ConfiguredMethod<FreeKvParams> {
   std::unique_ptr<PlanWriter> NewPlanWriter(DecoderPlan& plan) const override {
     return NewFreeKvPlan(plan, params());
   }
+  std::string AsRun() const override { return "FreeKV's engine, code 2c8a7d2"; }
   Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
     const FreeKvParams& p = params();
     Footprint bytes =

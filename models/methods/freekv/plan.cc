@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/methods/common/page_offload.h"
+#include "models/methods/transformers_decoder.h"
 
 namespace stallcast::methods {
 namespace {
@@ -32,9 +33,6 @@ class FreeKvPlan : public PlanWriter {
                                                                 : PageOffload::Pool::kNhd,
                  static_cast<int>(params.dense_layers)),
         ahead_(static_cast<size_t>(model_.layers), {OpId::kNone, OpId::kNone}) {
-    if (params.checks() || NeedsMissList()) {
-      plan.RefuseGraph("freekv", "use recall=zero-copy with correction=off, or no graphs");
-    }
     for (size_t i = 0; i < recall_.size(); ++i) {
       recall_[i] = builder_.AddStream(i == 0 ? "recall 1" : "recall 2", plan.host);
     }
@@ -45,7 +43,14 @@ class FreeKvPlan : public PlanWriter {
     }
   }
 
-  void BeginStep(int step) override { offload_.BeginStep(step); }
+  Decoder decoder() const override {
+    return plan_.input.as_run ? Decoder::kTransformersStreams : Decoder::kOwn;
+  }
+
+  void BeginStep(int step) override {
+    if (plan_.input.as_run) PrepareEngineStep(plan_);
+    offload_.BeginStep(step);
+  }
 
   void Attention(int step, int layer) override {
     if (layer < params_.dense_layers) {
@@ -97,6 +102,14 @@ class FreeKvPlan : public PlanWriter {
   // One flag for all comes back, so the host learns whether to correct.
   void CheckSimilarity(int layer) {
     builder_.At(layer, Role::kSelection);
+    if (plan_.input.as_run) {
+      // A compiled function, which is a CUDA graph: both queries are copied to where it has them.
+      const Bytes query = int64_t{plan_.input.batch} * model_.query_heads * model_.head_dim * 2;
+      for (int of = 0; of < 2; ++of) {
+        builder_.Run(plan_.compute,
+                     plan::Eager{.op = plan::Operator::kLaunch, .read = query, .written = query});
+      }
+    }
     builder_.Run(
         plan_.compute,
         plan::QuerySimilarity{int64_t{plan_.input.batch} * model_.query_heads, model_.head_dim});
@@ -136,11 +149,15 @@ class FreeKvPlan : public PlanWriter {
   /// What the attention must wait for: nothing, where the host has or where nothing was missed.
   OpId RecallNow(int step, int layer) {
     builder_.At(layer, Role::kSelection);
+    // Buffers of the selection are slices of the layers' own.
+    plan_.Call(plan::Operator::kView, kSelectionViews);
     // What the layer recalled ahead must be in its slots before others are chosen for them.
     SelectForStep(step, plan_.compute, plan_.host, ahead_[static_cast<size_t>(layer)]);
     const auto missed = plan_.CopiesOfUnits(DecoderPlan::When::kNow, step, layer, PageBytes());
+    builder_.InExtension(plan_.input.as_run);
     const bool moved = Recall(missed, plan_.host,
                               {builder_.Last(plan_.compute), offload_.Written(layer)}, OpId::kNone);
+    builder_.InExtension(false);
     if (!NeedsMissList()) return moved ? builder_.Last(recall_[0]) : OpId::kNone;
     builder_.SetRole(Role::kSync);
     for (LaneId stream : recall_) builder_.SyncStream(plan_.host, stream);
@@ -157,6 +174,7 @@ class FreeKvPlan : public PlanWriter {
     LaneId issuer = plan_.host;
     builder_.At(layer, Role::kHost);
     if (!workers_.empty()) {
+      plan_.Call(plan::Operator::kView, kSelectionViews);
       const OpId posted = builder_.Run(plan_.host, plan::HostHandoff{});
       issuer = workers_[static_cast<size_t>(layer) % workers_.size()];
       builder_.Run(issuer, plan::HostHandoff{}, {posted});
@@ -236,6 +254,8 @@ class FreeKvPlan : public PlanWriter {
     builder_.For(Purpose::kPlaceRecalled)
         .Run(stream, plan::Layout{Pieces(pages), PieceBytes()}, overwrite, issuer);
   }
+
+  static constexpr int kSelectionViews = 12;  // as FreeKV's code has them
 
   DecoderPlan& plan_;
   plan::PlanBuilder& builder_;

@@ -5,7 +5,10 @@ namespace stallcast::methods {
 namespace {
 
 const ParamTable<FullParams>& Table() {
-  static const ParamTable<FullParams> table("full");
+  static const auto table = ParamTable<FullParams>("full").Choice(
+      "cache", &FullParams::cache, {"dynamic", "static"}, Affects::kPlan,
+      "as run: a cache that grows by concatenation, or a padded one that is attended whole",
+      "transformers 5.17: DynamicCache, StaticCache");
   return table;
 }
 
@@ -16,6 +19,11 @@ class FullMethod final : public ConfiguredMethod<FullParams> {
   std::unique_ptr<Policy> NewPolicy() const override { return nullptr; }
   std::unique_ptr<PlanWriter> NewPlanWriter(DecoderPlan& plan) const override {
     return NewFullPlan(plan, params());
+  }
+  std::string AsRun() const override {
+    return params().cache == FullParams::Cache::kStatic
+               ? "transformers 5.17, StaticCache, PyTorch 2.11"
+               : "transformers 5.17, DynamicCache, PyTorch 2.11";
   }
   Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
     return {.gpu_kv = batch * context * model.KvBytesPerToken()};

@@ -32,13 +32,6 @@ class LouisKvPlan : public PlanWriter {
         offloaded_(static_cast<size_t>(model_.layers), OpId::kNone),
         units_(static_cast<size_t>(model_.layers),
                std::vector<int64_t>(static_cast<size_t>(plan.input.batch), parts_.clusters)) {
-    if (params.trigger == LouisKvParams::Trigger::kBoundary ||
-        params.recall == LouisKvParams::Recall::kStaged ||
-        params.kernel == LouisKvParams::Kernel::kPasses) {
-      plan.RefuseGraph("louiskv",
-                       "use trigger=every-token or stride, kernel=fused and recall=rows, or no "
-                       "graphs");
-    }
     if (plan.input.log != nullptr) FindLeaving();
   }
 

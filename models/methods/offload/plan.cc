@@ -1,5 +1,7 @@
 #include "models/methods/offload/plan.h"
 
+#include "models/methods/transformers_decoder.h"
+
 namespace stallcast::methods {
 namespace {
 
@@ -84,9 +86,83 @@ class OffloadPlan : public PlanWriter {
   std::vector<OpId> written_;   // by visit: its token
 };
 
+// transformers' cache with offloading: a layer asks for the next one's keys and values on a stream
+// of their own, concatenates its own, and sends both back on the compute stream before it attends.
+class TransformersOffloadPlan : public PlanWriter {
+ public:
+  TransformersOffloadPlan(DecoderPlan& plan, const OffloadParams& params)
+      : plan_(plan),
+        builder_(plan.builder),
+        model_(plan.input.model),
+        all_(params.write_back == OffloadParams::WriteBack::kAll),
+        prefetch_(builder_.AddStream("prefetch", plan.host)) {
+    if (plan.input.host != plan::Host::kGraph) return;
+    throw UsageError("a cache that grows by concatenation has another address each step", "--host",
+                     "no CUDA graph can hold it: use --host cpp or pytorch");
+  }
+  Decoder decoder() const override { return Decoder::kTransformers; }
+
+  void Attention(int step, int layer) override {
+    // What the step before has asked for last is the first layer's.
+    if (step == 0 && layer == 0) Fetch(step, 0);
+    const OpId fetched = builder_.Last(prefetch_);
+    const int next = (layer + 1) % model_.layers;
+    const int step_of_next = next == 0 ? step + 1 : step;
+    if (step_of_next < plan_.input.steps) Fetch(step_of_next, next);
+    builder_.At(layer, Role::kLayout);
+    Concatenate(step, fetched);
+    builder_.SetRole(Role::kOffload);
+    const Bytes half =
+        (all_ ? Tokens(step) : int64_t{plan_.input.batch}) * model_.KvBytesPerTokenLayer() / 2;
+    const Copy back{Direction::kDeviceToHost, CopyPath::kBulk, 1, half};
+    for (int of = 0; of < 2; ++of) {
+      builder_.For(Purpose::kOffloadFilled).Run(plan_.compute, back);
+    }
+    AttendBySdpa(plan_, step, layer);
+  }
+
+  void BeforePrefillAttention(int layer) override {
+    builder_.At(layer, Role::kOffload);
+    const Bytes half =
+        int64_t{plan_.input.batch} * plan_.input.prompt_tokens * model_.KvBytesPerTokenLayer() / 2;
+    for (int of = 0; of < 2; ++of) {
+      builder_.For(Purpose::kOffloadFilled)
+          .Run(plan_.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, half});
+    }
+  }
+
+ private:
+  int64_t Tokens(int step) const { return int64_t{plan_.input.batch} * plan_.Context(step); }
+
+  void Fetch(int step, int layer) {
+    builder_.At(layer, Role::kRecall);
+    const Bytes half = (Tokens(step) - plan_.input.batch) * model_.KvBytesPerTokenLayer() / 2;
+    for (int of = 0; of < 2; ++of) {
+      builder_.For(Purpose::kBringRecalled)
+          .Run(prefetch_, Copy{Direction::kHostToDevice, CopyPath::kBulk, 1, half});
+    }
+  }
+
+  void Concatenate(int step, OpId fetched) {
+    const Bytes half = Tokens(step) * model_.KvBytesPerTokenLayer() / 2;
+    for (int of = 0; of < 2; ++of) {
+      builder_.Run(plan_.compute,
+                   plan::Eager{.op = plan::Operator::kCat, .read = half, .written = half},
+                   {fetched});
+    }
+  }
+
+  DecoderPlan& plan_;
+  plan::PlanBuilder& builder_;
+  const llm::Model& model_;
+  bool all_;
+  LaneId prefetch_;
+};
+
 }  // namespace
 
 std::unique_ptr<PlanWriter> NewOffloadPlan(DecoderPlan& plan, const OffloadParams& params) {
+  if (plan.input.as_run) return std::make_unique<TransformersOffloadPlan>(plan, params);
   return std::make_unique<OffloadPlan>(plan, params);
 }
 

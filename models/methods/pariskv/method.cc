@@ -64,6 +64,7 @@ class ParisKvMethod final : public ConfiguredMethod<ParisKvParams> {
   std::unique_ptr<PlanWriter> NewPlanWriter(DecoderPlan& plan) const override {
     return NewParisKvPlan(plan, params());
   }
+  std::string AsRun() const override { return "ParisKV's code 14b488d"; }
   Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
     const ParisKvParams& p = params();
     const int64_t heads =

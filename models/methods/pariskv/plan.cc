@@ -24,9 +24,7 @@ class ParisKvPlan : public PlanWriter {
         subspaces_(static_cast<int32_t>(params.subspaces)),
         heads_(params.query == ParisKvParams::Query::kQueryHead ? model_.query_heads
                                                                 : model_.kv_heads),
-        offload_(builder_.AddStream("offload", plan.host)) {
-    if (AsCoded()) plan.RefuseGraph("pariskv", "use offload=async, or no graphs");
-  }
+        offload_(builder_.AddStream("offload", plan.host)) {}
 
   void BeginStep(int step) override {
     if (step == 0 || step % params_.update != 0) return;
@@ -59,6 +57,10 @@ class ParisKvPlan : public PlanWriter {
     const int64_t candidates = Candidates(params_, tokens);
     const int32_t group = model_.query_heads / heads_;
     builder_.At(layer, Role::kSelection);
+    if (plan_.input.as_run) {
+      AttendAsRun(step, layer, {tokens, context - tokens, candidates, chosen});
+      return;
+    }
     builder_.Run(plan_.compute,
                  plan::CollisionTable{SelectionRows(), group, model_.head_dim, subspaces_});
     builder_.Run(plan_.compute, plan::CollisionScore{SelectionRows(), Rows(), tokens, subspaces_});
@@ -112,6 +114,59 @@ class ParisKvPlan : public PlanWriter {
     return params_.RetrievalEnd(plan_.input.prompt_tokens, step) - params_.sink;
   }
 
+  // Tokens that are searched, tokens that stay on the GPU, candidates and tokens chosen.
+  struct Sizes {
+    int64_t tokens, near, candidates, chosen;
+  };
+
+  void RunEager(plan::Operator op, Bytes read, Bytes written, int16_t slices = 0) {
+    builder_.Run(plan_.compute,
+                 plan::Eager{.op = op, .read = read, .written = written, .slices = slices});
+  }
+
+  // polar_cache.compute() of the public code: what is not a kernel of its own is PyTorch's.
+  void AttendAsRun(int step, int layer, const Sizes& n) {
+    using plan::Operator;
+    const Bytes query = SelectionRows() * RowBytes();
+    const Bytes token = Rows() * RowBytes();
+    for (int of = 0; of < 2; ++of) RunEager(Operator::kLaunch, token, token, 3);
+    for (int of = 0; of < 2; ++of) RunEager(Operator::kLaunchAllocating, 8, n.near * 8);
+    RunEager(Operator::kReduce, query * model_.group(), query, 4);  // the group's mean query
+    plan_.Call(Operator::kSlice, 3);                                // codes, weights, key codes
+    // Its norm, at least so much, the quotient, signs, Hadamard.
+    RunEager(Operator::kReduce, query, SelectionRows() * 4, 1);
+    for (int i = 0; i < 4; ++i) RunEager(Operator::kLaunchAllocating, query, query);
+    // Scores of each subspace's 256 centres, and their order.
+    const Bytes scores = SelectionRows() * subspaces_ * kCentres * 2;
+    RunEager(Operator::kLinear, query, scores);
+    RunEager(Operator::kSort, scores, scores * 4);
+    builder_.Run(plan_.compute,
+                 plan::CollisionScore{SelectionRows(), Rows(), n.tokens, subspaces_});
+    // A block a row goes three times over counts of four bytes.
+    builder_.Run(plan_.compute, plan::Eager{.op = Operator::kLaunch,
+                                            .read = 3 * SelectionRows() * n.tokens * Bytes{4},
+                                            .written = SelectionRows() * n.candidates * Bytes{8},
+                                            .blocks = static_cast<int32_t>(SelectionRows())});
+    builder_.Run(plan_.compute,
+                 plan::Rerank{SelectionRows(), n.candidates, model_.head_dim, subspaces_});
+    builder_.Run(plan_.compute, plan::TopK{SelectionRows(), n.candidates, n.chosen});
+    RunEager(Operator::kIndexSelect, SelectionRows() * n.chosen * 16,
+             SelectionRows() * n.chosen * 8, 4);
+    builder_.SetRole(Role::kRecall);
+    builder_.Run(plan_.compute,
+                 plan_.Scattered({SelectionRows() * n.chosen * 2, RowBytes(),
+                                  static_cast<int32_t>((params_.fetch_blocks + 3) / 4)},
+                                 2 * Rows() * n.tokens * RowBytes(), step, layer, 2));
+    builder_.SetRole(Role::kLayout);
+    const Bytes attended = (Rows() * n.near + SelectionRows() * n.chosen) * RowBytes();
+    for (int of = 0; of < 2; ++of) RunEager(Operator::kCat, attended, attended, 3);
+    builder_.SetRole(Role::kAttention);
+    plan_.Attend(plan::DecodeAttention{SelectionRows() * (n.near + n.chosen), n.near + n.chosen,
+                                       plan_.input.batch, heads_, model_.query_heads / heads_,
+                                       model_.head_dim,
+                                       Rows() * n.near + SelectionRows() * n.chosen});
+  }
+
   void Encode(int layer, int64_t tokens) {
     builder_.At(layer, Role::kIndex);
     builder_.Run(plan_.compute, plan::KeyEncode{Rows() * tokens, model_.head_dim, subspaces_});
@@ -122,11 +177,29 @@ class ParisKvPlan : public PlanWriter {
     const OpId ready = builder_.Last(plan_.compute);
     builder_.At(layer, Role::kOffload);
     const int64_t pieces = params_.pool == ParisKvParams::Pool::kSplit ? 2 : 1;
+    if (plan_.input.as_run) {
+      // To part of a pool: to memory that is not pinned, whence the thread copies each head's rows.
+      const Bytes half = Rows() * tokens * RowBytes();
+      OpId placed = OpId::kNone;
+      for (int of = 0; of < 2; ++of) {
+        const OpId copied = builder_.Run(offload_,
+                                         Copy{.direction = Direction::kDeviceToHost,
+                                              .pieces = 1,
+                                              .piece_bytes = half,
+                                              .host_memory = Copy::HostMemory::kPageable},
+                                         {ready});
+        placed =
+            builder_.Run(plan_.host, plan::HostGather{Rows(), tokens * RowBytes(), 1}, {copied});
+      }
+      return placed;
+    }
     return builder_.Run(offload_,
                         Copy{Direction::kDeviceToHost, CopyPath::kPerPiece, pieces,
                              2 / pieces * Rows() * tokens * RowBytes()},
                         {ready});
   }
+
+  static constexpr Bytes kCentres = 256;  // of a subspace
 
   DecoderPlan& plan_;
   plan::PlanBuilder& builder_;

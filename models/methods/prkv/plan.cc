@@ -29,9 +29,7 @@ class PrkvPlan : public PlanWriter {
         filled_(plan, params.page, PageOffload::Pool::kNhd, static_cast<int>(params.dense_layers)),
         write_back_(builder_.AddStream("write-back", plan.host)),
         recall_(builder_.AddStream("recall", plan.host)),
-        written_(static_cast<size_t>(model_.layers), OpId::kNone) {
-    plan.RefuseGraph("prkv", "launch it without graphs");
-  }
+        written_(static_cast<size_t>(model_.layers), OpId::kNone) {}
 
   void BeginStep(int step) override { filled_.BeginStep(step); }
 

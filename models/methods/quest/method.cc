@@ -34,6 +34,7 @@ class QuestMethod final : public ConfiguredMethod<QuestParams> {
   std::unique_ptr<PlanWriter> NewPlanWriter(DecoderPlan& plan) const override {
     return NewQuestPlan(plan, params());
   }
+  std::string AsRun() const override { return "Quest's code ade6f7c"; }
   Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
     const int64_t pages = batch * Pages(context, params().page);
     const int64_t sparse = std::max<int64_t>(model.layers - params().dense_layers, 0);

@@ -38,6 +38,9 @@ class QuestPlan : public PlanWriter {
                                        DistinctTokens(step, layer, access), plan_.Context(step)});
   }
 
+  Decoder decoder() const override {
+    return plan_.input.as_run ? Decoder::kTransformersFused : Decoder::kOwn;
+  }
   bool KeepsBounds(int layer) const override { return layer >= params_.dense_layers; }
 
   void BeforePrefillAttention(int layer) override {

@@ -31,9 +31,6 @@ class ShadowKvPlan : public PlanWriter {
         recall_(builder_.AddStream("recall", plan.host)),
         offload_(builder_.AddStream("offload", plan.host)) {
     const int64_t steps = plan.input.steps;
-    if (params.update > 0 && steps > params.update) {
-      plan.RefuseGraph("shadowkv", "use update=0, or no graphs");
-    }
     if (params.update == 0 && steps > params.reserve && Sparse(0)) {
       throw UsageError(fmt::format("{} decoded tokens, but there is room for {} on the GPU", steps,
                                    params.reserve),

@@ -41,12 +41,7 @@ class WgKvPlan : public PlanWriter {
         model_(plan.input.model),
         params_(params),
         copies_(model_.kv_heads / plan.log.heads()),
-        evicts_(EverEvicts(*plan.input.log)) {
-    if (params.host == WgKvParams::Host::kAsCoded) {
-      plan.RefuseGraph("wgkv", "use host=apart, or no graphs");
-    }
-    if (MayEvict()) plan.RefuseGraph("wgkv", "use evict=none, or no graphs");
-  }
+        evicts_(EverEvicts(*plan.input.log)) {}
 
   void BeginStep(int step) override {
     if (plan_.Context(step) <= params_.window) return;

@@ -140,7 +140,7 @@ TEST(RequestJson, ComesBack) {
   request.context = 65536;
   request.steps = 12;
   request.tensor_parallel = 2;
-  request.graph = true;
+  request.host = plan::Host::kGraph;
   request.params = {{"budget", "4096"}};
   request.machine_overrides = {{"link.h2d", "100GB/s"}, {"host.launch", "2us"}};
   const sim::PredictRequest back = RequestFromJson(ToJson(request));

@@ -103,7 +103,7 @@ class PrefillRun : public OnDevice {
                                     .prompt_queries = 5,
                                     .value_dim = dim});
       RoundToBf16(trace);
-      input = {SmallModel(dim), batch, 203, steps, false, nullptr};
+      input = {SmallModel(dim), batch, 203, steps, {}, nullptr};
       if (method.method->NewPolicy()) {
         log = methods::Replay(trace, "", name, *method.method);
         input.log = &log;
@@ -291,7 +291,7 @@ TEST_F(PrefillRun, StepsAsGraphsSelectWhatTheLogSays) {
   const auto expect = [](const std::string& name, const methods::ParamValues& params) {
     SCOPED_TRACE(name);
     Ready ready(name, params, 2, 20, kDim, 40);
-    ready.input.graph = ready.run.input.graph = true;
+    ready.input.host = ready.run.input.host = plan::Host::kGraph;
     ExpectWhatTheLogSays(ready, name);
   };
   expect("quest", {{"budget", "64"}, {"page", "8"}, {"dense_layers", "1"}});

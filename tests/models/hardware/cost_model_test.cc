@@ -526,8 +526,8 @@ TEST_F(CostModelTest, HostWorkAndLatencies) {
   EXPECT_EQ(latencies.handoff(Site::kD2H, Site::kKernel, How::kStream), Us(1.6));
   EXPECT_EQ(latencies.handoff(Site::kKernel, Site::kKernel, How::kEvent), Us(1.1));
   EXPECT_EQ(latencies.handoff(Site::kKernel, Site::kKernel, How::kGraph), Us(0.5));
-  EXPECT_EQ(latencies.event_record, Us(0.5));
-  EXPECT_EQ(latencies.stream_wait, Us(0.25));
+  EXPECT_EQ(latencies.cpp.event_record, Us(0.5));
+  EXPECT_EQ(latencies.cpp.stream_wait, Us(0.25));
   EXPECT_EQ(latencies.handoff(Site::kKernel, Site::kHost, How::kEvent), Us(2));
   EXPECT_EQ(latencies.handoff(Site::kHost, Site::kHost, How::kEvent), Us(6));
 }
@@ -571,8 +571,8 @@ TEST_F(CostModelTest, WhereARunIsRecordedEachOfItsCallsCostsMore) {
   EXPECT_EQ(later(Site::kD2H, Site::kD2H), Us(16));
   EXPECT_EQ(later(Site::kH2D, Site::kD2H), Us(0));
   EXPECT_EQ(later(Site::kKernel, Site::kKernel), Us(256));
-  EXPECT_EQ(b.event_record - a.event_record, Us(32));
-  EXPECT_EQ(b.stream_wait - a.stream_wait, Us(64));
+  EXPECT_EQ(b.cpp.event_record - a.cpp.event_record, Us(32));
+  EXPECT_EQ(b.cpp.stream_wait - a.cpp.stream_wait, Us(64));
 }
 
 TEST_F(CostModelTest, ATimedKernelCostsItsFactors) {

@@ -385,7 +385,7 @@ TEST_F(WgKv, PlansKeepTheShareAdmittedAtOtherContexts) {
   model.intermediate = 256;
   model.vocabulary = 100;
   const auto tokens = [&](int64_t context) {
-    const plan::Plan plan = WriteDecode(*method, {model, 1, context, 1, false, &log});
+    const plan::Plan plan = WriteDecode(*method, {model, 1, context, 1, {}, &log});
     for (const plan::Op& op : plan.ops) {
       if (const auto* work = std::get_if<plan::DecodeAttention>(&op.work)) return work->kv_tokens;
     }
@@ -398,7 +398,7 @@ TEST_F(WgKv, PlansKeepTheShareAdmittedAtOtherContexts) {
   // Prefill attends a window and the admitted columns, unless it is to be dense.
   const auto prefill = [&](const ParamValues& values) {
     const auto m = MakeMethod("wgkv", values).method;
-    const plan::Plan plan = WritePrefill(*m, {model, 1, 100'000, 0, false, &log});
+    const plan::Plan plan = WritePrefill(*m, {model, 1, 100'000, 0, {}, &log});
     double flops = 0;
     for (const plan::Op& op : plan.ops) {
       if (op.role == plan::Role::kAttention) flops += plan::Count(op.work).flops;
@@ -437,7 +437,7 @@ TEST_F(WgKv, PlansEvictWhereTheLogDoes) {
       const traces::AccessLog log = Replay(trace, "", "wgkv", *method);
       const llm::Model model = ModelOf(log, kDim);
       const int steps = kSteps / batch;
-      const plan::Plan plan = WriteDecode(*method, {model, batch, kPrompt, steps, false, &log});
+      const plan::Plan plan = WriteDecode(*method, {model, batch, kPrompt, steps, {}, &log});
       std::map<std::pair<int, int>, std::vector<plan::Work>> works;
       for (const plan::Op& op : plan.ops) {
         const bool quest =
@@ -499,7 +499,7 @@ TEST_F(WgKv, ACapacityThatIsNeverReachedChangesNoPlan) {
     const auto method = MakeMethod("wgkv", values).method;
     const traces::AccessLog log = Replay(trace, "", "wgkv", *method);
     std::vector<plan::Plan> plans;
-    const PlanInput input{ModelOf(log, 24), 2, 300, 20, false, &log};
+    const PlanInput input{ModelOf(log, 24), 2, 300, 20, {}, &log};
     plans.push_back(WriteDecode(*method, input));
     plans.push_back(WritePrefill(*method, input));
     return plans;

@@ -237,6 +237,10 @@ std::vector<Case> Cases() {
       {HostSync{}, {}, 0},
       {HostHandoff{}, {}, 0},
       {GraphLaunch{.nodes = 400}, {}, 0},
+      {Eager{.read = 4'096, .written = 8'192, .kernels = 2},
+       {.device_read = 4'096, .device_written = 8'192, .launches = 2},
+       12'288},
+      {HostCalls{.op = Operator::kView, .count = 3}, {}, 0},
   };
 }
 

@@ -202,7 +202,7 @@ void SimGridRun::Issue(Lane& host) {
       if (!OthersHaveCalled(id)) break;
       ++host.next;
       host.current = id;
-      const Picoseconds waits = op.waits_count * latency.stream_wait;
+      const Picoseconds waits = op.waits_count * latency.cpp.stream_wait;
       After(host, Phase::kFirstCall, op.graph_node ? 0 : Seconds(waits + cost.first_call));
     }
   }
@@ -257,7 +257,7 @@ void SimGridRun::OnEnd(Lane& lane) {
       Satisfy(lane.current,
               Now() + Seconds(latency.handoff(Site::kHost, SiteOf(op), How::kStream)));
       const Picoseconds record =
-          recorded_[At(lane.current)] ? latency.event_record : Picoseconds{0};
+          recorded_[At(lane.current)] ? latency.cpp.event_record : Picoseconds{0};
       return After(lane, Phase::kRestOfCall,
                    op.graph_node ? 0 : Seconds(cost.host - cost.first_call + record));
     }

@@ -97,7 +97,7 @@ TEST(SimGrid, GivesEveryOpTheSameEnd) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     cases.push_back(std::make_unique<Case>(RandomPlan(seed)));
   }
-  const methods::PlanInput input{llm::FindModel("qwen3-4b"), 1, 4096, 2, false, nullptr};
+  const methods::PlanInput input{llm::FindModel("qwen3-4b"), 1, 4096, 2, {}, nullptr};
   cases.push_back(std::make_unique<Case>(
       methods::WriteDecode(*methods::MakeMethod("offload", {}).method, input)));
   std::vector<const Simulation*> simulations;
