@@ -226,7 +226,7 @@ std::string ShowTable(sim::ResultStore& store, const Points& points, const Sweep
 // The numbers that a table or a plot shows.
 std::vector<std::string> Shown(const SweepForm& form) {
   std::vector<std::string> names = {form.order.field().name, "gpu_limit_bytes", "host_limit_bytes"};
-  for (const Result& result : Results(/*sampled=*/true)) names.emplace_back(result.field);
+  for (const Result& result : Results(/*sampled=*/true, /*band=*/true)) names.emplace_back(result.field);
   return names;
 }
 

@@ -8,10 +8,11 @@
 namespace stallcast::cli {
 namespace {
 
-constexpr const char* kTexts[] = {"status",  "message", "method",     "model",     "machine",
-                                  "program", "trace",   "trace_file", "overrides", "params"};
+constexpr const char* kTexts[] = {"status",     "message",   "method",  "model",
+                                  "machine",    "host",      "program", "trace",
+                                  "trace_file", "overrides", "params"};
 constexpr const char* kNumbers[] = {"tensor_parallel", "context",        "batch",
-                                    "steps",           "graph",          "fits",
+                                    "steps",           "as_run",         "fits",
                                     "step_mean_ms",    "attention_mass", "gpu_bytes"};
 
 uint64_t OutcomeOf(const sim::ResultStore::Rows& point) {
