@@ -797,23 +797,24 @@ TEST_F(TimelineViewTest, BeginsWithAStepOfUsualLength) {
 }
 
 TEST_F(TimelineViewTest, NotesKeepTheirPlaceInTheirStep) {
-  const QJsonObject note{{"step", 1}, {"offset_ps", "500000"}, {"text", "here"}};
+  const QJsonObject note{{"step", 3}, {"offset_ps", "500000"}, {"text", "here"}};
   QJsonObject state = view_.SaveState();
   state["notes"] = QJsonArray{note};
   view_.RestoreState(state);
   ASSERT_EQ(view_.SaveState()["notes"].toArray(), QJsonArray{note});
+  view_.ShowStep(0);
   Key(Qt::Key_J);
-  EXPECT_EQ(view_.CurrentStep(), 1);
-  // The other side's steps are longer: step 1 begins later on the axis, and the note with it.
+  EXPECT_EQ(view_.CurrentStep(), 3);
+  // The other side's steps are longer: step 3 begins later on the axis, and the note with it.
   const auto place = [&] {
     const AxisRange v = view_.visible();
-    return v.begin + v.length() / 2 - view_.alignment().stretches.at(1).axis.begin;
+    return v.begin + v.length() / 2 - view_.alignment().stretches.at(3).axis.begin;
   };
   const Picoseconds before = place();
   view_.SetSides({TimelineModel::Build(Decode(Timeline::Origin::kPredicted, 2))}, {measured_});
   view_.ShowStep(0);
   Key(Qt::Key_J);
-  EXPECT_EQ(view_.CurrentStep(), 1);
+  EXPECT_EQ(view_.CurrentStep(), 3);
   EXPECT_EQ(place(), before);
 }
 
