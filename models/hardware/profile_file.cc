@@ -70,6 +70,8 @@ class Reader {
       profile = Base(*base, base->as_string()->get());
       profile.base = base->as_string()->get();
       profile.pytorch = {};  // of the host that was measured
+      std::erase_if(profile.sources,
+                    [](const auto& each) { return each.first.starts_with("pytorch."); });
     }
     for (const TextField& text : kTexts) profile.*text.member = Text(root_, text.key, path_);
     used_.insert("notes");

@@ -167,7 +167,9 @@ TEST(AsRunTest, StepsOfTransformersAreAsMeasured) {
     SCOPED_TRACE(row.program + " " + std::to_string(row.context) + " " + row.host);
     const double predicted = PredictedMs(row);
     EXPECT_LT(predicted, 1.15 * row.ms);
-    if (row.host == "A" && row.context == 32000) EXPECT_GT(predicted, 0.85 * row.ms);
+    if (row.host == "A" && row.context == 32000) {
+      EXPECT_GT(predicted, 0.85 * row.ms);
+    }
   }
 }
 

@@ -171,7 +171,8 @@ class Plans : public testing::TestWithParam<Variant> {
     trace_ = methods::RandomTrace(options);
     method_ = MakeMethod(GetParam().method, GetParam().params).method;
     if (method_->NewPolicy()) log_ = methods::Replay(trace_, "", GetParam().method, *method_);
-    input_ = {SmallModel(), 1, options.prompt, options.steps, false, log_ ? &*log_ : nullptr};
+    input_ = {SmallModel(),           1, options.prompt, options.steps, plan::Host::kCpp,
+              log_ ? &*log_ : nullptr};
   }
 
   plan::Plan Decode() const { return methods::WriteDecode(*method_, input_); }
