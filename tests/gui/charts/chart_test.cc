@@ -144,9 +144,11 @@ TEST(ChartGeometry, LinesAreNamedBehindTheTitleWhereThereIsRoom) {
   ASSERT_EQ(wide.swatches.size(), 2u);
   EXPECT_LT(wide.swatches[0].rect.bottom(), wide.plot.top());
   EXPECT_GE(wide.swatches[0].rect.left(), wide.texts[0].rect.right());
-  const ChartGeometry narrow = LayOut(Lines(), {220, 400}, QApplication::font());
-  ASSERT_EQ(narrow.swatches.size(), 2u);
-  EXPECT_GT(narrow.swatches[0].rect.top(), narrow.texts[0].rect.bottom());
+  Chart titled = Lines();
+  titled.title = QString(60, 'x');
+  const ChartGeometry full = LayOut(titled, {520, 400}, QApplication::font());
+  ASSERT_EQ(full.swatches.size(), 2u);
+  EXPECT_GE(full.swatches[0].rect.top(), full.texts[0].rect.bottom());
 }
 
 TEST(ChartGeometry, AtItsLeastHeightEveryCategoryHasItsName) {
