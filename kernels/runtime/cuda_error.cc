@@ -35,6 +35,12 @@ void Check(cudaError_t status, const char* call) {
   // Errors that do not damage the context stay recorded as the "last" one: clear it, or the next
   // launch check would report this failure again.
   cudaGetLastError();
+  // CUDA calls a machine without a driver one whose driver is too old.
+  int driver = 0;
+  if (status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess &&
+      driver == 0) {
+    throw Error("no NVIDIA driver is installed here", call, "run on a machine with an NVIDIA GPU");
+  }
   throw Error(fmt::format("{} ({})", cudaGetErrorString(status), cudaGetErrorName(status)), call,
               Remedy(status));
 }
