@@ -1,4 +1,4 @@
-#include "models/methods/louiskv/key_clusters.h"
+#include "models/methods/common/key_clusters.h"
 
 #include <fmt/format.h>
 #include <tbb/parallel_for.h>
@@ -21,30 +21,46 @@ constexpr int64_t kBlockTokens = 256;
 // takes far less time than what is done with them, and no memory.
 class QuantisedKeys {
  public:
-  QuantisedKeys(const LayerTensors& tensors, int kv_head, int64_t first, int64_t count)
-      : tensors_(tensors), kv_head_(kv_head), first_(first), count_(count) {
+  QuantisedKeys(const LayerTensors& tensors, int kv_head, int64_t first, int64_t count,
+                Channels channels)
+      : tensors_(tensors), kv_head_(kv_head), first_(first), count_(count), channels_(channels) {
+    if (channels_.count == 0) channels_.count = tensors.head_dim();
     float largest = 0;
     std::vector<float> keys(static_cast<size_t>(kBlockTokens * dim()));
     for (int64_t t = 0; t < count; t += kBlockTokens) {
       const int64_t tokens = std::min(kBlockTokens, count - t);
-      tensors.ReadKeys(kv_head, first + t, tokens, keys.data());
+      ReadChannels(first + t, tokens, keys.data());
       for (int64_t i = 0; i < tokens * dim(); ++i) largest = std::max(largest, std::abs(keys[i]));
     }
     scale_ = largest > 0 ? kLargest / largest : 0;
   }
 
-  int64_t dim() const { return tensors_.head_dim(); }
+  int64_t dim() const { return channels_.count; }
   int64_t count() const { return count_; }
   /// `out` is [token][dim].
   void Read(int64_t token, int64_t count, float* out) const {
-    tensors_.ReadKeys(kv_head_, first_ + token, count, out);
+    ReadChannels(first_ + token, count, out);
     for (int64_t i = 0; i < count * dim(); ++i) out[i] = std::nearbyint(out[i] * scale_);
   }
 
  private:
+  void ReadChannels(int64_t token, int64_t count, float* out) const {
+    if (dim() == tensors_.head_dim()) {
+      tensors_.ReadKeys(kv_head_, token, count, out);
+      return;
+    }
+    const int64_t all = tensors_.head_dim();
+    std::vector<float> keys(static_cast<size_t>(count * all));
+    tensors_.ReadKeys(kv_head_, token, count, keys.data());
+    for (int64_t t = 0; t < count; ++t) {
+      std::copy_n(keys.data() + t * all + channels_.first, dim(), out + t * dim());
+    }
+  }
+
   const LayerTensors& tensors_;
   int kv_head_;
   int64_t first_, count_;
+  Channels channels_;
   float scale_ = 0;
 };
 
@@ -124,14 +140,14 @@ void MoveCentroids(const QuantisedKeys& keys, const std::vector<int32_t>& cluste
 }  // namespace
 
 KeyClusters ClusterKeys(const LayerTensors& tensors, int kv_head, int64_t first, int64_t count,
-                        int64_t clusters, int64_t iterations) {
-  const int64_t dim = tensors.head_dim();
+                        int64_t clusters, int64_t iterations, Channels channels) {
+  const QuantisedKeys keys(tensors, kv_head, first, count, channels);
+  const int64_t dim = keys.dim();
   if (dim > kMaxDim) {
     throw Error(fmt::format("keys of {} dimensions cannot be clustered", dim),
                 fmt::format("layer {}", tensors.layer()),
                 fmt::format("use a model whose heads have at most {}", kMaxDim));
   }
-  const QuantisedKeys keys(tensors, kv_head, first, count);
   std::vector<float> seed(static_cast<size_t>(dim));
   std::vector<int32_t> centroids;
   centroids.reserve(static_cast<size_t>(clusters * dim));
