@@ -23,6 +23,7 @@
 #include "models/methods/projected_log.h"
 #include "models/methods/projection.h"
 #include "models/plan/graph.h"
+#include "models/plan/operators.h"
 #include "sim/log_cache.h"
 #include "sim/quantile.h"
 #include "traces/common/error.h"
@@ -260,6 +261,11 @@ std::optional<std::string> FewSteps(const Metrics& metrics, const PredictRequest
       "tells more",
       longest - metrics.step_times.begin(), metrics.step_times.size(), Milliseconds(*longest),
       share * 100);
+}
+
+// Who issues it where nothing else is asked for.
+plan::Host HostOf(const PredictRequest& request) {
+  return request.host.value_or(request.as_run ? plan::Host::kPyTorch : plan::Host::kCpp);
 }
 
 // Nothing of our own program in C++, of which all figures are unless they say otherwise.
@@ -531,8 +537,7 @@ std::shared_ptr<const traces::AccessLog> Predictor::Log(const PredictRequest& re
 }
 
 std::string ProgramOf(const PredictRequest& request) {
-  const plan::Host host =
-      request.host.value_or(request.as_run ? plan::Host::kPyTorch : plan::Host::kCpp);
+  const plan::Host host = HostOf(request);
   const std::string_view program = request.as_run ? "the public program" : "our own program";
   switch (host) {
     case plan::Host::kCpp:
@@ -628,7 +633,7 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
         "assumed: every expert is as likely: a step reads {:.1f} of {} in a layer",
         model.DistinctExperts(int64_t{run.batch} * model.queries), model.experts->count));
   }
-  if (!run.host) run.host = run.as_run ? plan::Host::kPyTorch : plan::Host::kCpp;
+  run.host = HostOf(run);
   if (run.as_run && method.AsRun().empty()) {
     throw UsageError(fmt::format("no public program of {} is written down", run.method), "--as-run",
                      "leave it out; --host pytorch issues our own program from PyTorch");
@@ -659,8 +664,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   out.notes = prepared.notes;
   const int64_t longest = run.context + run.steps;
 
-  const bool pytorch =
-      run.host == plan::Host::kPyTorch || (run.as_run && run.host == plan::Host::kGraph);
+  const bool pytorch = plan::CallsOperators(*run.host, run.as_run);
   const bool unmeasured = pytorch && !profile.pytorch.measured() && profile.pytorch.each == 0;
   if (unmeasured) {
     profile.pytorch.each = std::sqrt(hardware::kLeastOperator * hardware::kMostOperator);

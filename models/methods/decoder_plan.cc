@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "models/methods/transformers_decoder.h"
+#include "models/plan/operators.h"
 
 namespace stallcast::methods {
 
@@ -31,8 +32,7 @@ PlanInput FullAttentionRun(PlanInput run) {
 
 DecoderPlan::DecoderPlan(const PlanInput& run)
     : whole(run.model), input(FullAttentionRun(run)), log(run.log, input.model, run.batch) {
-  const bool pytorch =
-      run.host == plan::Host::kPyTorch || (run.as_run && run.host == plan::Host::kGraph);
+  const bool pytorch = plan::CallsOperators(run.host, run.as_run);
   host = builder.AddHost("host", pytorch ? plan::Host::kPyTorch : plan::Host::kCpp);
   compute = builder.AddStream("compute", host, /*compute=*/true);
   std::vector<int> names(static_cast<size_t>(whole.layers));

@@ -177,11 +177,13 @@ void PrepareEngineStep(DecoderPlan& plan) {
   }
 }
 
-OpId ConcatenateCache(DecoderPlan& plan, int64_t tokens) {
+void ConcatenateCache(DecoderPlan& plan, int64_t tokens, OpId fetched) {
   const Bytes half = tokens * plan.input.model.KvBytesPerTokenLayer() / 2;
   plan.builder.SetRole(Role::kLayout);
-  RunEager(plan, {.op = Operator::kCat, .read = half, .written = half});
-  return RunEager(plan, {.op = Operator::kCat, .read = half, .written = half});
+  for (int of = 0; of < 2; ++of) {
+    plan.builder.Run(plan.compute, Eager{.op = Operator::kCat, .read = half, .written = half},
+                     {fetched});
+  }
 }
 
 OpId AttendBySdpa(DecoderPlan& plan, int step, int layer) {

@@ -49,8 +49,8 @@ class TransformersDecoder {
 void PrepareEngineStep(DecoderPlan& plan);
 
 /// What a DynamicCache does with a layer's new keys and values: it concatenates both with all
-/// `tokens` before them, all rows together. Returns the last op.
-plan::OpId ConcatenateCache(DecoderPlan& plan, int64_t tokens);
+/// `tokens` before them, all rows together, once `fetched` is done.
+void ConcatenateCache(DecoderPlan& plan, int64_t tokens, plan::OpId fetched = plan::OpId::kNone);
 
 /// scaled_dot_product_attention of a step without a mask. Over a number of keys that no layer
 /// before had, cuDNN compiles a plan for it first, which takes the host long; PyTorch chooses

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/plan/host.h"
 #include "models/plan/operator.h"
 #include "models/plan/work.h"
 
@@ -22,6 +23,11 @@ struct OperatorCalls {
 
 /// The calls by which a PyTorch program issues some work.
 OperatorCalls CallsOf(const Work& work);
+
+/// Whether a plan's main thread is PyTorch's: a public program stays one where graphs launch it.
+constexpr bool CallsOperators(Host host, bool as_run) {
+  return host == Host::kPyTorch || (as_run && host == Host::kGraph);
+}
 
 /// How many operators PyTorch's profiler counts for one call, those that it calls included.
 int ProfiledOperators(Operator op);

@@ -110,7 +110,7 @@ class TransformersOffloadPlan : public PlanWriter {
     const int step_of_next = next == 0 ? step + 1 : step;
     if (step_of_next < plan_.input.steps) Fetch(step_of_next, next);
     builder_.At(layer, Role::kLayout);
-    Concatenate(step, fetched);
+    ConcatenateCache(plan_, Tokens(step), fetched);
     builder_.SetRole(Role::kOffload);
     const Bytes half =
         (all_ ? Tokens(step) : int64_t{plan_.input.batch}) * model_.KvBytesPerTokenLayer() / 2;
@@ -140,15 +140,6 @@ class TransformersOffloadPlan : public PlanWriter {
     for (int of = 0; of < 2; ++of) {
       builder_.For(Purpose::kBringRecalled)
           .Run(prefetch_, Copy{Direction::kHostToDevice, CopyPath::kBulk, 1, half});
-    }
-  }
-
-  void Concatenate(int step, OpId fetched) {
-    const Bytes half = Tokens(step) * model_.KvBytesPerTokenLayer() / 2;
-    for (int of = 0; of < 2; ++of) {
-      builder_.Run(plan_.compute,
-                   plan::Eager{.op = plan::Operator::kCat, .read = half, .written = half},
-                   {fetched});
     }
   }
 
