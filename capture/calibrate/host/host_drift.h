@@ -36,10 +36,10 @@ HostCalls Typical(std::span<const HostCalls> moments);
 /// of `profile`.
 void SetTypical(std::span<const HostCalls> moments, hardware::Profile& profile);
 
-/// The medians over the moments, of which there is one at least, of waits behind the calls that
-/// `profile` has: hand-offs between copies of opposite ways; half of `kernel` without its call as
-/// the hand-off to the host and half as the launch latency, which MeasureGaps() divides better;
-/// `flag`, whole, as the launch latency of copies.
+/// Fills in waits by their medians over at least one moment. `kernel` less host.launch becomes the
+/// hand-off to the host and the launch latency, half each; MeasureGaps() divides it better. `flag`
+/// becomes the launch latency of copies, and the two gaps the hand-offs between copies of opposite
+/// directions.
 void SetWaits(std::span<const HostWaits> moments, hardware::Profile& profile);
 
 /// What each call takes more while it is recorded than alone: recorder.launch, event_record,

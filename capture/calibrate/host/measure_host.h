@@ -26,10 +26,12 @@ HostWaits MeasureWaits(Stopwatch& watch, const CopyEnds& ends);
 void MeasureHost(Stopwatch& watch, hardware::Profile& profile);
 
 /// Fills in the hand-offs between kernels, in a stream and in a graph, from a recording of empty
-/// kernels and of flags, and splits the time of launch and synchronisation between launch and host
-/// as it has them. Of what passes beside a flag's call and its copy until the host knows of it, the
-/// share before the copy; none where nothing can be recorded: then all is as assumed. CUDA calls
-/// are slower afterwards, so host times must have been measured.
+/// kernels and of flags. The recording also divides the time of launch and synchronisation between
+/// launch and host.
+///
+/// Returns the share of a flag's latency that passes before its copy, or nothing where recording
+/// is not possible. The assumed values then stay. CUDA calls are slower afterwards: measure host
+/// times first.
 std::optional<double> MeasureGaps(Stopwatch& watch, const CopyEnds& ends,
                                   hardware::Profile& profile);
 

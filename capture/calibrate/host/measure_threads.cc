@@ -34,9 +34,9 @@ constexpr double kUsuallyAsleep = 200e-6;
 constexpr std::array kInCalls = {256,   1024,  2048,  4096,  8192, 12288,
                                  16384, 20480, 24576, 28672, 32768};
 
-// The mean of `latency`, which a step adds up: of a virtual machine's threads that have slept for a
-// millisecond, one in five or ten takes 150 to 400 us to go on, the others 15. What took longer
-// than any of those was kept from its core.
+// The mean, since a step adds latencies up. After a millisecond of sleep, one thread in five to ten
+// of a virtual machine takes 150 to 400 us to go on; the others take 15. A longer time means that
+// the thread was kept from its core; it does not count.
 double MeanHandoff(const std::vector<double>& latency) {
   constexpr double kMost = 1e-3;
   double sum = 0;

@@ -48,9 +48,9 @@ class Streaming {
   kernels::Buffer<int> sink_{1};
 };
 
-// What the probe before freed is cleared when this one chooses its ways, as products do, and when
-// it runs; what is filled on the default stream, which those of a stopwatch do not wait for, is
-// there.
+// Before it is timed, a probe chooses its kernels, as GEMMs do. By then the driver must have cleared
+// the memory that the probe before freed. The device is synchronised because a stopwatch's streams
+// do not wait for the default stream, which fills the inputs.
 Prepared Ready(Stopwatch& watch, const KernelProbe& probe) {
   watch.Settle();
   Prepared prepared = probe.prepare();

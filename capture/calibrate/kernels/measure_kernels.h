@@ -40,11 +40,11 @@ std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress
 void TimeAmongProducts(Stopwatch& watch, ProductLayers& layers, std::vector<TimedProbe>& timed,
                        const Progress& progress);
 
-/// Times the short ones again from a recording, each among the products of a decode step: colder
-/// than behind one like itself, and free of what passes until it starts. They drag what they take
-/// there beyond that and the gap. Fills in zero_copy.drag, memory.drag_most and drag_share of
-/// the profile, from gathers among the same products. Where nothing can be recorded all stay as
-/// they are and nothing drags.
+/// Times the short ones again from a recording, each among the GEMMs of a decode step. Caches are
+/// colder there than in a train of one kernel, and the time before its start does not count. The
+/// layer's remaining extra time is the kernel's drag. Gathers among the same GEMMs fill in
+/// zero_copy.drag, memory.drag_most and memory.drag_share. Without a recording all times stay and
+/// nothing drags.
 void RecordKernels(Stopwatch& watch, const CopyEnds& ends, ProductLayers& layers,
                    std::vector<TimedProbe>& timed, hardware::Profile& profile,
                    const Progress& progress);

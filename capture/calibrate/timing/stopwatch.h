@@ -159,9 +159,9 @@ class Stopwatch {
     return std::max(train_time(many) - train_time(few), 1e-9) / (many - few);
   }
 
-  /// Waits until device memory is as fast as it has been: the driver clears what was freed while
-  /// other work goes on, which is an eighth slower meanwhile (three times 17 GiB on an H200: for
-  /// 110 ms). Waits a second at most, unless the process itself stands still.
+  /// Waits until device memory is at full speed again. The driver clears freed memory beside other
+  /// work and slows it by an eighth meanwhile: 110 ms after three times 17 GiB on an H200. Waits a
+  /// second at most, unless the process itself stands still.
   void Settle();
 
   /// As of a HeldTrain on the stream.
