@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
+#include <type_traits>
 #include <vector>
 
 namespace stallcast {
@@ -15,7 +17,11 @@ T Median(std::vector<T> values) {
   std::nth_element(values.begin(), upper, values.end());
   if (values.size() % 2 == 1) return *upper;
   const T lower = *std::max_element(values.begin(), upper);
-  return lower == *upper ? lower : lower + (*upper - lower) / 2;  // infinite ones too
+  if constexpr (std::is_arithmetic_v<T>) {
+    return std::midpoint(lower, *upper);  // neither overflows nor subtracts infinities
+  } else {
+    return lower + (*upper - lower) / 2;
+  }
 }
 
 }  // namespace stallcast

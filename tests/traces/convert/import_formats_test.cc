@@ -222,6 +222,15 @@ TEST(ChromeEventsTest, StrayTimesAreLeftOutAndCounted) {
                           HasSubstr("more than 20 days"), HasSubstr("no time")));
 }
 
+TEST(ChromeEventsTest, OfTwoTimesFarApartOneIsKept) {
+  const ImportedTrace imported = ImportText(R"([
+    {"ph": "X", "name": "none", "ts": 0, "dur": 0},
+    {"ph": "X", "name": "a", "ts": 1790857026000000, "dur": 1}])");
+  const Timeline& t = TheTimeline(imported);
+  EXPECT_EQ(t.rows(), 1);
+  RowNamed(t, "a");
+}
+
 TEST(ChromeEventsTest, ADamagedEventCostsNoOther) {
   const ImportedTrace imported = ImportText(R"([
     {"ph": "X", "name": "a", "ts": 1, "dur": 1},
