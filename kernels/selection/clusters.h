@@ -28,7 +28,7 @@ struct KMeansArgs {
   bool portable = false;
 };
 
-/// k-means in 8-bit whole numbers, step by step as models/methods/louiskv/key_clusters.h says, so
+/// k-means in 8-bit whole numbers, step by step as models/methods/common/key_clusters.h says, so
 /// that the clusters are the same. head_dim 64, 128 or 256; 1 <= clusters <= tokens, rows * tokens
 /// under 2^31.
 void KMeans(const KMeansArgs& args, void* workspace, cudaStream_t stream);

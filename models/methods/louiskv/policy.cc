@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "models/methods/common/bf16.h"
+#include "models/methods/common/key_clusters.h"
 #include "models/methods/common/log_cells.h"
 #include "models/methods/common/ranking.h"
 #include "models/methods/common/similarity.h"
 #include "models/methods/common/unit_scores.h"
-#include "models/methods/louiskv/key_clusters.h"
 #include "models/methods/louiskv/local_buffer.h"
 
 namespace stallcast::methods {

@@ -9,8 +9,8 @@
 
 #include "models/methods/common/bf16.h"
 #include "models/methods/common/log_cells.h"
+#include "models/methods/common/observation.h"
 #include "models/methods/common/unit_scores.h"
-#include "models/methods/prkv/observation.h"
 
 namespace stallcast::methods {
 namespace {
@@ -42,7 +42,8 @@ class PagedLayer {
       std::vector<uint32_t>& order = heads_[head].order;
       for (auto t = static_cast<uint32_t>(order.size()); t < tokens; ++t) order.push_back(t);
       if (static_pages_ > 0)
-        Restructure(order, ObservationScores(tensors_, head, tokens, first, end));
+        Restructure(order, ObservationScores(tensors_, head * tensors_.group(),
+                                             (head + 1) * tensors_.group(), tokens, first, end));
       for (auto t = static_cast<uint32_t>(tokens); t < PagesAt(last) * params_.page; ++t) {
         order.push_back(t);
       }

@@ -9,8 +9,8 @@
 
 #include "kernels/selection/selection.h"
 #include "kernels/selection/selection_passes.h"
+#include "models/methods/common/key_clusters.h"
 #include "models/methods/common/ranking.h"
-#include "models/methods/louiskv/key_clusters.h"
 #include "models/methods/vector_kernels.h"
 #include "tests/kernels/on_device.h"
 #include "tests/models/methods/random_trace.h"

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "models/methods/louiskv/key_clusters.h"
+#include "models/methods/common/key_clusters.h"
 #include "models/methods/louiskv/local_buffer.h"
 #include "models/methods/louiskv/policy.h"
 #include "tests/models/methods/random_trace.h"

@@ -20,7 +20,10 @@ using traces::TensorKind;
 
 // Parameters that make every method select on the small random traces.
 ParamValues Small(const std::string& method) {
-  if (method == "full" || method == "offload") return {};
+  if (method == "full" || method == "offload" || method == "cpu-attention") return {};
+  if (method == "hisparse") {
+    return {{"budget", "96"}, {"buffer", "160"}, {"page", "8"}, {"dense_layers", "1"}};
+  }
   if (method == "pariskv") {
     return {{"topk", "20"},   {"sink", "16"},       {"local", "32"},
             {"update", "64"}, {"dense_until", "0"}, {"subspaces", "4"}};
@@ -28,6 +31,24 @@ ParamValues Small(const std::string& method) {
   if (method == "shadowkv") {
     return {{"budget", "40"}, {"outliers", "2"}, {"local", "2"}, {"dense_until", "0"}};
   }
+  if (method == "snapkv" || method == "rkv" || method == "h2o") {
+    ParamValues values{{"budget", "96"}, {"dense_layers", "1"}};
+    if (method == "h2o") values["recent"] = "40";
+    return values;
+  }
+  if (method == "raas") return {{"budget", "96"}, {"page", "8"}, {"dense_layers", "1"}};
+  if (method == "duoattention" || method == "razorattention") {
+    return {{"sink", "4"}, {"window", "40"}};
+  }
+  if (method == "retroinfer") return {{"retrieval", "0.1"}, {"window", "16"}, {"update", "64"}};
+  if (method == "pqcache") return {{"bits", "4"}, {"block", "32"}, {"cache", "128"}};
+  if (method == "magicpig") return {{"tables", "20"}, {"bits", "4"}, {"window", "16"}};
+  if (method == "clusterkv" || method == "twilight") {
+    return {{method == "clusterkv" ? "budget" : "base", "96"},
+            {method == "clusterkv" ? "lists" : "page", "8"},
+            {"dense_layers", "1"}};
+  }
+  if (method == "sparq") return {{"budget", "96"}, {"channels", "8"}, {"window", "16"}};
   if (method == "wgkv") return {{"window", "16"}, {"page", "8"}, {"gate", "oracle"}};
   ParamValues values{{"budget", "96"}};
   if (method == "streaming") return values;

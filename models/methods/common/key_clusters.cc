@@ -1,4 +1,4 @@
-#include "models/methods/louiskv/key_clusters.h"
+#include "models/methods/common/key_clusters.h"
 
 #include <fmt/format.h>
 #include <tbb/parallel_for.h>
@@ -26,14 +26,20 @@ constexpr int64_t kMostGroups = 64;
 // Keys of a range in whole numbers.
 class QuantisedKeys {
  public:
-  QuantisedKeys(const LayerTensors& tensors, int kv_head, int64_t first, int64_t count)
-      : dim_(tensors.head_dim()), values_(static_cast<size_t>(count * dim_)) {
-    std::vector<float> keys(static_cast<size_t>(kBlockTokens * dim_));
+  QuantisedKeys(const LayerTensors& tensors, int kv_head, int64_t first, int64_t count,
+                Channels channels)
+      : dim_(channels.count > 0 ? channels.count : tensors.head_dim()),
+        values_(static_cast<size_t>(count * dim_)) {
+    const int64_t width = tensors.head_dim();
+    std::vector<float> keys(static_cast<size_t>(kBlockTokens * width));
     const auto each = [&](auto use) {
       for (int64_t t = 0; t < count; t += kBlockTokens) {
         const int64_t tokens = std::min(kBlockTokens, count - t);
         tensors.ReadKeys(kv_head, first + t, tokens, keys.data());
-        for (int64_t i = 0; i < tokens * dim_; ++i) use(t * dim_ + i, keys[i]);
+        for (int64_t k = 0; k < tokens; ++k) {
+          const float* key = keys.data() + k * width + channels.first;
+          for (int64_t i = 0; i < dim_; ++i) use((t + k) * dim_ + i, key[i]);
+        }
       }
     };
     float largest = 0;
@@ -200,13 +206,13 @@ void Lloyd::MoveCentroids() {
 }  // namespace
 
 KeyClusters ClusterKeys(const LayerTensors& tensors, int kv_head, int64_t first, int64_t count,
-                        int64_t clusters, int64_t iterations) {
-  if (tensors.head_dim() > kMaxDim) {
-    throw Error(fmt::format("keys of {} dimensions cannot be clustered", tensors.head_dim()),
+                        int64_t clusters, int64_t iterations, Channels channels) {
+  const QuantisedKeys keys(tensors, kv_head, first, count, channels);
+  if (keys.dim() > kMaxDim) {
+    throw Error(fmt::format("keys of {} dimensions cannot be clustered", keys.dim()),
                 fmt::format("layer {}", tensors.layer()),
                 fmt::format("use a model whose heads have at most {}", kMaxDim));
   }
-  const QuantisedKeys keys(tensors, kv_head, first, count);
   Lloyd lloyd(keys, clusters);
   for (int64_t i = 0; i < iterations; ++i) {
     if (i > 0) lloyd.MoveCentroids();

@@ -1,4 +1,4 @@
-// k-means of a prompt's keys, the same on every machine (LouisKV 4.2).
+// k-means of keys, the same on every machine (LouisKV 4.2).
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,11 @@ struct KeyClusters {
   std::vector<uint32_t> tokens;  ///< counted from the first clustered token, ascending in a cluster
 };
 
+/// Channels of a key that count; `count` 0: all.
+struct Channels {
+  int64_t first = 0, count = 0;
+};
+
 /// Lloyd's algorithm on `count` keys of a KV head from `first` on, in whole numbers: keys are
 /// scaled so that the largest element is 127 and rounded, centroids are means rounded to the
 /// nearest (half up). Every sum is exact, so a GPU finds the same clusters in whatever order it
@@ -23,6 +28,6 @@ struct KeyClusters {
 /// to the nearest centroid, ties to the smaller cluster; between them centroids move to the mean of
 /// their keys, those of empty clusters stay. 1 <= clusters <= count; head_dim <= 256.
 KeyClusters ClusterKeys(const LayerTensors& tensors, int kv_head, int64_t first, int64_t count,
-                        int64_t clusters, int64_t iterations);
+                        int64_t clusters, int64_t iterations, Channels channels = {});
 
 }  // namespace stallcast::methods

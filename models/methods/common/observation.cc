@@ -1,4 +1,4 @@
-#include "models/methods/prkv/observation.h"
+#include "models/methods/common/observation.h"
 
 #include <algorithm>
 #include <cmath>
@@ -35,22 +35,30 @@ void ForEachPanel(const LayerTensors& tensors, int kv_head, int64_t tokens,
 
 }  // namespace
 
-std::vector<float> ObservationScores(const LayerTensors& tensors, int kv_head, int64_t tokens,
-                                     int64_t first, int64_t end) {
+std::vector<float> ObservationScores(const LayerTensors& tensors, int first_head, int end_head,
+                                     int64_t tokens, int64_t first, int64_t end,
+                                     Observed observed) {
+  const int kv_head = first_head / tensors.group();
   std::vector<float> rows;
-  for (int g = 0; g < tensors.group(); ++g) {
+  for (int head = first_head; head < end_head; ++head) {
     for (int64_t query = first; query < end; ++query) {
-      const auto values = tensors.Query(kv_head * tensors.group() + g, query);
+      const auto values = tensors.Query(head, query);
       rows.insert(rows.end(), values.begin(), values.end());
     }
   }
   const int64_t row_count = std::ssize(rows) / tensors.head_dim();
   std::vector<OnlineSoftmax> sums(static_cast<size_t>(row_count));
   const float scale = tensors.softmax_scale();
-  ForEachPanel(tensors, kv_head, tokens, rows,
+  const bool causal = observed == Observed::kAllBefore;
+  // Of a panel, how many tokens the softmax of a row is over.
+  const auto seen = [&](int64_t row, int64_t at, int64_t count) {
+    return causal ? std::clamp<int64_t>(first + row % (end - first) + 1 - at, 0, count) : count;
+  };
+  ForEachPanel(tensors, kv_head, causal ? end : tokens, rows,
                [&](int64_t at, int64_t count, int64_t row, int64_t block, float* dots) {
                  for (int64_t r = 0; r < block; ++r) {
-                   AddToSoftmax(sums[row + r], dots + r * kPanel, at, count, scale, {});
+                   const int64_t in = seen(row + r, at, count);
+                   if (in > 0) AddToSoftmax(sums[row + r], dots + r * kPanel, at, in, scale, {});
                  }
                });
   std::vector<double> weights(static_cast<size_t>(tokens));
@@ -59,7 +67,7 @@ std::vector<float> ObservationScores(const LayerTensors& tensors, int kv_head, i
                  for (int64_t r = 0; r < block; ++r) {
                    const OnlineSoftmax& sum = sums[row + r];
                    const double share = 1 / (sum.total * static_cast<double>(row_count));
-                   for (int64_t t = 0; t < count; ++t) {
+                   for (int64_t t = 0; t < seen(row + r, at, count); ++t) {
                      weights[at + t] +=
                          share *
                          static_cast<double>(std::exp(dots[r * kPanel + t] * scale - sum.max));
