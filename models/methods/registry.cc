@@ -12,6 +12,7 @@ namespace stallcast::methods {
   METHOD(Offload)                 \
   METHOD(Streaming)               \
   METHOD(Quest)                   \
+  METHOD(HiSparse)                \
   METHOD(ArkVale)                 \
   METHOD(ShadowKv)                \
   METHOD(FreeKv)                  \
