@@ -11,6 +11,7 @@ namespace stallcast::methods {
   METHOD(Full)                    \
   METHOD(Offload)                 \
   METHOD(Streaming)               \
+  METHOD(SnapKv)                  \
   METHOD(Quest)                   \
   METHOD(HiSparse)                \
   METHOD(ArkVale)                 \
