@@ -12,6 +12,7 @@ namespace stallcast::methods {
   METHOD(Offload)                 \
   METHOD(Streaming)               \
   METHOD(SnapKv)                  \
+  METHOD(H2o)                     \
   METHOD(Quest)                   \
   METHOD(HiSparse)                \
   METHOD(ArkVale)                 \
