@@ -13,6 +13,7 @@ namespace stallcast::methods {
   METHOD(Streaming)               \
   METHOD(SnapKv)                  \
   METHOD(H2o)                     \
+  METHOD(Raas)                    \
   METHOD(Quest)                   \
   METHOD(HiSparse)                \
   METHOD(ArkVale)                 \
