@@ -14,6 +14,7 @@ namespace stallcast::methods {
   METHOD(SnapKv)                  \
   METHOD(H2o)                     \
   METHOD(Raas)                    \
+  METHOD(Rkv)                     \
   METHOD(Quest)                   \
   METHOD(HiSparse)                \
   METHOD(ArkVale)                 \
