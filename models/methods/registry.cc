@@ -15,6 +15,8 @@ namespace stallcast::methods {
   METHOD(H2o)                     \
   METHOD(Raas)                    \
   METHOD(Rkv)                     \
+  METHOD(DuoAttention)            \
+  METHOD(RazorAttention)          \
   METHOD(Quest)                   \
   METHOD(HiSparse)                \
   METHOD(ArkVale)                 \
