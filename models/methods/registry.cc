@@ -18,11 +18,13 @@ namespace stallcast::methods {
   METHOD(DuoAttention)            \
   METHOD(RazorAttention)          \
   METHOD(Quest)                   \
+  METHOD(Twilight)                \
   METHOD(HiSparse)                \
   METHOD(ArkVale)                 \
   METHOD(ShadowKv)                \
   METHOD(FreeKv)                  \
   METHOD(LouisKv)                 \
+  METHOD(ClusterKv)               \
   METHOD(Prkv)                    \
   METHOD(ParisKv)                 \
   METHOD(WgKv)
