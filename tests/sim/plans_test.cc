@@ -86,6 +86,17 @@ std::vector<Variant> Variants() {
           {"offload", {{"prefetch", "2"}}},
           {"offload", {{"prefetch", "16"}}},
           {"streaming", {{"budget", "128"}}},
+          {"snapkv", {{"budget", "64"}}},
+          {"snapkv", {{"budget", "64"}, {"group", "query-head"}}},
+          {"h2o", {{"budget", "64"}, {"recent", "32"}}},
+          {"raas", {{"budget", "64"}}},
+          {"raas", {{"budget", "64"}, {"prompt", "pinned"}}},
+          {"rkv", {{"budget", "64"}, {"buffer", "16"}}},
+          {"duoattention", {{"sink", "16"}, {"window", "32"}, {"two_calls", "off"}}},
+          {"razorattention", {{"window", "32"}, {"compensation", "off"}}},
+          {"twilight", {{"base", "64"}}},
+          {"hisparse", {{"budget", "64"}, {"buffer", "96"}}},
+          {"hisparse", {{"budget", "64"}, {"buffer", "64"}, {"page", "1"}}},
           {"quest", {{"budget", "64"}}},
           {"quest", {{"budget", "64"}, {"group", "max"}}},
           {"arkvale", arkvale},
@@ -362,8 +373,11 @@ TEST_P(Plans, SelectAtMostOnceForALayerInAStep) {
 
 // At a context no longer than what the trace attends all is attended, nothing selected or moved.
 TEST_P(Plans, WhatFitsIsNotRecalled) {
-  // These have on the GPU what they retrieved, not what they might.
-  if (!log_ || GetParam().method == "pariskv" || GetParam().method == "shadowkv") return;
+  // These have on the GPU what they retrieved, not what they might; or drop what has no weight.
+  for (const char* method : {"pariskv", "shadowkv", "twilight"}) {
+    if (GetParam().method == method) return;
+  }
+  if (!log_) return;
   int32_t least = std::numeric_limits<int32_t>::max();
   for (const traces::LayerAccess& layer : log_->layers) {
     if (!layer.dense) least = std::min(least, layer.attended_tokens.front());
@@ -390,7 +404,10 @@ TEST_P(Plans, AppendBoundsWhereQuestReadsThem) {
   const plan::Plan plan = Decode();
   for (const plan::Op& op : plan.ops) {
     if (const auto* append = std::get_if<plan::RopeAppend>(&op.work)) {
-      EXPECT_EQ(append->bounds, GetParam().method == "quest" && op.layer >= method_->DenseLayers());
+      const std::string& method = GetParam().method;
+      const bool pages = method == "quest" || method == "raas" || method == "twilight" ||
+                         (method == "hisparse" && !GetParam().params.contains("page"));
+      EXPECT_EQ(append->bounds, pages && op.layer >= method_->DenseLayers());
     }
   }
 }
@@ -521,7 +538,8 @@ TEST_P(Plans, PrefillOffloadsTheWholeCacheOnce) {
   // clusters, ParisKV what lies between sink and window.
   const int64_t layers = input_.model.layers - method_->DenseLayers();
   int64_t tokens = input_.prompt_tokens / 16 * 16;
-  if (GetParam().method == "offload") tokens = input_.prompt_tokens;
+  const bool tokenwise = GetParam().method == "hisparse" && GetParam().params.contains("page");
+  if (GetParam().method == "offload" || tokenwise) tokens = input_.prompt_tokens;
   if (GetParam().method == "louiskv") {
     tokens = input_.prompt_tokens - 16 - (GetParam().params.contains("prompt_window") ? 0 : 32);
   }

@@ -45,6 +45,32 @@ TEST(Footprint, QuestAddsThirtyTwoBytesATokenAndHead) {
   EXPECT_EQ(bytes.host, 0);
 }
 
+TEST(Footprint, HiSparseKeepsItsBufferAndAnIndex) {
+  const Footprint bytes = Of("hisparse", {});
+  // The buffer and the newest page; what is on its way to the host.
+  EXPECT_EQ(bytes.gpu_kv, kTokenLayer * (2 * kContext + 30 * (4096 + 16)));
+  EXPECT_EQ(bytes.gpu_buffers, kTokenLayer * 30 * 16);
+  EXPECT_EQ(bytes.gpu_index, Of("quest", {}).gpu_index + int64_t{30} * 8 * (2048 + 257) * 4);
+  EXPECT_EQ(bytes.host, 30 * kContext * kTokenLayer);
+  // Tokens are chosen by their keys, which are half of the cache.
+  EXPECT_EQ(Of("hisparse", {{"page", "1"}}).gpu_index,
+            30 * (kContext * kTokenLayer / 2 + int64_t{8} * (kContext + 4097) * 4));
+  EXPECT_LT(Of("hisparse", {}, 2048).gpu_kv, kTokenLayer * 32 * 2049);
+}
+
+TEST(Footprint, MethodsThatDropTokensTakeWhatTheyKeep) {
+  EXPECT_EQ(Of("snapkv", {}).gpu_kv, kTokenLayer * 32 * (2048 + 4096));
+  EXPECT_EQ(Of("snapkv", {{"group", "query-head"}}).gpu_kv, kTokenLayer * 32 * 4 * (2048 + 4096));
+  EXPECT_EQ(Of("h2o", {}).gpu_kv, kTokenLayer * 32 * 2048);
+  EXPECT_EQ(Of("raas", {}).gpu_kv, kTokenLayer * (2 * kContext + 30 * 2048));
+  EXPECT_EQ(Of("raas", {{"prompt", "pinned"}}).gpu_kv, kTokenLayer * 32 * kContext);
+  EXPECT_EQ(Of("rkv", {}).gpu_kv, kTokenLayer * 32 * (2048 + 128));
+  // Half of the heads keep everything; two of eight do, and the others a fifth and three tokens.
+  EXPECT_EQ(Of("duoattention", {}).gpu_kv, kTokenLayer * 32 * (kContext + 384) / 2);
+  EXPECT_EQ(Of("razorattention", {}).gpu_kv,
+            kTokenLayer * 32 * (2 * kContext + 6 * (kContext / 5 + 5)) / 8);
+}
+
 TEST(Footprint, FreeKvKeepsBudgetSummariesAndTwoBuffers) {
   const Footprint bytes = Of("freekv", {});
   EXPECT_EQ(bytes.gpu_kv, kContext * kTokenLayer + kTokenLayer * 31 * 2048);

@@ -118,6 +118,17 @@ TEST(Methods, RefuseBudgetsThatCannotBe) {
       {"arkvale", {{"topk", "3"}}, "no page beside"},
       {"quest", {{"budget", "16"}}, "one to choose"},
       {"quest", {{"budget", "100"}}, "whole number of 16-token pages"},
+      {"hisparse", {{"buffer", "1024"}}, "cannot hold the 2048"},
+      {"hisparse", {{"buffer", "4100"}}, "whole number of 16-token pages"},
+      {"hisparse", {{"budget", "16"}}, "one to choose"},
+      {"snapkv", {{"budget", "32"}}, "the window and one token"},
+      {"snapkv", {{"kernel", "4"}}, "no middle"},
+      {"h2o", {{"recent", "2048"}}, "the recent tokens and one"},
+      {"raas", {{"budget", "16"}}, "one to keep"},
+      {"rkv", {{"window", "2048"}}, "the window and one token"},
+      {"rkv", {{"kernel", "8"}}, "no middle"},
+      {"clusterkv", {{"budget", "16"}}, "the sink and one token"},
+      {"twilight", {{"base", "100"}}, "whole number of 16-token pages"},
       {"streaming", {{"budget", "4"}}, "sink and one token"},
       {"prkv", {{"budget", "64"}}, "window and one page"},
       {"prkv", {{"budget", "1000"}}, "whole number of 32-token pages"},
@@ -139,7 +150,8 @@ TEST(Methods, RefuseToLeaveNoLayerToSelectIn) {
   llm::Model model;
   model.title = "tiny";
   model.layers = 6;
-  for (const char* name : {"quest", "arkvale", "freekv", "louiskv", "prkv"}) {
+  for (const char* name : {"quest", "hisparse", "arkvale", "freekv", "louiskv", "prkv", "snapkv",
+                           "h2o", "raas", "rkv", "clusterkv", "twilight"}) {
     MakeMethod(name, {{"dense_layers", "5"}}).method->Check(model, 1000);
     UsageErrorOf([&] { MakeMethod(name, {{"dense_layers", "6"}}).method->Check(model, 1000); });
   }
