@@ -59,6 +59,9 @@ class Coster {
   OpCost operator()(const plan::LatentAttention&) const { return Kernel(); }
   OpCost operator()(const plan::LatentIndex&) const { return Kernel(); }
   OpCost operator()(const plan::StateUpdate&) const { return Kernel(); }
+  OpCost operator()(const plan::CodeScore&) const { return Kernel(); }
+  OpCost operator()(const plan::WeightedAttention&) const { return Kernel(); }
+  OpCost operator()(const plan::MergeStates&) const { return Kernel(); }
   OpCost operator()(const plan::AllReduce& sum) const {
     OpCost cost = Kernel();
     // Without a fit: as fast as GPUs pass bytes on over the link to the host.
@@ -261,18 +264,32 @@ class Coster {
     const hardware::Curve& row = profile_.host.gather_row;
     const double found = row.empty() ? profile_.host.gather_piece / all : row.At(all);
     cost.rate = std::min(piece / (found + piece / bytes), profile_.host.memory / 2);
-    // The other threads are woken first.
-    const hardware::Curve& start = profile_.host.gather_start;
-    if (!start.empty()) {
-      cost.fixed = Time(start.At(all));
-    } else if (threads > 1) {
-      cost.fixed = Time(profile_.handoff(Site::kHost, Site::kHost, How::kEvent));
-    }
+    cost.fixed = WakeThreads(threads);
     cost.extrapolated = (!rate.empty() && !rate.Covers(all)) || (!row.empty() && !row.Covers(all));
     cost.weight = cost.rate;
     cost.spread = profile_.host.spread;
     Add(cost, Resource::kHostMemory, 2);
     return cost;
+  }
+  OpCost operator()(const plan::HostAttention& attention) const {
+    const double most =
+        profile_.host.attention > 0 ? profile_.host.attention : profile_.host.memory;
+    OpCost cost = HostReads(std::min(most, ReadRate(attention.threads)), attention.threads);
+    cost.extrapolated = profile_.host.attention <= 0;
+    return cost;
+  }
+  OpCost operator()(const plan::HostKMeans& clustering) const {
+    return HostReads(ReadRate(clustering.threads), clustering.threads);
+  }
+  // An access takes as long as finding a piece of a gather.
+  OpCost operator()(const plan::HostLookup& lookup) const {
+    const auto threads = static_cast<double>(std::max(lookup.threads, 1));
+    const hardware::Curve& row = profile_.host.gather_row;
+    const double found = row.empty() ? profile_.host.gather_piece / threads : row.At(threads);
+    const double seconds = static_cast<double>(lookup.accesses) * found +
+                           static_cast<double>(lookup.bytes) / ReadRate(lookup.threads);
+    const auto bytes = static_cast<double>(counts_.host_memory);
+    return HostReads(bytes > 0 ? bytes / seconds : profile_.host.memory, lookup.threads);
   }
   // What waiting and waking take is latency, charged where it ends.
   OpCost operator()(const plan::HostSync&) const { return {}; }
@@ -304,6 +321,30 @@ class Coster {
   }
 
  private:
+  // Bytes a second that so many threads read: as fast as when they gather, of which half is
+  // written.
+  double ReadRate(int32_t threads) const {
+    const hardware::Curve& rate = profile_.host.gather_rate;
+    const double all = std::max(threads, 1);
+    return 2 * (rate.empty() ? all * profile_.host.gather_thread : rate.At(all));
+  }
+  // What host threads read of the host's memory, at such a rate if it lets them.
+  OpCost HostReads(double rate, int32_t threads) const {
+    OpCost cost;
+    cost.amount = static_cast<double>(counts_.host_memory);
+    cost.rate = cost.weight = std::min(rate, profile_.host.memory);
+    cost.fixed = WakeThreads(threads);
+    cost.extrapolated = true;
+    cost.spread = profile_.host.spread;
+    Add(cost, Resource::kHostMemory, 1);
+    return cost;
+  }
+  // So many threads share work: the others are woken first.
+  Picoseconds WakeThreads(int64_t threads) const {
+    const hardware::Curve& start = profile_.host.gather_start;
+    if (!start.empty()) return Time(start.At(static_cast<double>(threads)));
+    return Time(threads > 1 ? profile_.handoff(Site::kHost, Site::kHost, How::kEvent) : 0);
+  }
   // What a call takes more where the run is recorded.
   double Recorded(double more) const { return profile_.host.recorded * more; }
   double BatchCall() const {

@@ -127,7 +127,7 @@ struct Profile {
     double launch = 0, copy_call = 0, copy_back_call = 0, batch_call = 0;
     double event_record = 0, stream_wait = 0, op = 0, notify = 0;
     double graph_launch = 0, graph_node = 0;
-    double memory = 0, gather_thread = 0, gather_piece = 0;
+    double memory = 0, attention = 0, gather_thread = 0, gather_piece = 0;
     double bytes = 0, spread = 0;
     double slower = 1, recorded = 0;       ///< of a run, not of a machine
     Curve woken, handoff_asleep;           ///< s, by s asleep

@@ -141,6 +141,8 @@ constexpr ProfileField kFields[] = {
     {"recorder.sync", kTime, AT(recorder.sync), "handoff.*.host.event, likewise", Kind::kOptional},
     {"host.memory", kRate, AT(host.memory),
      "host memory, for gathers by host threads; link.* alone bounds what the GPU copies or reads"},
+    {"host.attention", kRate, AT(host.attention),
+     "most that host threads read while they attend; 0: host.memory", Kind::kOptional, kHostRate},
     {"host.gather_thread", kRate, AT(host.gather_thread), "gather rate of one thread",
      Kind::kNeeded, kHostRate},
     {"host.gather_piece", kTime, AT(host.gather_piece), "more for each piece that it gathers",
@@ -384,7 +386,10 @@ std::span<const std::string_view> OptionalKernelKinds() {
   static const std::vector<std::string_view> kinds = [] {
     std::vector<std::string_view> found;
     for (int kind = 0; kind < plan::kOpKinds; ++kind) {
-      if (!plan::CostedAs(kind).empty()) found.push_back(plan::KindName(kind));
+      // What host threads do has no fit of a kernel.
+      const bool kernel =
+          std::ranges::find(kKernelKinds, plan::CostedAs(kind)) != std::end(kKernelKinds);
+      if (kernel) found.push_back(plan::KindName(kind));
     }
     return found;
   }();

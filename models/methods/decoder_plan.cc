@@ -351,6 +351,7 @@ std::vector<PlannedLayer> LayersOf(const DecoderPlan& d) {
 plan::Plan Finish(DecoderPlan& d) {
   plan::Plan plan = d.builder.Finish();
   plan.notes = d.log.notes();
+  plan.notes.insert(plan.notes.end(), d.notes.begin(), d.notes.end());
   std::set<std::string_view> predicted_only;
   for (const plan::Work& work : plan.ops.works()) {
     if (plan::PredictedOnly(work)) predicted_only.insert(plan::KindName(work));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,8 +25,9 @@ class DecoderPlan {
   /// The run as methods see it: its model has the layers that attend everything, numbered from 0.
   const PlanInput input;
   const ProjectedLog log;
-  plan::LaneId host;     ///< the thread that runs the model
-  plan::LaneId compute;  ///< its stream
+  plan::LaneId host;               ///< the thread that runs the model
+  plan::LaneId compute;            ///< its stream
+  std::vector<std::string> notes;  ///< what qualifies the method's plan, a line each
 
   /// Tokens a sequence has cached when step `step` attends, its own included.
   int64_t Context(int step) const { return input.prompt_tokens + step + 1; }

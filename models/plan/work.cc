@@ -10,6 +10,7 @@ namespace {
 constexpr Bytes kElement = 2;  // bf16 activations, keys and values
 constexpr Bytes kScore = 4;    // fp32
 constexpr Bytes kId = 4;       // int32 tokens, unit ids and slots
+constexpr Bytes kCacheLine = 64;
 
 // Split KV: a tile is the least that a block takes, and a row is cut into this many at most.
 constexpr int64_t kTileTokens = 128;
@@ -254,6 +255,39 @@ struct Counter {
     return {.host_memory = 2 * w.pieces * w.piece_bytes,
             .serial_items = static_cast<double>(CeilDivide(w.pieces, w.threads))};
   }
+  WorkCounts operator()(const HostAttention& w) const {
+    const int64_t rows = int64_t{w.sequences} * w.queries * w.query_heads;
+    return {.host_memory =
+                2 * w.kv_tokens * w.kv_row_bytes + 2 * rows * w.head_dim * kElement + rows * kScore,
+            .flops = Product({4, w.kv_tokens, w.queries, w.group, w.head_dim})};
+  }
+  WorkCounts operator()(const HostLookup& w) const {
+    return {.host_memory = w.accesses * kCacheLine + w.bytes,
+            .serial_items = static_cast<double>(CeilDivide(w.accesses, w.threads))};
+  }
+  WorkCounts operator()(const HostKMeans& w) const {
+    return {.host_memory = w.rows * w.iterations * w.tokens * w.dim * Bytes{sizeof(float)},
+            .flops = Product({2, w.rows, w.iterations, w.tokens, w.clusters, w.dim}),
+            .serial_items = static_cast<double>(w.iterations)};
+  }
+  WorkCounts operator()(const CodeScore& w) const {
+    const Bytes table = int64_t{w.group} * w.subspaces * w.codes * kScore;
+    return {.device_read = w.kv_rows * (w.tokens * w.subspaces * w.code_bytes + table),
+            .device_written = w.kv_rows * w.group * w.tokens * kScore,
+            .flops = Product({w.kv_rows, w.tokens, w.group, w.subspaces})};
+  }
+  WorkCounts operator()(const WeightedAttention& w) const {
+    const Bytes queries = w.kv_rows * w.group * w.head_dim * kElement;
+    return {.device_read = w.kv_rows * w.units * (2 * w.head_dim * kElement + kScore) + queries,
+            .device_written = queries,
+            .flops = Product({4, w.kv_rows, w.units, w.group, w.head_dim})};
+  }
+  WorkCounts operator()(const MergeStates& w) const {
+    const Bytes state = w.rows * (w.head_dim * kElement + kScore);
+    return {.device_read = 2 * state,
+            .device_written = w.rows * w.head_dim * kElement,
+            .flops = Product({4, w.rows, w.head_dim})};
+  }
   WorkCounts operator()(const HostSync&) const { return {}; }
   WorkCounts operator()(const HostHandoff&) const { return {}; }
   WorkCounts operator()(const GraphLaunch&) const { return {}; }
@@ -353,6 +387,16 @@ struct Shaper {
   KernelShape operator()(const Copy&) const { return Of(); }
   KernelShape operator()(const ZeroCopyGather&) const { return Of(); }
   KernelShape operator()(const HostGather&) const { return Of(); }
+  KernelShape operator()(const HostAttention&) const { return Of(); }
+  KernelShape operator()(const HostLookup&) const { return Of(); }
+  KernelShape operator()(const HostKMeans&) const { return Of(); }
+  KernelShape operator()(const CodeScore& w) const {
+    return Of(w.tokens, w.kv_rows, w.group, w.subspaces);
+  }
+  KernelShape operator()(const WeightedAttention& w) const {
+    return Of(w.units, w.kv_rows, w.group, w.head_dim);
+  }
+  KernelShape operator()(const MergeStates& w) const { return Of(w.rows, w.head_dim); }
   KernelShape operator()(const HostSync&) const { return Of(); }
   KernelShape operator()(const HostHandoff&) const { return Of(); }
   KernelShape operator()(const GraphLaunch&) const { return Of(); }
@@ -376,6 +420,11 @@ constexpr std::array<std::string_view, kOpKinds> AllCostedAs(std::index_sequence
   return {CostedAsOf<std::variant_alternative_t<kIndex, Work>>()...};
 }
 constexpr auto kCostedAs = AllCostedAs(std::make_index_sequence<kOpKinds>{});
+
+template <class... Kind>
+bool IsAny(const Work& work) {
+  return (std::holds_alternative<Kind>(work) || ...);
+}
 
 }  // namespace
 
@@ -402,9 +451,8 @@ std::string_view CostedAs(int kind) {
 }
 
 bool IsHostWork(const Work& work) {
-  return std::holds_alternative<HostGather>(work) || std::holds_alternative<HostSync>(work) ||
-         std::holds_alternative<HostHandoff>(work) || std::holds_alternative<GraphLaunch>(work) ||
-         std::holds_alternative<HostCalls>(work);
+  return IsAny<HostGather, HostAttention, HostLookup, HostKMeans, HostSync, HostHandoff,
+               GraphLaunch, HostCalls>(work);
 }
 
 WorkCounts Count(const Work& work) { return std::visit(Counter{}, work); }
@@ -414,7 +462,9 @@ KernelShape ShapeOf(const Work& work) { return std::visit(Shaper{}, work); }
 Bytes MovedBytes(const Work& work) {
   const WorkCounts counts = Count(work);
   if (const Bytes link = counts.link_h2d + counts.link_d2h; link > 0) return link;
-  return counts.device() > 0 ? counts.device() : counts.host_memory / 2;
+  if (counts.device() > 0) return counts.device();
+  const bool copies = std::holds_alternative<HostGather>(work);  // reads and writes as much
+  return copies ? counts.host_memory / 2 : counts.host_memory;
 }
 
 }  // namespace stallcast::plan

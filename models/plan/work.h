@@ -403,6 +403,74 @@ struct HostGather {
   bool operator==(const HostGather&) const = default;
 };
 
+/// Host threads attend `kv_tokens` cached tokens for one new token a sequence, with the logarithm
+/// of each softmax's sum, by which states of several parts are merged.
+struct HostAttention {
+  static constexpr std::string_view kName = "host_attention";
+  static constexpr std::string_view kCostedAs = "host_gather";
+  int64_t kv_tokens = 0;  ///< summed over sequences and the heads that choose
+  int32_t sequences = 0, query_heads = 0, head_dim = 0;
+  int32_t queries = 1;     ///< new tokens a sequence
+  Bytes kv_row_bytes = 0;  ///< a token's key, or value, of a head
+  int32_t group = 1;       ///< query heads that attend each of kv_tokens
+  int32_t threads = 1;
+  bool operator==(const HostAttention&) const = default;
+};
+
+/// Host threads look things up: `accesses` that each find their own place in memory, and `bytes`
+/// that are read or written in order.
+struct HostLookup {
+  static constexpr std::string_view kName = "host_lookup";
+  static constexpr std::string_view kCostedAs = "host_gather";
+  int64_t accesses = 0;
+  Bytes bytes = 0;
+  int32_t threads = 1;
+  bool operator==(const HostLookup&) const = default;
+};
+
+/// Host threads cluster `tokens` vectors of `dim` elements in single precision for each of `rows`
+/// rows: each of `iterations` passes reads all of them.
+struct HostKMeans {
+  static constexpr std::string_view kName = "host_k_means";
+  static constexpr std::string_view kCostedAs = "host_gather";
+  int64_t rows = 0, tokens = 0, clusters = 0;
+  int32_t dim = 0, iterations = 0, threads = 1;
+  bool operator==(const HostKMeans&) const = default;
+};
+
+/// Scores of `tokens` keys for each query head, each the sum of a table's entries that its
+/// `subspaces` codes of `code_bytes` name (product quantisation).
+struct CodeScore {
+  static constexpr std::string_view kName = "code_score";
+  static constexpr std::string_view kCostedAs = "score";
+  int64_t tokens = 0;   ///< a (sequence, KV head)
+  int64_t kv_rows = 0;  ///< sequences * KV heads: each reads its own codes once
+  int32_t group = 0, subspaces = 0, codes = 0;
+  Bytes code_bytes = 1;
+  bool operator==(const CodeScore&) const = default;
+};
+
+/// Attention of one new token a sequence over units, each of which stands for several tokens by a
+/// key, a sum of values and their number (RetroInfer's estimation zone).
+struct WeightedAttention {
+  static constexpr std::string_view kName = "weighted_attention";
+  static constexpr std::string_view kCostedAs = "decode_attention";
+  int64_t units = 0;    ///< a (sequence, KV head)
+  int64_t kv_rows = 0;  ///< sequences * KV heads
+  int32_t group = 0, head_dim = 0;
+  bool operator==(const WeightedAttention&) const = default;
+};
+
+/// Outputs of `rows` query heads from two parts of their tokens, each with its softmax's sum, into
+/// one.
+struct MergeStates {
+  static constexpr std::string_view kName = "merge_states";
+  static constexpr std::string_view kCostedAs = "norm";
+  int64_t rows = 0;
+  int32_t head_dim = 0;
+  bool operator==(const MergeStates&) const = default;
+};
+
 /// The host thread blocks until the ops that this one waits for are done.
 struct HostSync {
   static constexpr std::string_view kName = "host_sync";
@@ -445,13 +513,15 @@ struct HostCalls {
   bool operator==(const HostCalls&) const = default;
 };
 
-using Work = std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
-                          VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize,
-                          QuerySimilarity, Score, TopK, Sort, AssignSlots, SelectUnits, KMeans,
-                          ObservationScore, KeyEncode, CollisionTable, CollisionScore, BucketTopK,
-                          Rerank, FactorizeKeys, RebuildKeys, Layout, Copy, ZeroCopyGather,
-                          HostGather, HostSync, HostHandoff, GraphLaunch, GroupedGemm, Route,
-                          LatentAttention, LatentIndex, StateUpdate, AllReduce, Eager, HostCalls>;
+using Work =
+    std::variant<Gemm, Norm, RopeAppend, SwiGlu, Sample, DecodeAttention, PrefillAttention,
+                 VerticalSlashAttention, GateMlp, Admit, WindowScore, Summarize, QuerySimilarity,
+                 Score, TopK, Sort, AssignSlots, SelectUnits, KMeans, ObservationScore, KeyEncode,
+                 CollisionTable, CollisionScore, BucketTopK, Rerank, FactorizeKeys, RebuildKeys,
+                 Layout, Copy, ZeroCopyGather, HostGather, HostSync, HostHandoff, GraphLaunch,
+                 GroupedGemm, Route, LatentAttention, LatentIndex, StateUpdate, AllReduce, Eager,
+                 HostCalls, HostAttention, HostLookup, HostKMeans, CodeScore, WeightedAttention,
+                 MergeStates>;
 
 inline constexpr int kOpKinds = static_cast<int>(std::variant_size_v<Work>);
 /// Index of the op kind, 0 .. kOpKinds-1.
@@ -493,7 +563,7 @@ using KernelShape = std::array<double, 4>;
 KernelShape ShapeOf(const Work& work);
 
 /// Bytes that the op is about, for output: what crosses the link if anything does, else what device
-/// memory moves, else what host threads gather.
+/// memory moves, else what host threads gather or read.
 Bytes MovedBytes(const Work& work);
 
 }  // namespace stallcast::plan

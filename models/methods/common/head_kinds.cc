@@ -67,7 +67,14 @@ class HeadKindsPlan : public PlanWriter {
         model_(plan.input.model),
         kinds_(kinds),
         whole_(kinds.Whole(model_.kv_heads)),
-        others_(model_.kv_heads - whole_) {}
+        others_(model_.kv_heads - whole_) {
+    plan.notes.emplace_back(
+        "heads that keep everything are those of each layer that need it most in the trace's last "
+        "prompt queries; the papers' patterns belong to a model");
+    if (kinds.compensation) {
+      plan.notes.emplace_back("what compensation tokens give is in no mass and no error");
+    }
+  }
 
   void Attention(int step, int layer) override {
     const int64_t context = plan_.Context(step);

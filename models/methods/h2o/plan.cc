@@ -12,7 +12,12 @@ using plan::Role;
 class H2oPlan : public PlanWriter {
  public:
   H2oPlan(DecoderPlan& plan, const H2oParams& params)
-      : plan_(plan), builder_(plan.builder), model_(plan.input.model), params_(params) {}
+      : plan_(plan), builder_(plan.builder), model_(plan.input.model), params_(params) {
+    if (params.worth == H2oParams::Worth::kAccumulated) {
+      plan.notes.emplace_back(
+          "attention of a prompt is accumulated over those of its queries that the trace has");
+    }
+  }
 
   void Attention(int step, int layer) override {
     if (layer < params_.dense_layers) {

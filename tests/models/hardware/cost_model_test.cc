@@ -461,6 +461,34 @@ TEST_F(CostModelTest, HostGathersShareHostMemory) {
   EXPECT_EQ(many.Alone(), Us(6 + 16));
 }
 
+TEST_F(CostModelTest, HostAttentionReadsAsFastAsMemoryAndThreadsLet) {
+  plan::HostAttention attention{.kv_tokens = 20'000, .sequences = 1, .kv_row_bytes = 1'000};
+  const auto alone = [&](const Profile& profile, int32_t threads) {
+    attention.threads = threads;
+    const OpCost cost = CostModel(profile).Cost(attention);
+    EXPECT_EQ(DemandOn(cost, Resource::kHostMemory), 1);
+    return cost.Alone();
+  };
+  Profile profile = RoundProfile();
+  // 40 MB at twice the 4 GB/s that a thread gathers; at the memory's 100 GB/s.
+  EXPECT_EQ(alone(profile, 1), Us(5'000));
+  EXPECT_EQ(alone(profile, 2), Us(6 + 2'500));
+  EXPECT_EQ(alone(profile, 100), Us(6 + 400));
+  EXPECT_TRUE(CostModel(profile).Cost(attention).extrapolated);
+  Set(profile, "host.attention", "50GB/s");
+  EXPECT_EQ(alone(profile, 100), Us(6 + 800));
+  EXPECT_FALSE(CostModel(profile).Cost(attention).extrapolated);
+}
+
+TEST_F(CostModelTest, HostLookupsFindPlacesAndReadBytes) {
+  // 0.5 us an access, which threads share; 80 KB at twice the 4 GB/s that a thread gathers.
+  EXPECT_EQ(model_.Cost(plan::HostLookup{.accesses = 100, .bytes = 80'000, .threads = 1}).Alone(),
+            Us(50 + 10));
+  EXPECT_EQ(model_.Cost(plan::HostLookup{.accesses = 100, .bytes = 80'000, .threads = 4}).Alone(),
+            Us(6 + 12.5 + 2.5));
+  EXPECT_EQ(model_.Cost(plan::HostLookup{}).Alone(), Us(0));
+}
+
 TEST_F(CostModelTest, HostGathersByThreadsAsTheyWereTimed) {
   Profile profile = RoundProfile();
   profile.host.gather_rate = Curve({1, 2, 8}, {4e9, 6.4e9, 16e9});

@@ -58,6 +58,38 @@ std::vector<Case> Cases() {
       {StateUpdate{.sequences = 2, .tokens = 2, .heads = 32, .key_dim = 128, .value_dim = 128},
        {.device_read = 4'243'456, .device_written = 4'210'688, .flops = 8'388'608},
        8'454'144},
+      // 16,384 keys and values of 256 bytes; 64 queries and outputs of 256 bytes, a sum each.
+      {HostAttention{.kv_tokens = 16'384,
+                     .sequences = 2,
+                     .query_heads = 32,
+                     .head_dim = 128,
+                     .kv_row_bytes = 256,
+                     .group = 4,
+                     .threads = 8},
+       {.host_memory = 8'421'632, .flops = 33'554'432},
+       8'421'632},
+      // 100 cache lines and 1,000 bytes.
+      {HostLookup{.accesses = 100, .bytes = 1'000, .threads = 8},
+       {.host_memory = 7'400, .serial_items = 13},
+       7'400},
+      // Ten passes over 16 rows of 1,000 vectors of 256 bytes.
+      {HostKMeans{
+           .rows = 16, .tokens = 1'000, .clusters = 64, .dim = 64, .iterations = 10, .threads = 8},
+       {.host_memory = 40'960'000, .flops = 1'310'720'000, .serial_items = 10},
+       40'960'000},
+      // 8 rows of 1,000 codes of 16 bytes and tables of 2,048 bytes; 32 heads' scores.
+      {CodeScore{
+           .tokens = 1'000, .kv_rows = 8, .group = 4, .subspaces = 2, .codes = 64, .code_bytes = 8},
+       {.device_read = 144'384, .device_written = 128'000, .flops = 64'000},
+       272'384},
+      // 16 rows of 100 units, 516 bytes each; 64 queries and outputs of 256 bytes.
+      {WeightedAttention{.units = 100, .kv_rows = 16, .group = 4, .head_dim = 128},
+       {.device_read = 841'984, .device_written = 16'384, .flops = 3'276'800},
+       858'368},
+      // Two states of 64 rows, 256 bytes and a sum each, and one of them out.
+      {MergeStates{.rows = 64, .head_dim = 128},
+       {.device_read = 33'280, .device_written = 16'384, .flops = 32'768},
+       49'664},
       // Three quarters of the buffer to and fro.
       {AllReduce{.bytes = 65'536, .gpus = 4}, {.device_read = 98'304}, 98'304},
       // Input, residual and weight read, sum and normed written.
