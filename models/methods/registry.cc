@@ -10,6 +10,7 @@ namespace stallcast::methods {
 #define STALLCAST_METHODS(METHOD) \
   METHOD(Full)                    \
   METHOD(Offload)                 \
+  METHOD(CpuAttention)            \
   METHOD(Streaming)               \
   METHOD(SnapKv)                  \
   METHOD(H2o)                     \
