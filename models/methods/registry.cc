@@ -20,6 +20,7 @@ namespace stallcast::methods {
   METHOD(RazorAttention)          \
   METHOD(Quest)                   \
   METHOD(Twilight)                \
+  METHOD(SparQ)                   \
   METHOD(HiSparse)                \
   METHOD(ArkVale)                 \
   METHOD(ShadowKv)                \

@@ -8,6 +8,7 @@
 
 #include "models/methods/clusterkv/policy.h"
 #include "models/methods/common/key_clusters.h"
+#include "models/methods/sparq/policy.h"
 #include "models/methods/twilight/policy.h"
 #include "tests/models/methods/brute_force.h"
 #include "tests/models/methods/random_trace.h"
@@ -86,6 +87,51 @@ Cells ClusterKv(const Layer& layer, const LayerTensors& tensors, const ClusterKv
   return cells;
 }
 
+Cells SparQ(const Layer& layer, const SparQParams& params) {
+  Cells cells(static_cast<size_t>(layer.steps));
+  for (int step = 0; step < layer.steps; ++step) {
+    const int64_t token = layer.prompt + step, before = token + 1 - params.window;
+    for (int head = 0; head < layer.kv_heads; ++head) {
+      Cell& cell = cells[step].emplace_back();
+      cell.selected_now = token + 1 > params.budget;
+      Vector size(static_cast<size_t>(layer.dim));
+      for (int g = 0; g < layer.group; ++g) {
+        for (int i = 0; i < layer.dim; ++i) {
+          size[i] += std::abs(layer.Query(head * layer.group + g, token)[i]);
+        }
+      }
+      const Choice channels = brute::Top(brute::Range(0, layer.dim), size, 0, params.channels);
+      std::vector<Vector> rows;
+      for (int g = 0; g < layer.group && before > 0; ++g) {
+        const Vector& query = layer.Query(head * layer.group + g, token);
+        double held = 0, all = 0;
+        for (int i = 0; i < layer.dim; ++i) {
+          all += std::abs(query[i]);
+          if (channels.ids.contains(static_cast<uint32_t>(i))) held += std::abs(query[i]);
+        }
+        // The paper divides by sqrt(d held / all).
+        Vector logits;
+        for (int64_t t = 0; t < before; ++t) {
+          double dot = 0;
+          for (const uint32_t i : channels.ids) dot += query[i] * layer.keys[head][t][i];
+          logits.push_back(dot / std::sqrt(layer.dim * held / all));
+        }
+        rows.push_back(brute::Softmax(logits));
+      }
+      if (before > 0) {
+        const Choice best = brute::Top(brute::Range(0, before), brute::MeanOf(rows), 0,
+                                       params.budget - params.window);
+        cell.selected = best.ids;
+        cell.ambiguous = best.ambiguous || channels.ambiguous;
+      }
+      for (int64_t t = 0; t <= token; ++t) {
+        cell.attended.push_back(t >= before || cell.selected.contains(static_cast<uint32_t>(t)));
+      }
+    }
+  }
+  return cells;
+}
+
 Cells Twilight(const Layer& layer, const TwilightParams& params) {
   Cells cells = brute::Quest(
       layer, {.budget = params.base, .page = params.page, .group = QuestParams::Group::kQueryHead});
@@ -146,6 +192,11 @@ TEST_P(Selection, ClusterKv) {
   const ClusterKvParams params{
       .budget = 64, .sink = 4, .lists = 20, .update = 16, .update_lists = 3, .iterations = 4};
   ExpectSame(Replayed(ClusterKvPolicy(params), tensors), ClusterKv(layer, tensors, params), layer);
+}
+
+TEST_P(Selection, SparQ) {
+  const SparQParams params{.budget = 60, .channels = 6, .window = 12};
+  ExpectSame(Replayed(SparQPolicy(params), tensors), SparQ(layer, params), layer);
 }
 
 TEST_P(Selection, Twilight) {
