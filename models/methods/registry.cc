@@ -29,6 +29,7 @@ namespace stallcast::methods {
   METHOD(ClusterKv)               \
   METHOD(Prkv)                    \
   METHOD(ParisKv)                 \
+  METHOD(RetroInfer)              \
   METHOD(WgKv)
 
 #define STALLCAST_DECLARE(name) MethodInfo name();
