@@ -30,6 +30,7 @@ namespace stallcast::methods {
   METHOD(Prkv)                    \
   METHOD(ParisKv)                 \
   METHOD(RetroInfer)              \
+  METHOD(PqCache)                 \
   METHOD(WgKv)
 
 #define STALLCAST_DECLARE(name) MethodInfo name();
