@@ -31,6 +31,7 @@ namespace stallcast::methods {
   METHOD(ParisKv)                 \
   METHOD(RetroInfer)              \
   METHOD(PqCache)                 \
+  METHOD(MagicPig)                \
   METHOD(WgKv)
 
 #define STALLCAST_DECLARE(name) MethodInfo name();
