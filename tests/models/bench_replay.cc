@@ -146,6 +146,56 @@ BENCHMARK_CAPTURE(ReplayMethod, freekv, "freekv", 32)
     ->UseRealTime()
     ->MeasureProcessCPUTime();
 
+BENCHMARK_CAPTURE(ReplayMethod, hisparse, "hisparse", 16)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(ReplayMethod, snapkv, "snapkv", 0)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(ReplayMethod, h2o, "h2o", 0)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(ReplayMethod, raas, "raas", 16)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(ReplayMethod, rkv, "rkv", 0)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(ReplayMethod, duoattention, "duoattention", 0)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(ReplayMethod, retroinfer, "retroinfer", 0)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(ReplayMethod, pqcache, "pqcache", 0)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(ReplayMethod, magicpig, "magicpig", 0)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+
+BENCHMARK_CAPTURE(ReplayMethod, clusterkv, "clusterkv", 0)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(ReplayMethod, sparq, "sparq", 0)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(ReplayMethod, twilight, "twilight", 16)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+
 BENCHMARK_CAPTURE(ReplayMethod, freekv_with_values, "freekv", 32, true)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime()

@@ -94,6 +94,7 @@ std::vector<Variant> Variants() {
           {"rkv", {{"budget", "64"}, {"buffer", "16"}}},
           {"duoattention", {{"sink", "16"}, {"window", "32"}, {"two_calls", "off"}}},
           {"razorattention", {{"window", "32"}, {"compensation", "off"}}},
+          {"sparq", {{"budget", "64"}, {"window", "16"}}},
           {"twilight", {{"base", "64"}}},
           {"hisparse", {{"budget", "64"}, {"buffer", "96"}}},
           {"hisparse", {{"budget", "64"}, {"buffer", "64"}, {"page", "1"}}},

@@ -45,6 +45,13 @@ TEST(Footprint, QuestAddsThirtyTwoBytesATokenAndHead) {
   EXPECT_EQ(bytes.host, 0);
 }
 
+TEST(Footprint, CpuAttentionKeepsTheCacheOnTheHost) {
+  // An output of 32 heads, 256 bytes and a sum each.
+  EXPECT_EQ(Of("cpu-attention", {}).gpu(), 32 * 260);
+  EXPECT_EQ(Of("cpu-attention", {}).host, 4 * kGiB + 32 * 260);
+  EXPECT_EQ(Of("cpu-attention", {{"gpu_tokens", "1000"}}).gpu_kv, kTokenLayer * 32 * 1000);
+}
+
 TEST(Footprint, HiSparseKeepsItsBufferAndAnIndex) {
   const Footprint bytes = Of("hisparse", {});
   // The buffer and the newest page; what is on its way to the host.
@@ -69,6 +76,19 @@ TEST(Footprint, MethodsThatDropTokensTakeWhatTheyKeep) {
   EXPECT_EQ(Of("duoattention", {}).gpu_kv, kTokenLayer * 32 * (kContext + 384) / 2);
   EXPECT_EQ(Of("razorattention", {}).gpu_kv,
             kTokenLayer * 32 * (2 * kContext + 6 * (kContext / 5 + 5)) / 8);
+}
+
+TEST(Footprint, IndicesOnTheHostCountThere) {
+  // A hash table's entry is 4 bytes a token: 150 of them are more than a key and a value.
+  EXPECT_GT(Of("magicpig", {}).host, 31 * kContext * (kTokenLayer + 8 * 600));
+  EXPECT_LT(Of("magicpig", {}).gpu_kv, Of("full", {}).gpu_kv / 10);
+  // 512 bytes of index a cluster of 16 tokens and head, and its size.
+  EXPECT_EQ(Of("retroinfer", {}).gpu_index, int64_t{32} * 8 * 2044 * (512 + 4));
+  EXPECT_EQ(Of("retroinfer", {}).host, 4 * kGiB);
+  // Of two layers at a time: codes of 16 bytes a token and head, 64 centroids of 256 bytes.
+  EXPECT_EQ(Of("pqcache", {}).gpu_index, int64_t{2} * 8 * (kContext * 16 + 64 * 256));
+  EXPECT_EQ(Of("pqcache", {{"codes", "compact"}}).gpu_index,
+            int64_t{2} * 8 * (kContext * 2 + 64 * 256));
 }
 
 TEST(Footprint, FreeKvKeepsBudgetSummariesAndTwoBuffers) {

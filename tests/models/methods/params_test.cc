@@ -127,7 +127,11 @@ TEST(Methods, RefuseBudgetsThatCannotBe) {
       {"raas", {{"budget", "16"}}, "one to keep"},
       {"rkv", {{"window", "2048"}}, "the window and one token"},
       {"rkv", {{"kernel", "8"}}, "no middle"},
+      {"retroinfer", {{"retrieval", "0.9"}}, "more than all clusters"},
+      {"magicpig", {{"tables", "1"}}, "no token can meet"},
+      {"pqcache", {{"cache", "1000"}}, "whole number of 128-token pages"},
       {"clusterkv", {{"budget", "16"}}, "the sink and one token"},
+      {"sparq", {{"budget", "128"}}, "the window and one token"},
       {"twilight", {{"base", "100"}}, "whole number of 16-token pages"},
       {"streaming", {{"budget", "4"}}, "sink and one token"},
       {"prkv", {{"budget", "64"}}, "window and one page"},
@@ -150,8 +154,9 @@ TEST(Methods, RefuseToLeaveNoLayerToSelectIn) {
   llm::Model model;
   model.title = "tiny";
   model.layers = 6;
-  for (const char* name : {"quest", "hisparse", "arkvale", "freekv", "louiskv", "prkv", "snapkv",
-                           "h2o", "raas", "rkv", "clusterkv", "twilight"}) {
+  for (const char* name :
+       {"quest", "hisparse", "arkvale", "freekv", "louiskv", "prkv", "snapkv", "h2o", "raas", "rkv",
+        "retroinfer", "pqcache", "magicpig", "clusterkv", "sparq", "twilight"}) {
     MakeMethod(name, {{"dense_layers", "5"}}).method->Check(model, 1000);
     UsageErrorOf([&] { MakeMethod(name, {{"dense_layers", "6"}}).method->Check(model, 1000); });
   }
