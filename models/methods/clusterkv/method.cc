@@ -47,7 +47,7 @@ class ClusterKvMethod final : public ConfiguredMethod<ClusterKvParams> {
     const ClusterKvParams& p = params();
     const int64_t dense = std::min<int64_t>(p.dense_layers, model.layers);
     const int64_t sparse = model.layers - dense;
-    const Bytes token = model.KvBytesPerTokenLayer();
+    const int64_t token = model.KvBytesPerTokenLayer();
     // Of each query head.
     const int64_t kept = std::min(context, p.budget + p.update) * model.group();
     // A prompt's, or of as many decoded tokens.

@@ -23,7 +23,6 @@ class CpuAttentionPlan : public PlanWriter {
         builder_(plan.builder),
         params_(params),
         offload_(builder_.AddStream("offload", plan.host)) {
-    plan.RefuseGraph("cpu-attention", "launch it without graphs");
   }
 
   void Attention(int step, int layer) override {

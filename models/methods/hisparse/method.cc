@@ -51,10 +51,10 @@ class HiSparseMethod final : public ConfiguredMethod<HiSparseParams> {
     const int64_t dense = std::min<int64_t>(p.dense_layers, model.layers);
     const int64_t sparse = model.layers - dense;
     const int64_t units = Pages(context, p.page), slots = std::min(units, p.slots() + 1);
-    const Bytes token = model.KvBytesPerTokenLayer(), page = p.page * token;
+    const int64_t token = model.KvBytesPerTokenLayer(), page = p.page * token;
     // Two bounds of a page, or the keys again; the slot of each unit and the unit of each slot.
-    const Bytes index = units * (p.page > 1 ? token : token / 2);
-    const Bytes maps = model.kv_heads * (units + slots) * int64_t{sizeof(int32_t)};
+    const int64_t index = units * (p.page > 1 ? token : token / 2);
+    const int64_t maps = model.kv_heads * (units + slots) * int64_t{sizeof(int32_t)};
     return {.gpu_kv = batch * (dense * context * token + sparse * slots * page),
             .gpu_index = batch * sparse * (index + maps),
             .gpu_buffers = batch * sparse * page,

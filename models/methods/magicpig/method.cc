@@ -47,10 +47,10 @@ class MagicPigMethod final : public ConfiguredMethod<MagicPigParams> {
     const int64_t dense = std::min<int64_t>(p.dense_layers, model.layers);
     const int64_t sparse = model.layers - dense;
     const int64_t hashes = p.bits * p.tables;
-    const Bytes token = model.KvBytesPerTokenLayer();
+    const int64_t token = model.KvBytesPerTokenLayer();
     const int64_t near = std::min(context, p.sink + p.window + p.reserve);
     // A token's id in each table and its key's length; where buckets begin; counts of a query head.
-    const Bytes tables = model.kv_heads * (p.tables * (context + p.buckets() + 1) + context) *
+    const int64_t tables = model.kv_heads * (p.tables * (context + p.buckets() + 1) + context) *
                          int64_t{sizeof(int32_t)};
     return {.gpu_kv = batch * (dense * context + sparse * near) * token,
             .gpu_index = hashes * model.head_dim * llm::kActivationBytes,

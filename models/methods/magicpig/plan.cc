@@ -21,7 +21,6 @@ class MagicPigPlan : public PlanWriter {
  public:
   MagicPigPlan(DecoderPlan& plan, const MagicPigParams& params)
       : plan_(plan), builder_(plan.builder), model_(plan.input.model), params_(params) {
-    plan.RefuseGraph("magicpig", "launch it without graphs");
     plan.notes.emplace_back(
         "MagicPIG's mass is of the tokens sampled; its weights correct for those that are not");
     plan.notes.emplace_back("buckets of MagicPIG's tables are reckoned as all of one size");

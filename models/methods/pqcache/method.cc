@@ -52,12 +52,12 @@ class PqCacheMethod final : public ConfiguredMethod<PqCacheParams> {
   }
   Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
     const PqCacheParams& p = params();
-    const Bytes token = model.KvBytesPerTokenLayer();
+    const int64_t token = model.KvBytesPerTokenLayer();
     if (!p.Sparse(context)) return {.gpu_kv = batch * context * model.KvBytesPerToken()};
     const int64_t dense = std::min<int64_t>(p.dense_layers, model.layers);
     const int64_t sparse = model.layers - dense;
-    const Bytes code = p.codes == PqCacheParams::Codes::kInt64 ? 8 : 1;
-    const Bytes codes = model.kv_heads * (context * p.subspaces * code +
+    const int64_t code = p.codes == PqCacheParams::Codes::kInt64 ? 8 : 1;
+    const int64_t codes = model.kv_heads * (context * p.subspaces * code +
                                           p.centroids() * model.head_dim * llm::kActivationBytes);
     const int64_t kept = p.sink + p.Recent(context);
     const int64_t chosen = p.Chosen(context);

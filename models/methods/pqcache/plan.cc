@@ -31,7 +31,6 @@ class PqCachePlan : public PlanWriter {
         offload_(builder_.AddStream("offload", plan.host)),
         fetched_(static_cast<size_t>(model_.layers), OpId::kNone),
         scored_(fetched_) {
-    plan.RefuseGraph("pqcache", "launch it without graphs");
   }
 
   void BeginStep(int /*step*/) override {

@@ -44,7 +44,7 @@ class RaasMethod final : public ConfiguredMethod<RaasParams> {
     // All of a context may be prompt.
     const int64_t kept =
         p.prompt == RaasParams::Prompt::kPinned ? pages : std::min(pages, p.budget_pages());
-    const Bytes token = model.KvBytesPerTokenLayer();
+    const int64_t token = model.KvBytesPerTokenLayer();
     return {
         .gpu_kv = batch * (dense * context + sparse * kept * p.page) * token,
         // Two bounds and a time a page.

@@ -60,7 +60,7 @@ class RetroInferMethod final : public ConfiguredMethod<RetroInferParams> {
     const int64_t sparse = model.layers - dense, clusters = p.PromptClusters(context);
     const int64_t retrieved = p.Retrieved(clusters) * p.cluster;
     const int64_t steady = std::min(context, p.sink + p.window + p.update);
-    const Bytes token = model.KvBytesPerTokenLayer();
+    const int64_t token = model.KvBytesPerTokenLayer();
     const int64_t kept = std::min(context, steady + p.Slots(clusters) * p.cluster);
     return {.gpu_kv = batch * (dense * context + sparse * kept) * token,
             // A mean key, a sum of values and a size.

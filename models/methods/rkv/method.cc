@@ -44,7 +44,7 @@ class RkvMethod final : public ConfiguredMethod<RkvParams> {
     const RkvParams& p = params();
     const int64_t dense = std::min<int64_t>(p.dense_layers, model.layers);
     const int64_t kept = std::min(context, p.budget + p.buffer);
-    const Bytes queries = p.window * model.query_heads * model.head_dim * llm::kActivationBytes;
+    const int64_t queries = p.window * model.query_heads * model.head_dim * llm::kActivationBytes;
     // Cosines of all pairs of keys of one layer: of a prompt, at worst. More than 64 bits count is
     // more than any GPU has.
     constexpr double kMost = 4e18;

@@ -38,9 +38,9 @@ class TwilightMethod final : public ConfiguredMethod<TwilightParams> {
   }
   Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
     const int64_t sparse = std::max<int64_t>(model.layers - params().dense_layers, 0);
-    const Bytes token = model.KvBytesPerTokenLayer();
+    const int64_t token = model.KvBytesPerTokenLayer();
     // Two bounds a page, and of each key its bits, a scale and an offset.
-    const Bytes bits = model.kv_heads * (model.head_dim * params().bits / 8 + 4);
+    const int64_t bits = model.kv_heads * (model.head_dim * params().bits / 8 + 4);
     return {.gpu_kv = batch * context * model.KvBytesPerToken(),
             .gpu_index = batch * sparse * (Pages(context, params().page) * token + context * bits)};
   }
