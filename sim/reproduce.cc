@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "models/llm/model.h"
+#include "models/methods/method.h"
 #include "sim/cache_folder.h"
 #include "sim/names.h"
 #include "sim/predict.h"
@@ -139,10 +140,14 @@ class Runs {
   explicit Runs(const ReproduceOptions& options) : options_(options) {}
 
   void Add(const Paper& paper, const Run& run) {
-    auto [entry, added] = entries_.try_emplace(Key(paper, run));
-    if (!added) return;
-    entry->second.paper = &paper;
-    entry->second.result.run = run;
+    for (const bool as_run : {false, true}) {
+      if (as_run && !options_.as_run) continue;
+      auto [entry, added] = entries_.try_emplace(Key(paper, run, as_run));
+      if (!added) continue;
+      entry->second.paper = &paper;
+      entry->second.result.run = run;
+      entry->second.as_run = as_run;
+    }
   }
 
   void PredictAll() {
@@ -161,23 +166,24 @@ class Runs {
     });
   }
 
-  const ReproducedRun& Of(const Paper& paper, const Run& run) const {
-    return entries_.at(Key(paper, run)).result;
+  const ReproducedRun& Of(const Paper& paper, const Run& run, bool as_run) const {
+    return entries_.at(Key(paper, run, as_run)).result;
   }
   const std::vector<std::string>& NotesOf(const Paper& paper, const Run& run) const {
-    return entries_.at(Key(paper, run)).notes;
+    return entries_.at(Key(paper, run, /*as_run=*/false)).notes;
   }
 
  private:
   struct Entry {
     const Paper* paper = nullptr;
     Predictor* predictor = nullptr;
+    bool as_run = false;
     ReproducedRun result;
     std::vector<std::string> notes;
   };
 
-  static std::string Key(const Paper& paper, const Run& run) {
-    return fmt::format("{}\n{}\n{}\n{}", paper.name, run.name, run.model, run.batch);
+  static std::string Key(const Paper& paper, const Run& run, bool as_run) {
+    return fmt::format("{}\n{}\n{}\n{}\n{}", paper.name, run.name, run.model, run.batch, as_run);
   }
 
   void Report(const char* what, size_t done, size_t all) const {
@@ -223,7 +229,17 @@ class Runs {
     request.machine_overrides = options_.machine_overrides;
     request.batch = run.batch;
     request.prefill = false;
+    if (entry.as_run) {
+      request.host = plan::Host::kPyTorch;
+      request.as_run = HasPublicProgram(run);
+    }
     return request;
+  }
+
+  // Of the papers' methods; their full cache is each paper's own engine, not transformers'.
+  static bool HasPublicProgram(const Run& run) {
+    return run.method != "full" &&
+           !methods::MakeMethod(run.method, run.params).method->AsRun().empty();
   }
 
   void PredictOne(Entry& entry) const {
@@ -251,6 +267,10 @@ class Runs {
       result.hit_rate = during.selection.hit_rate;
       result.correction_rate = during.selection.correction_rate;
       result.step += metrics.step_mean / parts;
+      const auto band =
+          during.host_band.value_or(Prediction::Band{metrics.step_mean, metrics.step_mean});
+      result.step_least += band.least / parts;
+      result.step_most += band.most / parts;
       for (size_t role = 0; role < traces::kRoles; ++role) {
         result.busy[role] += metrics.roles[role].busy / parts;
         result.exposed[role] += metrics.roles[role].exposed / parts;
@@ -295,15 +315,16 @@ double Value(const Row& row, const ReproducedRun& run, const ReproducedRun* agai
 
 // The runs that decide a row: of the pair with the largest value, or, where throughputs at their
 // best batch are compared, of each side for itself. Empty: none fits.
-std::vector<ReproducedRun> Decisive(const Runs& runs, const Paper& paper, const Row& row) {
+std::vector<ReproducedRun> Decisive(const Runs& runs, const Paper& paper, const Row& row,
+                                    bool as_run) {
   const std::vector<Case> cases = CasesOf(paper, row);
   const auto fits = [&](const ReproducedRun& run) {
     return run.fits || row.metric == Metric::kFits;
   };
   const ReproducedRun *best = nullptr, *best_against = nullptr;
   for (const Case& each : cases) {
-    const ReproducedRun* run = &runs.Of(paper, each.run);
-    const ReproducedRun* against = each.against ? &runs.Of(paper, *each.against) : nullptr;
+    const ReproducedRun* run = &runs.Of(paper, each.run, as_run);
+    const ReproducedRun* against = each.against ? &runs.Of(paper, *each.against, as_run) : nullptr;
     if (row.metric == Metric::kThroughputRatio) {
       const auto take = [&](const ReproducedRun*& most, const ReproducedRun* candidate) {
         if (!fits(*candidate)) return;
@@ -325,10 +346,28 @@ std::vector<ReproducedRun> Decisive(const Runs& runs, const Paper& paper, const 
   return decisive;
 }
 
+// Of the runs that decide a row, with each step as `step` has it.
+double ValueWith(const Row& row, std::vector<ReproducedRun> runs,
+                 Picoseconds ReproducedRun::*step) {
+  for (ReproducedRun& run : runs) run.step = run.*step;
+  return Value(row, runs.front(), runs.size() > 1 ? &runs.back() : nullptr);
+}
+
+void EvaluateAsRun(const Runs& runs, Reproduction& result) {
+  const Row& row = *result.row;
+  const std::vector<ReproducedRun> decisive = Decisive(runs, *result.paper, row, /*as_run=*/true);
+  if (decisive.empty()) return;
+  Reproduction::AsRun& as_run = result.as_run;
+  as_run.predicted = ValueWith(row, decisive, &ReproducedRun::step);
+  as_run.least = ValueWith(row, decisive, &ReproducedRun::step_least);
+  as_run.most = ValueWith(row, decisive, &ReproducedRun::step_most);
+  if (row.metric != Metric::kFits) as_run.ratio = as_run.predicted / row.published;
+}
+
 void Evaluate(const Runs& runs, Reproduction& result) {
   const Paper& paper = *result.paper;
   const Row& row = *result.row;
-  result.runs = Decisive(runs, paper, row);
+  result.runs = Decisive(runs, paper, row, /*as_run=*/false);
   if (result.runs.empty()) {
     result.status = Reproduction::Status::kNoRoom;
     return;
@@ -349,8 +388,10 @@ void Evaluate(const Runs& runs, Reproduction& result) {
 bool Reproduction::off() const {
   if (status != Status::kPredicted) return false;
   if (row->metric == Metric::kFits) return predicted != row->published;
-  return !(std::abs(ratio - 1) <= kOff);
+  return !IsNear(ratio);
 }
+
+bool Reproduction::IsNear(double ratio) { return std::abs(ratio - 1) <= kOff; }
 
 std::string_view Name(Reproduction::Status status) {
   constexpr std::array<std::string_view, 4> kNames = {"predicted", "input", "not built",
@@ -383,7 +424,11 @@ std::vector<Reproduction> Reproduce(std::span<const Paper> papers,
   }
   runs.PredictAll();
   for (Reproduction& result : results) {
-    if (result.status == Reproduction::Status::kPredicted) Evaluate(runs, result);
+    if (result.status != Reproduction::Status::kPredicted) continue;
+    Evaluate(runs, result);
+    if (options.as_run && result.status == Reproduction::Status::kPredicted) {
+      EvaluateAsRun(runs, result);
+    }
   }
   return results;
 }

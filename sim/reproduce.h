@@ -15,8 +15,9 @@
 namespace stallcast::sim {
 
 struct ReproduceOptions {
-  int32_t steps = 32;  ///< decode steps predicted at each point of a generation
-  bool cache = true;   ///< keep access logs
+  int32_t steps = 32;   ///< decode steps predicted at each point of a generation
+  bool cache = true;    ///< keep access logs
+  bool as_run = false;  ///< also as the papers' programs run
   /// Of every paper's machine: path, value.
   std::vector<std::pair<std::string, std::string>> machine_overrides{};
   std::function<void(const std::string& what, double share)> progress{};
@@ -29,6 +30,8 @@ struct ReproducedRun {
   bool fits = false;  ///< with the whole generation in memory
   Bytes gpu_memory = 0;
   Picoseconds prefill{0}, step{0};
+  /// With the least and the most that an unmeasured host may take; else `step`.
+  Picoseconds step_least{0}, step_most{0};
   std::array<Picoseconds, traces::kRoles> busy{}, exposed{};  ///< a step, as in RoleTime
   std::array<Picoseconds, traces::kRoles> critical{};         ///< a step: critical path by role
   double recall_bytes = 0;                                    ///< a step
@@ -54,6 +57,15 @@ struct Reproduction {
   /// What `predicted` was computed from: the run, and the one against which it is held.
   std::vector<ReproducedRun> runs;
   std::vector<std::string> notes;  ///< what qualifies the predictions
+  /// The same from PyTorch programs: a method's public one, or else our kernels called from
+  /// PyTorch; and with the least and the most that an unmeasured host may take. NaN: not asked for.
+  struct AsRun {
+    double predicted = std::numeric_limits<double>::quiet_NaN();
+    double least = predicted, most = predicted, ratio = predicted;
+    bool off() const { return !IsNear(ratio); }
+  } as_run;
+  /// Whether a ratio is within 25 % of 1.
+  static bool IsNear(double ratio);
   /// Off by more than 25 %, or the other answer to whether it fits.
   bool off() const;
 };
