@@ -349,7 +349,7 @@ void MainWindow::ShareHeight() {
   if (!shares_height_ || !timeline_->isVisible() || !charts_dock_->isVisible()) return;
   shares_height_ = false;
   const int both = timeline_->height() + charts_dock_->height();
-  const int least = fontMetrics().height() * 14;
+  const int least = fontMetrics().height() * 16;  // with which a chart shows its axes
   const int wanted =
       both - std::max(timeline_->ComfortableHeight(), timeline_->minimumSizeHint().height());
   resizeDocks({charts_dock_}, {std::max(least, wanted)}, Qt::Vertical);

@@ -239,10 +239,15 @@ class Drawing {
     }
     flush(columns.width());
     if (row.shown != row.box) return;
-    const QString text =
-        way == LinkWay::kToGpu ? QStringLiteral("to GPU ≤ %1") : QStringLiteral("to host ≤ %1");
-    AddLabel({Px(kFoldMark), row.box.y0, layout_.chart_x0 - Px(6), row.box.y1},
-             text.arg(RateText(most)), TextStyle::kSmall, {Kind::kMuted}, Label::Align::kRight);
+    const QString to = way == LinkWay::kToGpu ? QStringLiteral("to GPU") : QStringLiteral("to host");
+    const Box header{Px(kFoldMark), row.box.y0, layout_.chart_x0 - Px(6), row.box.y1};
+    QString text = most > 0 ? QStringLiteral("%1 ≤ %2").arg(to, RateText(most))
+                            : QStringLiteral("%1: none").arg(to);
+    // The rate and its unit say more than the direction, which the row's place and colour say too.
+    if (in_.measure->Width(text, TextStyle::kSmall) > header.width()) {
+      text = QStringLiteral("≤ %1").arg(RateText(most));
+    }
+    AddLabel(header, text, TextStyle::kSmall, {Kind::kMuted}, Label::Align::kRight);
   }
 
   // Right of the chart: which part of a side's lanes is in view, when not all are.

@@ -125,6 +125,9 @@ struct Caller {
     return sync.device ? Of(Operator::kSynchronize) : OperatorCalls{};
   }
   OperatorCalls operator()(const HostGather&) const { return Of(Operator::kCpu); }
+  OperatorCalls operator()(const HostAttention&) const { return Of(Operator::kCpu); }
+  OperatorCalls operator()(const HostLookup&) const { return Of(Operator::kCpu); }
+  OperatorCalls operator()(const HostKMeans&) const { return Of(Operator::kCpu); }
   OperatorCalls operator()(const HostHandoff&) const { return {}; }
   OperatorCalls operator()(const GraphLaunch&) const { return {}; }
   // A kernel of one's own with a result.
@@ -137,7 +140,9 @@ struct Caller {
            std::is_same_v<T, CollisionTable> || std::is_same_v<T, CollisionScore> ||
            std::is_same_v<T, BucketTopK> || std::is_same_v<T, Rerank> ||
            std::is_same_v<T, FactorizeKeys> || std::is_same_v<T, RebuildKeys> ||
-           std::is_same_v<T, ZeroCopyGather> || std::is_same_v<T, AllReduce>) OperatorCalls
+           std::is_same_v<T, ZeroCopyGather> || std::is_same_v<T, AllReduce> ||
+           std::is_same_v<T, CodeScore> || std::is_same_v<T, WeightedAttention> ||
+           std::is_same_v<T, MergeStates>) OperatorCalls
   operator()(const T&) const {
     return Custom(1);
   }

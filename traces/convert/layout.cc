@@ -41,6 +41,19 @@ class Levels {
   uint32_t used_ = 0;
 };
 
+// Of each op the row that stands for it: its last one that is not a host's, else its last.
+std::unordered_map<int64_t, size_t> RowsOfOps(const Timeline& timeline) {
+  const auto is_host = [&](size_t row) {
+    return timeline.lanes[timeline.lane[row]].kind == LaneKind::kHost;
+  };
+  std::unordered_map<int64_t, size_t> row_of;
+  for (size_t row = 0; row < timeline.op.size(); ++row) {
+    const auto [place, fresh] = row_of.emplace(timeline.op[row], row);
+    if (!fresh && (!is_host(row) || is_host(place->second))) place->second = row;
+  }
+  return row_of;
+}
+
 }  // namespace
 
 void RequireNoFault(const Timeline& timeline) {
@@ -91,14 +104,7 @@ std::string GroupName(const Timeline& timeline) {
 }
 
 std::vector<RowFlow> FlowsBetweenRows(const Timeline& timeline) {
-  const auto is_host = [&](size_t row) {
-    return timeline.lanes[timeline.lane[row]].kind == LaneKind::kHost;
-  };
-  std::unordered_map<int64_t, size_t> row_of;
-  for (size_t row = 0; row < timeline.op.size(); ++row) {
-    const auto [place, fresh] = row_of.emplace(timeline.op[row], row);
-    if (!fresh && (!is_host(row) || is_host(place->second))) place->second = row;
-  }
+  const std::unordered_map<int64_t, size_t> row_of = RowsOfOps(timeline);
   std::vector<RowFlow> flows;
   for (const TimelineFlow& flow : timeline.flows) {
     const auto from = row_of.find(flow.from_op);
@@ -109,6 +115,18 @@ std::vector<RowFlow> FlowsBetweenRows(const Timeline& timeline) {
     flows.push_back(rows);
   }
   return flows;
+}
+
+void DirectFlowsByEnds(Timeline* timeline) {
+  if (timeline->flows.empty()) return;
+  const std::unordered_map<int64_t, size_t> row_of = RowsOfOps(*timeline);
+  const auto end = [&](size_t row) { return timeline->start[row] + timeline->duration[row]; };
+  for (TimelineFlow& flow : timeline->flows) {
+    const auto from = row_of.find(flow.from_op);
+    const auto to = row_of.find(flow.to_op);
+    if (from == row_of.end() || to == row_of.end()) continue;
+    if (end(to->second) < end(from->second)) std::swap(flow.from_op, flow.to_op);
+  }
 }
 
 Picoseconds FirstStart(const Timeline& timeline) {

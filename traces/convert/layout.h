@@ -44,6 +44,10 @@ struct RowFlow {
 /// on a lane that is not a host's, which is its run and not its launch.
 std::vector<RowFlow> FlowsBetweenRows(const Timeline& timeline);
 
+/// Turns the flows of a timeline that was exported, whose arrows go forward in time: of two ops the
+/// one that ends first is the one that was waited for. A wait of the host starts before it.
+void DirectFlowsByEnds(Timeline* timeline);
+
 /// The earliest start; what exports count time from.
 Picoseconds FirstStart(const Timeline& timeline);
 

@@ -11,6 +11,7 @@
 
 #include "traces/common/error.h"
 #include "traces/convert/kernel_kinds.h"
+#include "traces/convert/layout.h"
 #include "traces/convert/ranges.h"
 #include "traces/reorder.h"
 
@@ -703,7 +704,15 @@ std::vector<Timeline> SliceSet::Finish(const ImportOptions& options, ReadReport*
   MarkCompute();
   NoteOverlaps();
   report->records += static_cast<int64_t>(rows());
-  return Split();
+  std::vector<bool> ours(heads_.size());
+  for (const Lane& lane : lanes_) {
+    if (lane.ours) ours[static_cast<size_t>(lane.timeline)] = true;
+  }
+  std::vector<Timeline> timelines = Split();
+  for (size_t i = 0; i < timelines.size() && i < ours.size(); ++i) {
+    if (ours[i]) DirectFlowsByEnds(&timelines[i]);
+  }
+  return timelines;
 }
 
 }  // namespace stallcast::traces::convert

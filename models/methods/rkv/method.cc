@@ -54,7 +54,7 @@ class RkvMethod final : public ConfiguredMethod<RkvParams> {
     return {.gpu_kv = batch * (dense * context + (model.layers - dense) * kept) *
                       model.KvBytesPerTokenLayer(),
             .gpu_buffers = batch * (model.layers - dense) * queries +
-                           static_cast<Bytes>(std::min(cosines, kMost))};
+                           static_cast<int64_t>(std::min(cosines, kMost))};
   }
   int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
   void Check(const llm::Model& model, int64_t /*context*/) const override {

@@ -38,7 +38,7 @@ class Run {
       : method_(MakeMethod(name, values).method) {
     const traces::Trace trace = RandomTrace({.layers = kLayers, .steps = kSteps});
     if (method_->NewPolicy()) log_ = Replay(trace, "", name, *method_);
-    input_ = {SmallModel(), batch, kPrompt, kSteps, false, log_ ? &*log_ : nullptr};
+    input_ = {SmallModel(), batch, kPrompt, kSteps, plan::Host::kCpp, log_ ? &*log_ : nullptr};
     decode = WriteDecode(*method_, input_);
     prefill = WritePrefill(*method_, input_);
   }

@@ -81,6 +81,28 @@ TEST(RoundTripTest, PerfettoHoldsEverythingInNanoseconds) {
   ExpectRoundTrips(ExportPerfetto, /*nanoseconds=*/true);
 }
 
+// Arrows of exports go forward in time, and a host's wait begins before the copy it waits for.
+TEST(RoundTripTest, AWaitStillWaitsForItsCopy) {
+  Timeline t;
+  t.origin = Timeline::Origin::kPredicted;
+  t.lanes = {{"host", LaneKind::kHost, false}, {"copies", LaneKind::kStream, false}};
+  t.names = {"host_sync", "copy"};
+  t.lane = {0, 1};
+  t.op = {5, 3};
+  t.step = {0, 0};
+  t.layer = {-1, -1};
+  t.role = {Role::kSync, Role::kRecall};
+  t.name = {0, 1};
+  t.start = {Picoseconds(0), Picoseconds(20'000)};
+  t.duration = {Picoseconds(90'000), Picoseconds(60'000)};
+  t.bytes = {0, 4096};
+  t.flows = {{3, 5}};
+  for (const Export write : {Export{ExportChromeJson}, Export{ExportPerfetto}}) {
+    const ImportedTrace imported = ImportText(Exported(write, std::span(&t, 1)));
+    EXPECT_EQ(imported.trace.timelines.at(0).flows, t.flows);
+  }
+}
+
 TEST(RoundTripTest, OrderedRowsKeepTheirOrder) {
   const Timeline timeline = SampleTimeline();
   const ImportedTrace imported = ImportText(Exported(ExportChromeJson, std::span(&timeline, 1)));
