@@ -32,9 +32,9 @@ llm::Model SmallModel() {
   return model;
 }
 
-class Run {
+class Planned {
  public:
-  Run(const std::string& name, const ParamValues& values, int32_t batch = 1)
+  Planned(const std::string& name, const ParamValues& values, int32_t batch = 1)
       : method_(MakeMethod(name, values).method) {
     const traces::Trace trace = RandomTrace({.layers = kLayers, .steps = kSteps});
     if (method_->NewPolicy()) log_ = Replay(trace, "", name, *method_);
@@ -91,7 +91,7 @@ const auto kDeviceTokens = [](const Device& work) { return work.kv_tokens; };
 
 TEST(CpuAttentionPlan, HostAndGpuAttendEveryTokenOnce) {
   for (const int64_t on_gpu : {0, 50, 210, 1000}) {
-    const Run run("cpu-attention", {{"gpu_tokens", std::to_string(on_gpu)}}, /*batch=*/2);
+    const Planned run("cpu-attention", {{"gpu_tokens", std::to_string(on_gpu)}}, /*batch=*/2);
     auto host = run.Sum<Host>(kHostTokens);
     auto device = run.Sum<Device>(kDeviceTokens);
     auto merged = run.Sum<plan::MergeStates>([](const auto& work) { return work.rows; });
@@ -109,7 +109,7 @@ TEST(CpuAttentionPlan, HostAndGpuAttendEveryTokenOnce) {
 }
 
 TEST(CpuAttentionPlan, ThePromptGoesToTheHostOnce) {
-  const Run run("cpu-attention", {});
+  const Planned run("cpu-attention", {});
   Bytes sent = 0;
   for (const plan::Op& op : run.prefill.ops) {
     if (op.role == plan::Role::kOffload) sent += plan::Count(op.work).link_d2h;
@@ -118,7 +118,7 @@ TEST(CpuAttentionPlan, ThePromptGoesToTheHostOnce) {
 }
 
 TEST(MagicPigPlan, TheHostAttendsWhatIsSampled) {
-  const Run run("magicpig", {{"bits", "4"}, {"tables", "20"}, {"window", "16"}});
+  const Planned run("magicpig", {{"bits", "4"}, {"tables", "20"}, {"window", "16"}});
   auto host = run.Sum<Host>(kHostTokens);
   auto device = run.Sum<Device>(kDeviceTokens);
   for (int step = 0; step < kSteps; ++step) {
@@ -133,7 +133,7 @@ TEST(MagicPigPlan, TheHostAttendsWhatIsSampled) {
 }
 
 TEST(PqCachePlan, GathersWhatTheCacheLacksAndAttendsAHeadEach) {
-  const Run run("pqcache", {{"bits", "4"}, {"block", "16"}, {"cache", "64"}});
+  const Planned run("pqcache", {{"bits", "4"}, {"block", "16"}, {"cache", "64"}});
   auto gathered = run.Sum<plan::HostGather>([](const auto& work) { return work.pieces; });
   auto device = run.Sum<Device>(kDeviceTokens);
   for (int step = 0; step < kSteps; ++step) {
@@ -147,7 +147,7 @@ TEST(PqCachePlan, GathersWhatTheCacheLacksAndAttendsAHeadEach) {
 // Codes of 8 bytes are as many times what a byte each would be.
 TEST(PqCachePlan, CodesComeWholeInEveryStep) {
   for (const auto& [codes, bytes] : {std::pair{"int64", 8}, std::pair{"compact", 1}}) {
-    const Run run("pqcache", {{"codes", codes}, {"bits", "4"}});
+    const Planned run("pqcache", {{"codes", codes}, {"bits", "4"}});
     int64_t came = 0;
     for (const plan::Op& op : run.decode.ops) {
       if (op.role == plan::Role::kIndex) came += plan::Count(op.work).link_h2d;
@@ -158,7 +158,7 @@ TEST(PqCachePlan, CodesComeWholeInEveryStep) {
 }
 
 TEST(RetroInferPlan, BringsClustersThatTheCacheLacks) {
-  const Run run("retroinfer",
+  const Planned run("retroinfer",
                 {{"retrieval", "0.2"}, {"cluster", "8"}, {"window", "16"}, {"update", "24"}});
   auto brought = run.Sum<plan::ZeroCopyGather>([](const auto& work) { return work.pieces; });
   auto device = run.Sum<Device>(kDeviceTokens);
@@ -173,14 +173,16 @@ TEST(RetroInferPlan, BringsClustersThatTheCacheLacks) {
 }
 
 TEST(ClusterKvPlan, BringsNoMoreThanItAttends) {
-  const Run run("clusterkv", {{"budget", "64"}, {"lists", "20"}, {"dense_layers", "0"}});
+  const Planned run("clusterkv", {{"budget", "64"}, {"lists", "20"}, {"dense_layers", "0"}});
   auto brought = run.Sum<plan::ZeroCopyGather>([](const auto& work) { return work.pieces; });
   auto device = run.Sum<Device>(kDeviceTokens);
   for (int step = 0; step < kSteps; ++step) {
     for (int layer = 0; layer < kLayers; ++layer) {
       EXPECT_EQ((device[{step, layer}]), run.Attended(step, layer));
       EXPECT_LE((brought[{step, layer}]), 2 * run.Attended(step, layer));
-      if (run.Recalled(step, layer) > 0) EXPECT_GT((brought[{step, layer}]), 0);
+      if (run.Recalled(step, layer) > 0) {
+        EXPECT_GT((brought[{step, layer}]), 0);
+      }
     }
   }
 }

@@ -64,7 +64,12 @@ brute::Choice Top(const Vector& scores, int64_t first, int64_t count) {
       brute::Top(brute::Range(first, first + std::ssize(scores)), scores, first, count);
   Vector sorted = scores;
   std::ranges::sort(sorted, std::greater());
-  if (sorted[count - 1] == sorted[count]) choice.ambiguous = false;
+  const double cut = sorted[count];
+  if (sorted[count - 1] != cut) return choice;
+  // Scores of other codes may lie beside the cut, too.
+  choice.ambiguous = std::ranges::any_of(sorted, [&](double score) {
+    return score != cut && std::abs(score - cut) <= 1e-5 * std::abs(cut);
+  });
   return choice;
 }
 

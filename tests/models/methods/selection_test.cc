@@ -162,7 +162,7 @@ Cells Twilight(const Layer& layer, const TwilightParams& params) {
       std::vector<size_t> order(offered.size());
       std::iota(order.begin(), order.end(), size_t{0});
       std::ranges::stable_sort(order, [&](auto a, auto b) { return weights[a] > weights[b]; });
-      std::ranges::fill(cell.attended, false);
+      std::fill(cell.attended.begin(), cell.attended.end(), false);
       double held = 0;
       for (const size_t i : order) {
         if (held >= params.top_p) break;
