@@ -178,9 +178,10 @@ void Accumulate(OnlineSoftmax& softmax, float* HWY_RESTRICT dots, int64_t first,
   }
 }
 
-// Logits of one vector, those past `count` replaced by kNever.
-HWY_INLINE V Logits(D d, const float* row, int64_t i, int64_t count, V scale) {
-  const V logits = hn::Mul(hn::LoadU(d, row + i), scale);
+// Logits of one vector less `less`, those past `count` replaced by kNever. Multiplied and subtracted
+// at once in the last vector as in all others: equal scores give equal logits, wherever they stand.
+HWY_INLINE V Logits(D d, const float* row, int64_t i, int64_t count, V scale, V less) {
+  const V logits = hn::MulSub(hn::LoadU(d, row + i), scale, less);
   if (i + static_cast<int64_t>(hn::Lanes(d)) <= count) return logits;
   const auto valid = hn::FirstN(d, static_cast<size_t>(count - i));
   return hn::IfThenElse(valid, logits, hn::Set(d, kNever));
@@ -192,12 +193,12 @@ float LogSumExp(const float* HWY_RESTRICT row, int64_t count, float scale) {
   const V factor = hn::Set(d, scale);
   V largest = hn::Set(d, kNever);
   for (int64_t i = 0; i < count; i += lanes) {
-    largest = hn::Max(largest, Logits(d, row, i, count, factor));
+    largest = hn::Max(largest, Logits(d, row, i, count, factor, hn::Zero(d)));
   }
   const float max = hn::GetLane(hn::MaxOfLanes(d, largest));
   V sum = hn::Zero(d);
   for (int64_t i = 0; i < count; i += lanes) {
-    sum = hn::Add(sum, hn::Exp(d, hn::Sub(Logits(d, row, i, count, factor), hn::Set(d, max))));
+    sum = hn::Add(sum, hn::Exp(d, Logits(d, row, i, count, factor, hn::Set(d, max))));
   }
   return max + std::log(Total(d, sum));
 }
@@ -210,7 +211,7 @@ void LogMean(std::span<const float* const> rows, std::span<const float> normal, 
   const V factor = hn::Set(d, scale);
   const V log_rows = hn::Set(d, std::log(static_cast<float>(rows.size())));
   const auto log = [&](size_t r, int64_t i) HWY_ATTR {
-    return hn::Sub(Logits(d, rows[r], i, count, factor), hn::Set(d, normal[r]));
+    return Logits(d, rows[r], i, count, factor, hn::Set(d, normal[r]));
   };
   for (int64_t i = 0; i < count; i += lanes) {
     V largest = log(0, i);

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <random>
+#include <vector>
 
 #include "models/methods/freekv/policy.h"
+#include "models/methods/vector_kernels.h"
 #include "tests/models/methods/random_trace.h"
 
 namespace stallcast::methods {
@@ -29,6 +32,19 @@ TEST(Best, AgreesWithAStableSort) {
     sorted.resize(std::min<size_t>(sorted.size(), static_cast<size_t>(wanted)));
     std::sort(sorted.begin(), sorted.end());
     EXPECT_EQ(Best(ids, scores, 7, wanted), sorted);
+  }
+}
+
+// Else the place of a token decides which of equal ones is taken.
+TEST(PoolScores, EqualScoresStayEqualWhereverTheyStand) {
+  for (const Pooling pooling : {Pooling::kSoftmaxMean, Pooling::kSoftmaxMax, Pooling::kMean}) {
+    for (int64_t count = 1; count <= 70; ++count) {
+      const std::vector<float> row(static_cast<size_t>(count + kPanel), 5.50947952f);
+      const float* const rows[] = {row.data(), row.data(), row.data()};
+      std::vector<float> pooled;
+      PoolScores(pooling, rows, count, 0.204124145f, pooled);
+      EXPECT_EQ(pooled, std::vector<float>(static_cast<size_t>(count), pooled[0])) << count;
+    }
   }
 }
 
