@@ -210,8 +210,11 @@ std::string Report(const std::vector<papers::Paper>& papers, const std::vector<R
       for (const std::string& assumption : r.row->assumptions) {
         text += Aside(fmt::format("- {}: {}", r.row->id, assumption), screen);
       }
-      if (r.off() && !r.row->explanation.empty()) {
-        text += Aside(fmt::format("- {} is off: {}", r.row->id, sim::Explanation(r)), screen);
+      const bool without_room = r.status == Status::kNoRoom;
+      if ((r.off() || without_room) && !r.row->explanation.empty()) {
+        text += Aside(fmt::format("- {} {}: {}", r.row->id, without_room ? "does not fit" : "is off",
+                                  sim::Explanation(r)),
+                      screen);
       }
       // Projections are the same for all; a row by itself tells which contexts.
       std::copy_if(r.notes.begin(), r.notes.end(), std::inserter(notes, notes.end()),
