@@ -545,6 +545,9 @@ ReplayMachine MakeReplayMachine(const hardware::Profile& profile) {
   };
   machine.both_h2d = share(profile.link.both_h2d, profile.link.h2d);
   machine.both_d2h = share(profile.link.both_d2h, profile.link.d2h);
+  using hardware::Site;
+  machine.graph_gap =
+      FromSeconds(profile.handoff(Site::kKernel, Site::kKernel, hardware::How::kGraph));
   if (!profile.zero_copy.rate.empty()) {
     constexpr double kPiece = 64 * 1024, kBlocks = 64;
     machine.zero_copy = share(profile.zero_copy.rate.At(kPiece, kBlocks), profile.link.h2d);

@@ -41,8 +41,8 @@ std::span<const ReplayVerbInfo> ReplayVerbs();
 std::span<const std::pair<std::string_view, std::string_view>> ReplaySettings();
 
 /// One change, as "scale kind=offload 0.5" or "set link.h2d 2x". A FILTER is `all`, or terms joined
-/// by commas that all must hold: kind=, role=, name= and lane= (a part of the text), layer= and
-/// step= (a number or a range 3-7).
+/// by commas that all must hold: kind=, role=, name= and lane= (a part of the text), layer=,
+/// step= and bytes= (a number or a range 3-7 or 3-).
 struct ReplayChange {
   ReplayVerb verb = ReplayVerb::kSet;
   std::string filter;    ///< of kSet: the setting
@@ -58,6 +58,7 @@ struct ReplayMachine {
   std::string name = "no machine";
   double both_h2d = 1, both_d2h = 1;  ///< while the other direction runs too
   double zero_copy = 1;               ///< of a gather that reads the host's memory
+  Picoseconds graph_gap{-1};          ///< between kernels of a CUDA graph; below 0: as on a stream
 };
 ReplayMachine MakeReplayMachine(const hardware::Profile& profile);
 

@@ -79,26 +79,31 @@ std::vector<Term> ParseFilter(const std::string& filter, std::string_view whole)
     begin = end + 1;
     const size_t equals = term.find('=');
     Term parsed{term.substr(0, equals), equals == std::string::npos ? "" : term.substr(equals + 1)};
-    const std::set<std::string_view> fields = {"kind", "role", "name", "lane", "layer", "step"};
+    const std::set<std::string_view> fields = {"kind",  "role", "name", "lane",
+                                               "layer", "step", "bytes"};
     if (equals == std::string::npos || !fields.contains(parsed.field) || parsed.text.empty()) {
       throw UsageError(
           fmt::format("'{}' is no term of a filter", term), fmt::format("{} '{}'", kWhere, whole),
-          "give all, or kind=, role=, name=, lane=, layer= or step=, joined by commas");
+          "give all, or kind=, role=, name=, lane=, layer=, step= or bytes=, joined by commas");
     }
-    if (parsed.field == "layer" || parsed.field == "step") {
+    if (parsed.field == "layer" || parsed.field == "step" || parsed.field == "bytes") {
       const char* at = parsed.text.data();
       const char* const stop = at + parsed.text.size();
       auto [next, error] = std::from_chars(at, stop, parsed.low);
       parsed.high = parsed.low;
       if (error == std::errc() && next != stop && *next == '-') {
-        std::tie(next, error) = [&] {
-          const auto result = std::from_chars(next + 1, stop, parsed.high);
-          return std::pair(result.ptr, result.ec);
-        }();
+        if (++next == stop) {
+          parsed.high = std::numeric_limits<int64_t>::max();
+        } else {
+          std::tie(next, error) = [&] {
+            const auto result = std::from_chars(next, stop, parsed.high);
+            return std::pair(result.ptr, result.ec);
+          }();
+        }
       }
       if (error != std::errc() || next != stop) {
         throw UsageError(fmt::format("'{}' is no number or range", parsed.text),
-                         fmt::format("{} '{}'", kWhere, whole), "give 3 or 3-7");
+                         fmt::format("{} '{}'", kWhere, whole), "give 3, 3-7 or 3-");
       }
     }
     terms.push_back(std::move(parsed));
@@ -134,6 +139,7 @@ class Filter {
       if (term.field == "lane") fits = LaneName(op.lane).find(term.text) != std::string::npos;
       if (term.field == "layer") fits = Within(term, t_.layer[row]);
       if (term.field == "step") fits = Within(term, t_.step[row]);
+      if (term.field == "bytes") fits = Within(term, t_.bytes[row]);
       if (!fits) return false;
     }
     return true;
@@ -310,6 +316,8 @@ void Graph(ReplayPlan* plan, const std::vector<int64_t>& matched) {
     span.first = std::min(span.first, op.call);
     span.last = std::max(span.last, op.call);
   }
+  const int64_t gap =
+      plan->machine.graph_gap.count() < 0 ? plan->gap : plan->machine.graph_gap.count();
   // What the graph launches follows in order on its streams, with the launch of the first.
   for (const int64_t k : matched) {
     ReplayOp& op = plan->ops[static_cast<size_t>(k)];
@@ -317,7 +325,7 @@ void Graph(ReplayPlan* plan, const std::vector<int64_t>& matched) {
     const ReplayOp& call = plan->ops[static_cast<size_t>(op.call)];
     op.call = spans.at({call.lane, t.step[static_cast<size_t>(op.row)]}).first;
     op.call_lag = std::min(op.call_lag, plan->launch);
-    if (op.behind >= 0 && !op.behind_start) op.behind_lag = std::min(op.behind_lag, plan->gap);
+    if (op.behind >= 0 && !op.behind_start) op.behind_lag = std::min(op.behind_lag, gap);
   }
   for (const auto& [key, span] : spans) {
     for (int64_t k = span.first + 1; k <= span.last; ++k) {

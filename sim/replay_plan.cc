@@ -64,6 +64,7 @@ class PlanMaker {
     FindUsual();
     FindSyncs();
     FindNamedWaits();
+    FindUnnamedWaits();
     SetLags();
     FindMeetings();
     StoreWaits();
@@ -146,10 +147,7 @@ class PlanMaker {
         op.gpu = GpuOf(op.lane);
         if (t_.role[i] == Role::kRecall) op.way = CopyWay::kToGpu;
         if (t_.role[i] == Role::kOffload) op.way = CopyWay::kToHost;
-        const traces::KernelKind kind = traces::KindOfKernel(NameOf(row));
-        op.engine = op.way != CopyWay::kNone &&
-                    (kind == traces::KernelKind::kCopyToGpu ||
-                     kind == traces::KernelKind::kCopyToHost || NameOf(row) == "copy");
+        op.engine = op.way != CopyWay::kNone && IsCopy(t_.name[i]);
         ++found_.work;
         found_.busy += static_cast<double>(op.duration) * 1e-12;
       }
@@ -165,6 +163,10 @@ class PlanMaker {
 
   void JoinCalls() {
     std::unordered_map<OpKey, int64_t, OpKeyHash> call_of;
+    const auto works = static_cast<size_t>(found_.work);
+    call_of.reserve(2 * (plan_.ops.size() - works));
+    first_run_.reserve(works);
+    runs_of_.reserve(works);
     for (int64_t row = 0; row < t_.rows(); ++row) {
       const auto i = static_cast<size_t>(row);
       if (t_.op[i] < 0 || t_.lanes[t_.lane[i]].kind != LaneKind::kHost) continue;
@@ -324,7 +326,11 @@ class PlanMaker {
       if (Contains(name, "StreamWaitEvent") || Contains(name, "told to wait")) {
         // In our recordings it has the number of the op that waits.
         const auto run = first_run_.find({t_.op[i], t_.step[i]});
-        if (run != first_run_.end()) stream_waits_.push_back({k, At(run->second).lane});
+        if (run != first_run_.end()) {
+          stream_waits_.push_back({k, At(run->second).lane});
+        } else {
+          unnamed_waits_.push_back(k);
+        }
         continue;
       }
       const bool sync = Contains(name, "Synchronize") || t_.role[i] == Role::kSync;
@@ -422,6 +428,116 @@ class PlanMaker {
       }
       if (best >= 0) AddWait(best, to, false);
     }
+  }
+
+  // Calls of cudaStreamWaitEvent that no record tells the streams of. Those at one place of the
+  // program are of the same two streams. These fit where the op that would wait never began before
+  // the awaited one's end. Of several that fit, those are taken that were seen to hold an op up, or
+  // else that hand a copy's data over.
+  void FindUnnamedWaits() {
+    if (unnamed_waits_.empty()) return;
+    std::vector<size_t> streams;
+    for (size_t lane = 0; lane < issued_.size(); ++lane) {
+      if (!issued_[lane].empty()) streams.push_back(lane);
+    }
+    for (const std::vector<int64_t>& calls : PlacesOfUnnamedWaits()) {
+      std::map<std::pair<size_t, size_t>, WaitEvidence> pairs;  // what waits, what is awaited
+      for (const int64_t call : calls) {
+        const int64_t time = At(call).start;
+        for (const size_t waiting : streams) {
+          const int64_t to = NextIssued(waiting, time);
+          for (const size_t awaited : streams) {
+            if (awaited == waiting) continue;
+            const int64_t from = to < 0 ? -1 : LastIssued(awaited, time);
+            AddEvidence(from, to, &pairs[{waiting, awaited}]);
+          }
+        }
+      }
+      const auto best = std::ranges::max_element(
+          pairs, {}, [&](const auto& pair) { return pair.second.Weight(std::ssize(calls)); });
+      if (best == pairs.end() || best->second.Weight(std::ssize(calls)) == std::pair(0.0, 0.0)) {
+        found_.waits_unknown += std::ssize(calls);
+        continue;
+      }
+      for (const int64_t call : calls) {
+        const int64_t time = At(call).start;
+        const int64_t to = NextIssued(best->first.first, time);
+        const int64_t from = LastIssued(best->first.second, time);
+        if (from >= 0 && to >= 0) AddWait(from, to, false);
+      }
+    }
+  }
+
+  // How the times of two streams speak for a wait of one for the other.
+  struct WaitEvidence {
+    int64_t refuted = 0;
+    int64_t held_up = 0;  ///< the op began as the awaited one ended, and else would have before
+    int64_t hands_over =
+        0;  ///< the awaited op copies what a kernel reads, or computes what a copy does
+    // What is larger is likelier; (0, 0): nothing speaks for it.
+    std::pair<double, double> Weight(int64_t calls) const {
+      constexpr double kChance = 0.05;  // of ops that begin by chance as another ends
+      if (refuted > 0) return {0, 0};
+      const double share = static_cast<double>(held_up) / static_cast<double>(calls);
+      return {share > kChance ? share : 0, static_cast<double>(hands_over)};
+    }
+  };
+
+  void AddEvidence(int64_t from, int64_t to, WaitEvidence* evidence) {
+    if (from < 0 || to < 0 || At(from).gpu != At(to).gpu) return;
+    const ReplayOp& waits = At(to);
+    const ReplayOp& awaited = At(from);
+    if (awaited.end > waits.start + kMicrosecond) {
+      ++evidence->refuted;
+      return;
+    }
+    for (const ReplayWait& wait : waits_[static_cast<size_t>(to)]) {
+      if (wait.op == from) return;  // that it waits for it is known: the call is another's
+    }
+    int64_t ready = waits.call < 0 ? waits.start : At(waits.call).start + plan_.launch;
+    if (waits.behind >= 0) ready = std::max(ready, At(waits.behind).end + plan_.gap);
+    if (awaited.end > ready + kEvent && waits.start < awaited.end + kJustBehind) {
+      ++evidence->held_up;
+    }
+    const bool brings = awaited.way == CopyWay::kToGpu &&
+                        (waits.way == CopyWay::kNone || t_.lanes[waits.lane].compute);
+    const bool takes = awaited.way == CopyWay::kNone && waits.way == CopyWay::kToHost;
+    if (brings || takes) ++evidence->hands_over;
+  }
+
+  // The calls by place: which launches of a thread are before and behind, and how many such calls
+  // are between. Places in order of their first call.
+  std::vector<std::vector<int64_t>> PlacesOfUnnamedWaits() {
+    using Launch = std::pair<uint16_t, uint32_t>;  // stream and name
+    struct Thread {
+      Launch last{0, 0};
+      std::vector<int64_t> calls;  // since
+    };
+    std::vector<Thread> threads(t_.lanes.size());
+    std::vector<std::vector<int64_t>> places;
+    std::map<std::tuple<Launch, Launch, size_t>, size_t> place_of;
+    size_t next = 0;
+    for (int64_t k = 0; k < std::ssize(plan_.ops); ++k) {
+      if (!At(k).host) continue;
+      Thread& thread = threads[At(k).lane];
+      if (next < unnamed_waits_.size() && unnamed_waits_[next] == k) {
+        thread.calls.push_back(k);
+        ++next;
+        continue;
+      }
+      const auto runs = runs_of_.find(k);
+      if (runs == runs_of_.end()) continue;
+      const ReplayOp& run = At(runs->second.front());
+      const Launch launch{run.lane, t_.name[static_cast<size_t>(run.row)]};
+      for (size_t i = 0; i < thread.calls.size(); ++i) {
+        const auto [place, added] =
+            place_of.try_emplace(std::tuple(thread.last, launch, i), places.size());
+        if (added) places.emplace_back();
+        places[place->second].push_back(thread.calls[i]);
+      }
+      thread = {launch, {}};
+    }
+    return places;
   }
 
   // Of a lane's ops that were called before `called`, the last that had ended by `time`.
@@ -570,6 +686,12 @@ class PlanMaker {
           "what they wait for; {} are as recorded",
           found_.waits_inferred, found_.waits_named));
     }
+    if (found_.waits_unknown > 0) {
+      notes.push_back(fmt::format(
+          "{} calls let a stream wait, and neither the recording nor its times tell which; without "
+          "effect here (record with synchronisation events)",
+          found_.waits_unknown));
+    }
     if (found_.without_call > 0) {
       notes.push_back(fmt::format(
           "{} of {} ops of GPUs have no call in the recording: they follow on their stream",
@@ -614,7 +736,8 @@ class PlanMaker {
   std::unordered_map<int64_t, std::vector<int64_t>> runs_of_;
   std::vector<std::vector<Issued>> issued_;  // by lane
   std::unordered_map<OpKey, int64_t, OpKeyHash> first_run_;
-  std::vector<std::pair<int64_t, size_t>> stream_waits_;
+  std::vector<std::pair<int64_t, size_t>> stream_waits_;  // calls, and the stream that waits
+  std::vector<int64_t> unnamed_waits_;                    // calls whose streams are not told
   std::vector<Blocking> blocking_;
 };
 

@@ -45,7 +45,8 @@ struct ReplayWait {
 
 /// Notes of what was found on the way.
 struct ReplayFindings {
-  int64_t waits_named = 0, waits_inferred = 0, without_call = 0, work = 0, blocking = 0;
+  int64_t waits_named = 0, waits_inferred = 0, waits_unknown = 0, without_call = 0, work = 0,
+          blocking = 0;
   double unexplained = 0, idle_kept = 0, busy = 0;  // seconds
   int64_t threads = 0;
   bool engines_overlap = false;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "sim/exposed_time.h"
 #include "sim/quantile.h"
@@ -30,6 +32,36 @@ std::string KindOfRole(Role role, bool imported) {
     default:
       return std::string(Name(role));
   }
+}
+
+// From a call that starts work to the next on its thread: of each step the median, and of these.
+Picoseconds LaunchInterval(const Timeline& t) {
+  constexpr size_t kFewest = 32;
+  std::vector<int64_t> started;  // ops of streams
+  for (size_t row = 0; row < t.start.size(); ++row) {
+    if (t.lanes[t.lane[row]].kind == LaneKind::kStream && t.op[row] >= 0) {
+      started.push_back(t.op[row]);
+    }
+  }
+  std::ranges::sort(started);
+  std::vector<std::tuple<int32_t, uint16_t, Picoseconds>> calls;  // step, thread, begin
+  for (size_t row = 0; row < t.start.size(); ++row) {
+    if (t.lanes[t.lane[row]].kind != LaneKind::kHost || t.step[row] < 0 || t.op[row] < 0) continue;
+    if (!std::ranges::binary_search(started, t.op[row])) continue;
+    calls.emplace_back(t.step[row], t.lane[row], t.start[row]);
+  }
+  std::ranges::sort(calls);
+  std::map<int32_t, std::vector<Picoseconds>> of_step;
+  for (size_t i = 1; i < calls.size(); ++i) {
+    const auto& [step, thread, begin] = calls[i];
+    const auto& [step_before, thread_before, before] = calls[i - 1];
+    if (step == step_before && thread == thread_before) of_step[step].push_back(begin - before);
+  }
+  std::vector<Picoseconds> medians;
+  for (auto& [step, intervals] : of_step) {
+    if (intervals.size() >= kFewest) medians.push_back(Quantile(intervals, 0.5));
+  }
+  return medians.empty() ? Picoseconds(0) : Quantile(medians, 0.5);
 }
 
 }  // namespace
@@ -79,6 +111,7 @@ TimelineSummary Summarize(const Timeline& t) {
     times.push_back(span.end - span.start);
   }
   summary.step = Quantile(times, 0.5);
+  summary.launch_interval = LaunchInterval(t);
 
   const auto steps = static_cast<int64_t>(spans.size());
   const bool imported = t.origin == Timeline::Origin::kImported;

@@ -38,6 +38,9 @@ struct TimelineSummary {
   Picoseconds computing{0};                            ///< a step: of the compute lanes
   Picoseconds exposed{0};                              ///< the rest of it
   Picoseconds nothing{0};                              ///< of that, while nothing runs
+  /// From a call that starts a kernel or copy to the next of its host thread: the median of a step,
+  /// of these the median; 0: too few to tell.
+  Picoseconds launch_interval{0};
   bool has_compute = false;
 };
 /// Without a step all but `has_compute` is empty.

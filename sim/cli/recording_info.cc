@@ -57,6 +57,7 @@ Json SummaryJson(const traces::Timeline& timeline) {
           {"computing_ms", Milliseconds(summary.computing)},
           {"exposed_ms", Milliseconds(summary.exposed)},
           {"nothing_runs_ms", Milliseconds(summary.nothing)},
+          {"launch_interval_us", Milliseconds(summary.launch_interval) * 1e3},
           {"step_times", steps},
           {"kinds", KindRows(summary.kinds, "kind")},
           {"copies", KindRows(summary.copies, "copy")},
@@ -70,6 +71,10 @@ std::string SummaryText(const traces::Timeline& timeline) {
     text += "No steps: name the range that is one with --step-range.\n";
   } else {
     text += StepsText(summary);
+    if (summary.launch_interval.count() > 0) {
+      text += fmt::format("The host starts a kernel or copy every {:.1f} us (median).\n",
+                          Milliseconds(summary.launch_interval) * 1e3);
+    }
     TextTable kinds({{"a step, by kind", "", true},
                      {"ops", ""},
                      {"busy", "ms"},

@@ -14,7 +14,9 @@
 #include "sim/cli/commands.h"
 #include "sim/cli/import_file.h"
 #include "sim/cli/output.h"
+#include "sim/grid.h"
 #include "traces/common/error.h"
+#include "traces/common/parallel.h"
 #include "traces/common/whole_file.h"
 #include "traces/convert/kernel_kinds.h"
 #include "traces/convert/timeline_file.h"
@@ -27,7 +29,7 @@ using traces::Timeline;
 
 struct ReplayCommand {
   std::string recording, machine, out;
-  std::vector<std::string> changes, sets;
+  std::vector<std::string> changes, sets, grid;
   int number = 0, top = 0;
   ImportFlags flags;
   Format format = Format::kTable;
@@ -193,6 +195,115 @@ std::string TopText(const std::vector<sim::ReplayTop>& tops) {
   return "Largest exposed time; gain: what the step loses without these ops.\n\n" + table.Render();
 }
 
+sim::ReplayChange ParseSetting(std::string_view name, std::string_view value) {
+  return sim::ParseReplayChange(fmt::format("set {} {}", name, value));
+}
+
+bool IsSetting(std::string_view name) {
+  return std::ranges::any_of(sim::ReplaySettings(),
+                             [&](const auto& setting) { return setting.first == name; });
+}
+
+// One way to set the axes of a grid.
+struct GridPoint {
+  std::vector<std::string> values;  // of the axes
+  std::vector<sim::ReplayChange> changes;
+  sim::Replayed replayed;
+};
+
+// `text` with each word that is an axis's name replaced by its value.
+std::string WithValues(const std::string& text, const std::vector<sim::Axis>& axes,
+                       const std::vector<std::string>& values, std::vector<bool>* used) {
+  std::string out;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find_first_of(" ,=", begin), text.size());
+    std::string word = text.substr(begin, end - begin);
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (word != axes[i].name) continue;
+      word = values[i];
+      (*used)[i] = true;
+    }
+    out += word;
+    if (end < text.size()) out += text[end];
+    begin = end + 1;
+  }
+  return out;
+}
+
+std::vector<GridPoint> PointsOf(const std::vector<sim::Axis>& axes,
+                                const std::vector<sim::ReplayChange>& sets,
+                                const std::vector<std::string>& changes) {
+  constexpr size_t kMostPoints = 10'000;
+  size_t count = 1;
+  for (const sim::Axis& axis : axes) {
+    count *= axis.values.size();
+    if (count > kMostPoints) {
+      throw UsageError(fmt::format("more than {} points", kMostPoints), "--grid", "give fewer");
+    }
+  }
+  std::vector<GridPoint> points(count);
+  std::vector<bool> used(axes.size());
+  for (size_t p = 0; p < count; ++p) {
+    GridPoint& point = points[p];
+    point.changes = sets;
+    size_t rest = p;
+    for (size_t i = axes.size(); i-- > 0; rest /= axes[i].values.size()) {
+      point.values.insert(point.values.begin(), axes[i].values[rest % axes[i].values.size()]);
+    }
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (!IsSetting(axes[i].name)) continue;
+      point.changes.push_back(ParseSetting(axes[i].name, point.values[i]));
+      used[i] = true;
+    }
+    for (const std::string& text : changes) {
+      point.changes.push_back(sim::ParseReplayChange(WithValues(text, axes, point.values, &used)));
+    }
+  }
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (used[i]) continue;
+    throw UsageError(fmt::format("'{}' is no setting, and no --change has this word", axes[i].name),
+                     "--grid", "give link.h2d=1,2,4, or --change 'scale all N' --grid N=0.5,1");
+  }
+  return points;
+}
+
+Json GridRows(const std::vector<sim::Axis>& axes, const std::vector<GridPoint>& points,
+              Picoseconds unchanged) {
+  Json rows = Json::array();
+  for (const GridPoint& point : points) {
+    const sim::Replayed& r = point.replayed;
+    Json row = Json::object();
+    for (size_t i = 0; i < axes.size(); ++i) row[axes[i].name] = point.values[i];
+    row.update({{"step_ms", Milliseconds(r.summary.step)},
+                {"effect_ms", Milliseconds(r.summary.step - unchanged)},
+                {"computing_ms", Milliseconds(r.summary.computing)},
+                {"exposed_ms", Milliseconds(r.summary.exposed)},
+                {"ceiling_ms", Milliseconds(r.ceiling)}});
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string GridText(const std::vector<sim::Axis>& axes, const std::vector<GridPoint>& points,
+                     Picoseconds unchanged) {
+  std::vector<TextTable::Column> columns;
+  for (const sim::Axis& axis : axes) columns.push_back({axis.name, "", true});
+  for (const char* name : {"step", "effect", "computing", "exposed", "ceiling"}) {
+    columns.push_back({name, "ms"});
+  }
+  TextTable table(columns);
+  const auto ms = [](Picoseconds time) { return Fixed(Milliseconds(time), 3); };
+  for (const GridPoint& point : points) {
+    const sim::Replayed& r = point.replayed;
+    std::vector<std::string> row = point.values;
+    row.insert(row.end(), {ms(r.summary.step),
+                           fmt::format("{:+.3f}", Milliseconds(r.summary.step - unchanged)),
+                           ms(r.summary.computing), ms(r.summary.exposed), ms(r.ceiling)});
+    table.Add(row);
+  }
+  return table.Render();
+}
+
 void ReplayCommand::Run() const {
   std::optional<traces::TimelineFormat> out_format;
   if (!out.empty()) {
@@ -206,10 +317,20 @@ void ReplayCommand::Run() const {
     if (equals == std::string::npos) {
       throw UsageError("'" + text + "' is no setting", "--set", "give link.h2d=2x, for example");
     }
-    parsed.push_back(
-        sim::ParseReplayChange("set " + text.substr(0, equals) + " " + text.substr(equals + 1)));
+    parsed.push_back(ParseSetting(text.substr(0, equals), text.substr(equals + 1)));
   }
-  for (const std::string& text : changes) parsed.push_back(sim::ParseReplayChange(text));
+  std::vector<sim::Axis> axes;
+  for (const std::string& text : grid) axes.push_back(sim::ParseAxis(text));
+  std::vector<GridPoint> points;
+  if (axes.empty()) {
+    for (const std::string& text : changes) parsed.push_back(sim::ParseReplayChange(text));
+  } else {
+    if (top > 0 || !out.empty()) {
+      throw UsageError("a grid has many replays", top > 0 ? "--top" : "--timeline-out",
+                       "leave out --grid");
+    }
+    points = PointsOf(axes, parsed, changes);
+  }
 
   std::vector<std::string> notes;
   traces::Trace file = ImportTimelines(recording, flags, &notes);
@@ -235,8 +356,16 @@ void ReplayCommand::Run() const {
   const sim::TimelineSummary recorded = sim::Summarize(timeline);
   std::vector<Stage> stages;
   stages.push_back({"as recorded", replay.Run()});
-  for (size_t i = 0; i < parsed.size(); ++i) {
-    stages.push_back({parsed[i].text, replay.Run(std::span(parsed).first(i + 1))});
+  const Picoseconds unchanged = stages.front().replayed.summary.step;
+  ParallelFor(std::ssize(points), [&](int, int64_t i) {
+    GridPoint& point = points[static_cast<size_t>(i)];
+    point.replayed = replay.Run(point.changes);
+    point.replayed.timeline = {};
+  });
+  if (axes.empty()) {
+    for (size_t i = 0; i < parsed.size(); ++i) {
+      stages.push_back({parsed[i].text, replay.Run(std::span(parsed).first(i + 1))});
+    }
   }
   const std::vector<sim::ReplayTop> tops =
       top > 0 ? replay.Top(static_cast<size_t>(top), stages.front().replayed)
@@ -251,6 +380,7 @@ void ReplayCommand::Run() const {
 
   const double error = Seconds(stages.front().replayed.summary.step) / Seconds(recorded.step) - 1;
   if (format == Format::kCsv) {
+    if (!axes.empty()) return Print(ToCsv(GridRows(axes, points, unchanged)));
     return Print(ToCsv(top > 0 ? TopRows(tops) : StageRows(stages, /*flat=*/true)));
   }
   if (format == Format::kJson) {
@@ -260,6 +390,7 @@ void ReplayCommand::Run() const {
                              {"recorded_step_ms", Milliseconds(recorded.step)},
                              {"replay_error", error},
                              {"stages", StageRows(stages, /*flat=*/false)},
+                             {"grid", GridRows(axes, points, unchanged)},
                              {"top", TopRows(tops)},
                              {"notes", notes}}) +
                  "\n");
@@ -267,8 +398,8 @@ void ReplayCommand::Run() const {
   std::string text =
       fmt::format("{}: {} steps, median {:.3f} ms; replayed unchanged {:.3f} ms ({} %)\n\n",
                   timeline.title, recorded.steps.size(), Milliseconds(recorded.step),
-                  Milliseconds(stages.front().replayed.summary.step), Percent(error, 2));
-  text += StageText(stages);
+                  Milliseconds(unchanged), Percent(error, 2));
+  text += axes.empty() ? StageText(stages) : GridText(axes, points, unchanged);
   if (top > 0) text += "\n" + TopText(tops);
   for (const std::string& note : notes) text += "note: " + note + '\n';
   Print(text);
@@ -300,8 +431,10 @@ Examples:
   stallcast replay kineto.json.gz --change "scale kind=offload 0.01" \
       --change "move kind=recall new"
   stallcast replay kineto.json.gz --change "graph all" --timeline-out graph.pftrace
+  stallcast replay kineto.json.gz -g link.h2d=1:4:x2 -g SHARE=0.25:1:0.25 \
+      --change "scale kind=recall SHARE"
 
-A FILTER is `all`, or kind=, role=, name=, lane=, layer=, step=, joined by commas.
+A FILTER is `all`, or kind=, role=, name=, lane=, layer=, step=, bytes=, joined by commas.
 Changes:
 )" + VerbHelp());
   sub->add_option("recording", command->recording, "File with a recording")
@@ -313,6 +446,11 @@ Changes:
       ->group("Changes");
   sub->add_option("--set", command->sets, "A setting, as link.h2d=2x; applied before changes")
       ->type_name("NAME=FACTOR")
+      ->allow_extra_args(false)
+      ->group("Changes");
+  sub->add_option("-g,--grid", command->grid,
+                  "A replay for each value: of a setting, or of a word in --change")
+      ->type_name("NAME=VALUES")
       ->allow_extra_args(false)
       ->group("Changes");
   sub->add_option("--machine", command->machine, "Whose link copies meet on; else the recording's")

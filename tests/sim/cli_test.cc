@@ -729,6 +729,19 @@ TEST_F(Cli, FilesOfOtherProgramsAreShownAndConverted) {
         named["machine"].get<std::string>(),
         testing::AnyOf(StartsWith(fmt::format("{},", gpu)), StartsWith(fmt::format("{} ", gpu))));
   }
+  const Outcome grid = Run("replay " + kineto +
+                           " -g host.speed=1:4:x2 -g TIME=1,2 --change \"scale all TIME\""
+                           " --format json");
+  EXPECT_EQ(grid.status, 0) << grid.err;
+  const auto points = nlohmann::json::parse(grid.out)["grid"];
+  ASSERT_EQ(points.size(), 6u);
+  EXPECT_NEAR(points[0]["effect_ms"].get<double>(), 0, 1e-6);  // neither changed
+  EXPECT_EQ(points[5]["host.speed"], "4");
+  EXPECT_EQ(points[5]["TIME"], "2");
+  EXPECT_GT(points[1]["computing_ms"].get<double>(), points[0]["computing_ms"].get<double>());
+  EXPECT_LE(points[4]["step_ms"].get<double>(), points[0]["step_ms"].get<double>());
+  ExpectFails("replay " + kineto + " -g TIME=1,2", 2, "TIME");
+  ExpectFails("replay " + kineto + " -g link=1,2 --top", 2, "--grid");
   ExpectFails("replay " + kineto + " --change \"remove kind=nothing\"", 1, "matches no op");
   ExpectFails("replay " + kineto + " --change \"forget all\"", 2, "forget");
   ExpectFails("predict " + kineto, 2, "not a .kvt trace");

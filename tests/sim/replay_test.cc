@@ -159,6 +159,68 @@ TEST(ReplayTest, AThreadThatSynchronisesGoesOnWhenTheDeviceHas) {
   EXPECT_LT(StepUs(r.t, {"unwait name=Synchronize"}), 120);
 }
 
+// Rounds of 200 us: a copy to the GPU on the side stream, a stream wait whose streams no record
+// tells, and a kernel. `copy` is how long the copy takes in a round; the kernel is called 40 us
+// into it and takes 20 us.
+Recording Rounds(const std::vector<double>& copies) {
+  Recording r;
+  r.t.names.emplace_back("cudaStreamWaitEvent");
+  int64_t op = 0;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const double at = 200.0 * static_cast<double>(i);
+    r.Run(kSide, ++op, 2, at, at + 5, copies[i]);
+    r.Add(kHost, ++op, 0, at + 35, 2);
+    r.t.name.back() = 6;
+    r.Run(kCompute, ++op, 1, at + 40, std::max(at + 45, at + 5 + copies[i] + 2), 20);
+  }
+  return r;
+}
+
+TEST(ReplayTest, AStreamWaitOfUnknownStreamsHoldsWhereTheCopyHadEndedBefore) {
+  // Whether it was seen to hold a kernel up in other rounds, or only hands a copy over.
+  for (const auto& copies : {std::vector{45.0, 20.0, 45.0, 20.0}, std::vector{20.0, 20.0}}) {
+    const Recording r = Rounds(copies);
+    const double round = 200 * static_cast<double>(copies.size() - 1);
+    EXPECT_NEAR(StepUs(r.t, {}), round + 65, 1e-6);
+    // The last copy then ends 85 us into its round: 2 us of it no link speeds up.
+    EXPECT_NEAR(StepUs(r.t, {"set link.h2d 0.25x"}), round + 5 + 74 + 20, 3);
+    EXPECT_NEAR(StepUs(r.t, {"set link.h2d 4x"}), round + 65, 1e-6);
+  }
+}
+
+TEST(ReplayTest, AStreamWaitIsNotOfAStreamThatBeganBeforeTheOtherEnded) {
+  // Kernels run far behind: each copy begins while the kernel before it still runs.
+  Recording r;
+  r.t.names.emplace_back("cudaStreamWaitEvent");
+  for (int i = 0; i < 4; ++i) {
+    const double at = 50.0 * i;
+    r.Add(kHost, 100 + i, 0, at, 2);
+    r.t.name.back() = 6;
+    r.Run(kSide, 200 + i, 2, at + 4, at + 9, 20);
+    r.Run(kCompute, 300 + i, 1, at + 8, 13 + 60.0 * i, 59);
+  }
+  const ReplayChange slower = ParseReplayChange("scale kind=gemm 2");
+  const Timeline changed = Replay(r.t, {}).Run(std::span(&slower, 1)).timeline;
+  std::vector<int64_t> begins;
+  for (size_t row = 0; row < changed.start.size(); ++row) {
+    if (changed.lane[row] == kSide) begins.push_back(changed.start[row].count() / kUs);
+  }
+  EXPECT_THAT(begins, testing::ElementsAre(9, 59, 109, 159));
+}
+
+TEST(ReplayTest, NodesOfAGraphFollowAsTheMachineSays) {
+  Recording r;
+  for (int op = 0; op < 10; ++op) r.Run(kCompute, op, 1, op * 20, op * 20 + 5, 4);
+  ReplayMachine machine;
+  machine.graph_gap = Picoseconds(kUs / 2);
+  EXPECT_NEAR(StepUs(r.t, {"graph all"}, machine), 5 + 10 * 4 + 9 * 0.5, 1e-6);
+}
+
+TEST(ReplayTest, AFilterTakesOpsByTheirBytes) {
+  EXPECT_NEAR(StepUs(InARow(), {"scale bytes=1000000- 0.5"}), 144 - 51, 1e-6);
+  EXPECT_NEAR(StepUs(InARow(), {"scale bytes=0-1000 0.5"}), 144 - 15, 1e-6);
+}
+
 TEST(ReplayTest, CopiesBothWaysSlowEachOtherAsTheLinkSays) {
   ReplayMachine machine;
   machine.both_h2d = machine.both_d2h = 0.5;
@@ -255,6 +317,14 @@ TEST(CompareProgramsTest, TheCauseIsTheKindThatIsExposedMost) {
   EXPECT_EQ(c.kinds.at("gemm").matched, 2);
   EXPECT_EQ(c.kinds.at("offload").only_b, 1);
   EXPECT_EQ(c.kinds.at("offload").only_a, 0);
+}
+
+TEST(TimelineSummaryTest, TheHostsPaceIsTheMedianTimeBetweenWhatItStarts) {
+  Recording r;
+  for (int op = 0; op < 100; ++op) r.Run(kCompute, op, 1, op * 20, op * 20 + 5, 4);
+  r.Run(kCompute, 100, 1, 40'000, 40'005, 4);
+  EXPECT_EQ(Summarize(r.t).launch_interval.count(), 20 * kUs);
+  EXPECT_EQ(Summarize(InARow()).launch_interval.count(), 0);  // too few to tell
 }
 
 TEST(TimelineSummaryTest, CopiesOnAComputeLaneAreExposedAndNoComputing) {
