@@ -540,9 +540,10 @@ TEST(Samples, EveryMethodRunsOnEverySample) {
       EXPECT_GE(p.metrics.step_mean, p.metrics.ceiling) << info.name;
       EXPECT_GT(p.selection.attention_mass, 0.5) << info.name;
       EXPECT_LE(p.selection.attention_mass, 1) << info.name;
-      // Where something had to be recalled to a budget, something else made room.
-      const bool keeps_units = info.name != "pariskv";  // which keeps nothing of the step before
-      if (p.selection.hit_rate < 1 && keeps_units) {
+      // Where something had to be recalled to a budget, something else made room. ParisKV keeps
+      // nothing of the step before; two have caches that may hold more than was ever used.
+      const std::set<std::string> others = {"pariskv", "pqcache", "retroinfer"};
+      if (p.selection.hit_rate < 1 && !others.contains(info.name)) {
         EXPECT_GT(p.selection.evictions, 0) << info.name;
       }
       const bool all =
