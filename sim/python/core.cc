@@ -45,11 +45,11 @@ namespace {
 using Arguments = std::vector<std::string>;  // "--batch=4", as behind a command
 
 // Text of a file or message, which may be anything: bytes that are no UTF-8 are replaced.
-nb::object Text(std::string_view text) {
-  return nb::steal(
+nb::str Text(std::string_view text) {
+  return nb::steal<nb::str>(
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
-nb::list Texts(const auto& texts) {
+nb::typed<nb::list, nb::str> Texts(const auto& texts) {
   nb::list list;
   for (const auto& each : texts) list.append(Text(each));
   return list;
@@ -325,7 +325,7 @@ NB_MODULE(_core, module) {
   using namespace nb::literals;
   RaiseErrors();
   BindTimeline(module);
-  module.attr("__version__") = STALLCAST_VERSION;
+  module.attr("version") = STALLCAST_VERSION;
   module.def("use_package", &UsePackage, "folder"_a);
 
   module.def("machines", [] { return hardware::ProfileNames(); });

@@ -16,7 +16,8 @@ from . import _core
 _core.use_package(_os.path.dirname(_os.path.abspath(__file__)))
 
 from ._compare import Comparison, compare
-from ._core import __version__, machines, methods, models, roles, samples
+from ._core import machines, methods, models, roles, samples
+from ._core import version as __version__
 from ._error import Error
 from ._predict import Prediction, predict
 from ._replay import Replay, replay

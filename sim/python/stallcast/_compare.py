@@ -26,13 +26,13 @@ class Comparison:
     A prediction and a run of its plan are compared op by op: `of_plan` is true, and the tables are
     groups, steps and exposed. Other pairs are compared by kind: the table is kinds."""
 
-    def __init__(self, record, notes):
+    def __init__(self, record: str, notes: List[str]) -> None:
         self.record: Dict[str, Any] = json.loads(record)
         #: what is damaged or lost of the files
         self.notes: List[str] = notes
         self.of_plan: bool = "kinds" not in self.record
 
-    def _table(self, name, of_plan=True) -> "pandas.DataFrame":
+    def _table(self, name: str, of_plan: bool = True) -> "pandas.DataFrame":
         import pandas
 
         if of_plan != self.of_plan:

@@ -3,10 +3,11 @@
 The TypedDicts say the same to type checkers."""
 
 import os
-from typing import Any, Callable, Mapping, Sequence, TypedDict, Union
+from typing import Any, Callable, List, Mapping, Sequence, Tuple, TypedDict, TypeVar, Union
 
 Value = Union[str, int, float, bool, "os.PathLike[str]"]
 Names = Union[str, Sequence[str]]
+Table = Sequence[Tuple[str, str, str]]  # of options: name, kind of value, help
 
 
 class ReadOptions(TypedDict, total=False):
@@ -82,9 +83,9 @@ def text(value: Any) -> str:
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
 
-def arguments(function: str, known: "list[tuple[str, str, str]]", given: Mapping[str, Any]):
+def arguments(function: str, known: Table, given: Mapping[str, Any]) -> List[str]:
     """`given` as arguments of the command. TypeError for what is not among `known`."""
-    result = []
+    result: List[str] = []
     names = {name.replace("-", "_"): name for name, _, _ in known}
     for keyword, value in given.items():
         if keyword not in names:
@@ -103,10 +104,13 @@ def arguments(function: str, known: "list[tuple[str, str, str]]", given: Mapping
     return result
 
 
-def documented(known: "list[tuple[str, str, str]]") -> Callable:
+Function = TypeVar("Function", bound=Callable)
+
+
+def documented(known: Table) -> Callable[[Function], Function]:
     """Adds the options to a function's docstring."""
 
-    def document(function):
+    def document(function: Function) -> Function:
         lines = [
             f"    {name.replace('-', '_')}{f' ({kind})' if kind else ''}: {help}"
             for name, kind, help in known

@@ -25,7 +25,7 @@ class Prediction:
     Metrics are attributes too: `prediction.step_mean_ms`; `stallcast.fields()` tells what each is.
     `print(prediction)` is the command's report."""
 
-    def __init__(self, trace, given, progress):
+    def __init__(self, trace: str, given: List[str], progress: Progress) -> None:
         self._trace, self._arguments, self._progress = trace, given, progress
         record, self._report = _core.predict(trace, given, listener(progress))
         #: everything, flat: what was asked for, metrics, notes
@@ -45,7 +45,7 @@ class Prediction:
             return self.metrics[name]
         raise AttributeError(f"a Prediction has no {name!r}")
 
-    def __dir__(self):
+    def __dir__(self) -> List[str]:
         return [*super().__dir__(), *_FIELDS]
 
     def __str__(self) -> str:

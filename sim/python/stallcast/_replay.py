@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Replay:
     """What `stallcast replay --format json` prints, and the timeline of the last stage."""
 
-    def __init__(self, record, timeline):
+    def __init__(self, record: str, timeline: _core.Timeline) -> None:
         #: recorded_step_ms, replay_error, stages, top, notes, ...
         self.record: Dict[str, Any] = json.loads(record)
         self.timeline = Timeline(timeline)

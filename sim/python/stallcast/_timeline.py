@@ -1,7 +1,7 @@
 """Timelines: what runs when, a slice a row."""
 
 import os
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Tuple, Union
 
 import numpy
 
@@ -45,7 +45,7 @@ class Timeline:
     graph_node: numpy.ndarray
     flows: numpy.ndarray
 
-    def __init__(self, data: _core.Timeline):
+    def __init__(self, data: _core.Timeline) -> None:
         self._data = data
         self.title: str = data.title
         #: "predicted", "measured" or "imported"
@@ -102,7 +102,7 @@ class Timeline:
         return timeline(self, step, ax)
 
 
-def read(path, options, progress: Progress):
+def read(path, options, progress: Progress) -> Tuple[List[Timeline], List[str]]:
     timelines, notes = _core.read_timelines(
         text(path),
         arguments("read_timelines", _core.read_options(), options),
