@@ -69,7 +69,8 @@ void PredictAll(Predictor& predictor, std::span<const GridPoint> points,
 }
 
 SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, ResultStore& store,
-                  bool again, const std::function<void(int64_t)>& progress) {
+                  bool again, const std::function<void(int64_t)>& progress,
+                  const std::stop_token& stop) {
   const ResultStore::Trace trace{predictor.key(), predictor.path().string()};
   const auto find = [&](size_t i) { return store.Find(points[i].key, trace.hash); };
   const auto is_missing = [again](const std::optional<ResultStore::Held>& held) {
@@ -93,7 +94,7 @@ SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, Resul
         ++(result.prediction ? counts.done : counts.failed);
         if (progress) progress(counts.present + counts.done + counts.failed);
       },
-      [&](size_t i) { return is_missing(find(i)); });
+      [&](size_t i) { return is_missing(find(i)); }, stop);
   // Another process may have been faster with some.
   counts.present = std::ssize(points) - counts.done - counts.failed;
   for (size_t i = 0; i < points.size(); ++i) {

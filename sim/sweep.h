@@ -44,9 +44,11 @@ struct SweepCounts {
 /// predicted it, or that failed (every point where `again`), and stores each as soon as it is
 /// finished, so that a sweep that was stopped goes on where it was. A point that cannot be
 /// predicted is stored as failed, with the message. `progress` is called from any thread, one call
-/// at a time, with the points finished so far (present ones included).
+/// at a time, with the points finished so far (present ones included). Once `stop` is requested no
+/// further point is begun.
 SweepCounts Sweep(Predictor& predictor, std::span<const GridPoint> points, ResultStore& store,
-                  bool again, const std::function<void(int64_t finished)>& progress = {});
+                  bool again, const std::function<void(int64_t finished)>& progress = {},
+                  const std::stop_token& stop = {});
 
 /// Which of `points` no other one beats: at most as large in each coordinate and smaller in one.
 /// A point with a NaN is never on the front. Takes n log n for up to three coordinates.

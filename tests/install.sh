@@ -45,6 +45,12 @@ if command -v python3 >/dev/null; then
   # Its own libraries are found beside it. (The package itself needs torch.)
   python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).stallcast_abi_version()' "$library"
 fi
+export PYTHONPATH=$(dirname "$(dirname "$library")")
+if python3 -c 'import stallcast' 2>/dev/null; then  # where it is built, for this interpreter
+  python3 -c 'import stallcast; assert "only-here" in stallcast.machines()' ||
+    fail "the Python package does not read installed files"
+fi
+unset PYTHONPATH
 if [ -x "$prefix/bin/stallcast-gpu" ]; then
   "$prefix/bin/stallcast-gpu" record -o recording.kvt -- true >record.txt 2>&1 || true
   ! grep -q 'not found' record.txt || fail "$(cat record.txt)"

@@ -1,17 +1,13 @@
-// stallcast compare
-#include "sim/compare.h"
+#include "sim/cli/compare.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <optional>
+#include <utility>
 
 #include "sim/cli/commands.h"
-#include "sim/cli/import_file.h"
-#include "sim/cli/output.h"
-#include "sim/compare_programs.h"
 #include "sim/typical_layer.h"
 #include "traces/common/error.h"
 #include "traces/common/quantity.h"
@@ -25,19 +21,17 @@ using Origin = Timeline::Origin;
 constexpr size_t kMostUnmatchedShown = 10;
 
 struct CompareCommand {
-  std::string a, b, by = "kind", max_step_error;
+  CompareOptions options;
+  std::string a, b, max_step_error;
   bool exposed = false, typical_layer = false;  // that table alone
-  int predicted = 0, measured = 0;  // 1, 2, ... among the files' timelines; 0: the only one
-  ImportFlags flags;
   Format format = Format::kTable;
 
   void Run() const;
 
  private:
   void PrintAlone(const std::string& table, const Json& rows) const;
-  void PrintPrograms(const Timeline& first, const Timeline& second) const;
-  void PrintAll(const sim::Comparison& comparison, const std::vector<sim::ResidualSummary>& groups,
-                const Timeline& p, const Timeline& m) const;
+  void PrintPrograms(const Compared& compared) const;
+  void PrintAll(const Compared& compared) const;
 };
 
 // Two timelines out of those of the files, numbered over these: by the numbers given, or else a
@@ -380,11 +374,23 @@ std::string ProgramsTable(const sim::ProgramComparison& c, const SideNames& name
   return text;
 }
 
-void CompareCommand::PrintPrograms(const Timeline& first, const Timeline& second) const {
-  const sim::ProgramComparison c = sim::ComparePrograms(first, second);
+void CompareCommand::PrintPrograms(const Compared& compared) const {
+  const Timeline& first = compared.first;
+  const Timeline& second = compared.second;
   const SideNames names = NamesOf(first, second);
-  if (format == Format::kTable) return Print(ProgramsTable(c, names, first, second));
-  if (format == Format::kCsv) return Print(ToCsv(KindRows(c, names)));
+  switch (format) {
+    case Format::kTable:
+      return Print(ProgramsTable(*compared.programs, names, first, second));
+    case Format::kCsv:
+      return Print(ToCsv(KindRows(*compared.programs, names)));
+    case Format::kJson:
+      return Print(ToJsonText(RecordOf(compared)) + "\n");
+  }
+}
+
+Json ProgramsRecord(const Compared& compared) {
+  const sim::ProgramComparison& c = *compared.programs;
+  const SideNames names = NamesOf(compared.first, compared.second);
   const auto side = [](const Timeline& t, const sim::TimelineSummary& of) {
     return Json{{"title", t.title},
                 {"origin", Name(t.origin)},
@@ -393,14 +399,37 @@ void CompareCommand::PrintPrograms(const Timeline& first, const Timeline& second
                 {"exposed_ms", Milliseconds(of.exposed)},
                 {"nothing_runs_ms", Milliseconds(of.nothing)}};
   };
-  Print(ToJsonText({{names.a, side(first, c.a)},
-                    {names.b, side(second, c.b)},
-                    {"steps", c.steps},
-                    {"by_layer", c.by_layer},
-                    {"cause", c.cause},
-                    {"cause_longer_ms", Milliseconds(c.cause_longer)},
-                    {"kinds", KindRows(c, names)}}) +
-        "\n");
+  return {{names.a, side(compared.first, c.a)},
+          {names.b, side(compared.second, c.b)},
+          {"steps", c.steps},
+          {"by_layer", c.by_layer},
+          {"cause", c.cause},
+          {"cause_longer_ms", Milliseconds(c.cause_longer)},
+          {"kinds", KindRows(c, names)}};
+}
+
+Json OpsRecord(const Compared& compared) {
+  const sim::Comparison& comparison = *compared.ops;
+  Json steps = Json::array();
+  for (const sim::StepTime& s : comparison.steps) {
+    steps.push_back({{"step", s.step},
+                     {"predicted_ms", Milliseconds(s.time.predicted.value)},
+                     {"measured_ms", Milliseconds(s.time.measured.value)},
+                     {"relative", s.time.relative()}});
+  }
+  return {{"predicted", compared.first.title},
+          {"measured", compared.second.title},
+          {"matched_ops", comparison.ops.size()},
+          {"matched_ops_of_other_plans", comparison.of_other_plans},
+          {"median_step_error", comparison.median_step_error},
+          {"worst_step_error", comparison.worst_step_error},
+          {"worst_step", comparison.worst_step},
+          {"by", compared.by},
+          {"groups", GroupRows(compared.groups)},
+          {"steps", steps},
+          {"exposed", ExposedRows(comparison.exposed)},
+          {"only_predicted", UnmatchedRows(comparison.only_predicted.value)},
+          {"only_measured", UnmatchedRows(comparison.only_measured.value)}};
 }
 
 void CompareCommand::PrintAlone(const std::string& table, const Json& rows) const {
@@ -409,94 +438,63 @@ void CompareCommand::PrintAlone(const std::string& table, const Json& rows) cons
                                  : ToJsonText(rows) + "\n");
 }
 
-void CompareCommand::PrintAll(const sim::Comparison& comparison,
-                              const std::vector<sim::ResidualSummary>& groups, const Timeline& p,
-                              const Timeline& m) const {
+void CompareCommand::PrintAll(const Compared& compared) const {
   switch (format) {
     case Format::kTable:
-      Print(TableText(comparison, groups, by, p, m));
-      break;
+      return Print(
+          TableText(*compared.ops, compared.groups, compared.by, compared.first, compared.second));
     case Format::kCsv:
-      Print(ToCsv(GroupRows(groups)));
-      break;
-    case Format::kJson: {
-      Json steps = Json::array();
-      for (const sim::StepTime& s : comparison.steps) {
-        steps.push_back({{"step", s.step},
-                         {"predicted_ms", Milliseconds(s.time.predicted.value)},
-                         {"measured_ms", Milliseconds(s.time.measured.value)},
-                         {"relative", s.time.relative()}});
-      }
-      Print(ToJsonText({{"predicted", p.title},
-                        {"measured", m.title},
-                        {"matched_ops", comparison.ops.size()},
-                        {"matched_ops_of_other_plans", comparison.of_other_plans},
-                        {"median_step_error", comparison.median_step_error},
-                        {"worst_step_error", comparison.worst_step_error},
-                        {"worst_step", comparison.worst_step},
-                        {"by", by},
-                        {"groups", GroupRows(groups)},
-                        {"steps", steps},
-                        {"exposed", ExposedRows(comparison.exposed)},
-                        {"only_predicted", UnmatchedRows(comparison.only_predicted.value)},
-                        {"only_measured", UnmatchedRows(comparison.only_measured.value)}}) +
-            "\n");
-      break;
-    }
+      return Print(ToCsv(GroupRows(compared.groups)));
+    case Format::kJson:
+      return Print(ToJsonText(RecordOf(compared)) + "\n");
   }
 }
 
-void CompareCommand::Run() const {
+sim::GroupBy GroupingNamed(const std::string& by) {
   static const std::map<std::string, sim::GroupBy> kGroups = {{"kind", sim::GroupBy::kName},
                                                               {"role", sim::GroupBy::kRole},
                                                               {"layer", sim::GroupBy::kLayer}};
-  const auto group_by = kGroups.find(by);
-  if (group_by == kGroups.end()) {
-    throw UsageError("unknown grouping '" + by + "'", "--by", "choose kind, role or layer");
-  }
+  const auto found = kGroups.find(by);
+  if (found != kGroups.end()) return found->second;
+  throw UsageError("unknown grouping '" + by + "'", "--by", "choose kind, role or layer");
+}
+
+void CompareCommand::Run() const {
+  GroupingNamed(options.by);  // before the files are read
   double limit = -1;
   if (!max_step_error.empty()) {
     limit = ParseQuantity(max_step_error, Dimension::kNumber, "--max-step-error");
   }
 
+  Progress progress;
   std::vector<Timeline> timelines;
   std::string notes;  // of the files, for what is compared of them
   for (const std::string& path : {a, b}) {
     if (path.empty()) continue;
     std::vector<std::string> of_file;
-    traces::Trace file = ImportTimelines(path, flags, &of_file);
+    traces::Trace file = ImportTitled(path, options.flags, progress, &of_file);
     for (const std::string& note : of_file) notes += fmt::format("{}: note: {}\n", path, note);
-    for (Timeline& t : file.timelines) {
-      if (t.title.empty()) t.title = std::filesystem::path(path).filename().string();
-    }
     std::move(file.timelines.begin(), file.timelines.end(), std::back_inserter(timelines));
   }
   const std::string where = b.empty() ? a : a + " and " + b;
-  const auto [first, second] = ChooseTwo(timelines, predicted, measured, where);
-  const Timeline& p = *first;
-  const Timeline& m = *second;
-  // Numbers of ops mean the same in a prediction and a run of its plan, and nowhere else.
-  std::optional<sim::Comparison> of_plan;
-  if (p.origin == Origin::kPredicted && m.origin == Origin::kMeasured) {
-    of_plan = sim::Compare(sim::Predicted<const Timeline*>{&p}, sim::Measured<const Timeline*>{&m});
-  }
-  if (!of_plan || of_plan->of_other_plans > 0) {
+  const Compared compared = RunCompare(std::move(timelines), where, options);
+  if (compared.programs) {
     if (typical_layer || exposed || limit >= 0) {
       throw Error("these are different programs, whose ops have nothing in common", where,
                   "leave out --typical-layer, --exposed and --max-step-error");
     }
     fmt::print(stderr, "{}", notes);
-    return PrintPrograms(p, m);
+    return PrintPrograms(compared);
   }
   fmt::print(stderr, "{}", notes);
-  const sim::Comparison& comparison = *of_plan;
+  const sim::Comparison& comparison = *compared.ops;
   if (typical_layer) {
     const sim::TypicalLayer layer = sim::FindTypicalLayer(comparison);
     PrintAlone(LayerTable(layer), LayerRows(layer));
   } else if (exposed) {
     PrintAlone(ExposedTable(comparison.exposed), ExposedRows(comparison.exposed));
   } else {
-    PrintAll(comparison, sim::Summarize(comparison, group_by->second), p, m);
+    PrintAll(compared);
   }
   if (limit < 0) return;
   if (comparison.steps.empty()) {
@@ -510,6 +508,51 @@ void CompareCommand::Run() const {
 }
 
 }  // namespace
+
+void CompareOptions::AddTo(CLI::App& command) {
+  constexpr const char* kComparison = "Comparison";
+  const auto number = CLI::Range(1, 1'000'000);
+  command.add_option("--by", by, "Group residuals by kind, role or layer")
+      ->capture_default_str()
+      ->type_name("WHAT")
+      ->group(kComparison);
+  command
+      .add_option("--predicted", predicted, "Which timeline comes first, counted over the files")
+      ->type_name("N")
+      ->check(number)
+      ->group(kComparison);
+  command.add_option("--measured", measured, "Which comes second")
+      ->type_name("N")
+      ->check(number)
+      ->group(kComparison);
+  AddImportFlags(command, flags);
+}
+
+Compared RunCompare(std::vector<Timeline> timelines, const std::string& where,
+                    const CompareOptions& options) {
+  const sim::GroupBy group_by = GroupingNamed(options.by);
+  const auto [first, second] = ChooseTwo(timelines, options.predicted, options.measured, where);
+  Compared compared;
+  compared.by = options.by;
+  // Numbers of ops mean the same in a prediction and a run of its plan, and nowhere else.
+  if (first->origin == Origin::kPredicted && second->origin == Origin::kMeasured) {
+    compared.ops = sim::Compare(sim::Predicted<const Timeline*>{first},
+                                sim::Measured<const Timeline*>{second});
+  }
+  if (!compared.ops || compared.ops->of_other_plans > 0) {
+    compared.ops.reset();
+    compared.programs = sim::ComparePrograms(*first, *second);
+  } else {
+    compared.groups = sim::Summarize(*compared.ops, group_by);
+  }
+  compared.first = std::move(timelines[static_cast<size_t>(first - timelines.data())]);
+  compared.second = std::move(timelines[static_cast<size_t>(second - timelines.data())]);
+  return compared;
+}
+
+Json RecordOf(const Compared& compared) {
+  return compared.programs ? ProgramsRecord(compared) : OpsRecord(compared);
+}
 
 void AddCompare(CLI::App& app) {
   auto command = std::make_shared<CompareCommand>();
@@ -538,10 +581,7 @@ Each of several roles at once counts it. `predict` charges the same time by caus
       ->required()
       ->type_name("A");
   sub->add_option("b", command->b, "File with the other one, unless A holds both")->type_name("B");
-  sub->add_option("--by", command->by, "Group residuals by kind, role or layer")
-      ->capture_default_str()
-      ->type_name("WHAT")
-      ->group("Comparison");
+  command->options.AddTo(*sub);
   sub->add_flag("--exposed", command->exposed,
                 "Print the exposed time a step by role, predicted and measured, and nothing else")
       ->group("Comparison");
@@ -553,18 +593,7 @@ Each of several roles at once counts it. `predict` charges the same time by caus
                   "Exit 1 if the median step time error is above this, as 3%")
       ->type_name("SHARE")
       ->group("Comparison");
-  const auto number = CLI::Range(1, 1'000'000);
-  sub->add_option("--predicted", command->predicted,
-                  "Which timeline comes first, counted over the files")
-      ->type_name("N")
-      ->check(number)
-      ->group("Comparison");
-  sub->add_option("--measured", command->measured, "Which comes second")
-      ->type_name("N")
-      ->check(number)
-      ->group("Comparison");
   AddFormat(*sub, command->format);
-  AddImportFlags(*sub, command->flags);
   sub->callback([command] { command->Run(); });
 }
 

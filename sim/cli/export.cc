@@ -24,7 +24,8 @@ void ExportCommand::Run() const {
   if (steps.asked) return steps.Write(trace, out);
   const traces::TimelineFormat out_format = traces::TimelineFormatOf(out, format);
   RefuseToReplace(out, {trace});
-  traces::Trace file = ImportTimelines(trace, flags);
+  Progress progress;
+  traces::Trace file = ImportTimelines(trace, flags, progress);
   if (file.timelines.empty()) {
     throw Error("holds no timeline", trace, "make one with `stallcast predict --timeline run.kvt`");
   }

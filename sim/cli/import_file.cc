@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
-#include "sim/cli/progress.h"
 #include "traces/common/error.h"
 #include "traces/samples.h"
 
@@ -21,20 +21,22 @@ void AddImportFlags(CLI::App& command, ImportFlags& flags) {
       ->group("Trace");
 }
 
-traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& flags, bool check) {
-  Progress progress;
+traces::ImportedTrace ImportFile(const std::string& path, const ImportFlags& flags,
+                                 Progress& progress, bool check) {
   traces::ImportOptions options;
   options.strict = flags.strict;
   options.tensors = false;
   options.check = check;
   options.step_range = flags.step_range;
   options.progress = [&](double share) { progress.Update("reading " + path, share); };
-  return traces::Import(traces::TracePath(path), options);
+  traces::ImportedTrace imported = traces::Import(traces::TracePath(path), options);
+  progress.Clear();
+  return imported;
 }
 
-traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags,
+traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags, Progress& progress,
                               std::vector<std::string>* notes) {
-  traces::ImportedTrace imported = ImportFile(path, flags, /*check=*/false);
+  traces::ImportedTrace imported = ImportFile(path, flags, progress, /*check=*/false);
   const std::vector<std::string>& problems = imported.report.problems;
   if (imported.trace.timelines.empty() && !problems.empty()) {
     throw Error(fmt::format("holds no intact timeline ({})", problems.front()), path,
@@ -57,6 +59,15 @@ traces::Trace ImportTimelines(const std::string& path, const ImportFlags& flags,
     }
   }
   return std::move(imported.trace);
+}
+
+traces::Trace ImportTitled(const std::string& path, const ImportFlags& flags, Progress& progress,
+                           std::vector<std::string>* notes) {
+  traces::Trace file = ImportTimelines(path, flags, progress, notes);
+  for (traces::Timeline& timeline : file.timelines) {
+    if (timeline.title.empty()) timeline.title = std::filesystem::path(path).filename().string();
+  }
+  return file;
 }
 
 }  // namespace stallcast::cli

@@ -295,7 +295,8 @@ void PrintTrace(const std::string& path, const ImportFlags& flags, Format format
   if (format == Format::kCsv) {
     throw UsageError("a trace is no single table", "--format csv", "choose table or json");
   }
-  const traces::ImportedTrace imported = ImportFile(path, flags, /*check=*/true);
+  Progress progress;
+  const traces::ImportedTrace imported = ImportFile(path, flags, progress, /*check=*/true);
   const traces::Trace& trace = imported.trace;
   const traces::ReadReport& report = imported.report;
   const traces::proto::TraceInfo& info = trace.info;

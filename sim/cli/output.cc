@@ -13,21 +13,26 @@
 namespace stallcast::cli {
 namespace {
 
-std::string CsvCell(const Json& value) {
+// A value on one line, as a cell of a table.
+std::string CellText(const Json& value) {
   std::string text;
   if (value.is_null()) return text;
-  if (value.is_string()) {
-    text = value.get<std::string>();
-  } else if (value.is_object()) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_object()) {
     for (const auto& [key, item] : value.items()) {
-      text += (text.empty() ? "" : " ") + key + "=" + CsvCell(item);
+      text += (text.empty() ? "" : " ") + key + "=" + CellText(item);
     }
   } else if (value.is_array()) {
-    for (const Json& item : value) text += (text.empty() ? "" : "; ") + CsvCell(item);
+    for (const Json& item : value) text += (text.empty() ? "" : "; ") + CellText(item);
   } else {
     text = ToJsonText(value);
-    return text == "null" ? "" : text;
+    if (text == "null") text.clear();
   }
+  return text;
+}
+
+std::string CsvCell(const Json& value) {
+  const std::string text = CellText(value);
   if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) {
@@ -195,7 +200,7 @@ std::string TableOf(const Json& rows, const RecordTable& form) {
       } else if (value.is_number()) {
         cells.push_back(Short(value.get<double>()));
       } else {
-        cells.push_back(value.is_string() ? value.get<std::string>() : CsvCell(value));
+        cells.push_back(CellText(value));
       }
     }
     table.Add(std::move(cells));

@@ -1,5 +1,4 @@
-// stallcast predict
-#include "sim/predict.h"
+#include "sim/cli/predict.h"
 
 #include <fmt/format.h>
 
@@ -32,16 +31,6 @@ struct PredictCommand {
   void Run() const;
 };
 
-// A recording has no tensors: what can be done with it is told.
-void RefuseRecording(const std::filesystem::path& file, const std::string& name) {
-  const std::string text = file.string();
-  for (const char* ending : {".json", ".json.gz", ".pftrace", ".sqlite", ".perfetto-trace"}) {
-    if (!text.ends_with(ending)) continue;
-    throw UsageError("a recording, not a .kvt trace: it has no queries and keys to replay", name,
-                     "`stallcast info` and `stallcast compare` read it");
-  }
-}
-
 // The predictions for one machine, best first. Where every method was asked for, one that cannot
 // run as asked is left out with a note; a method asked for by name has to run.
 MachinePredictions PredictMachine(sim::Predictor& predictor, const RunOptions& run,
@@ -71,7 +60,19 @@ MachinePredictions PredictMachine(sim::Predictor& predictor, const RunOptions& r
   return result;
 }
 
-// Of the file with a predicted timeline.
+}  // namespace
+
+std::filesystem::path TraceToReplay(const std::string& trace) {
+  const std::filesystem::path file = traces::TracePath(trace);
+  const std::string text = file.string();
+  for (const char* ending : {".json", ".json.gz", ".pftrace", ".sqlite", ".perfetto-trace"}) {
+    if (!text.ends_with(ending)) continue;
+    throw UsageError("a recording, not a .kvt trace: it has no queries and keys to replay", trace,
+                     "`stallcast info` and `stallcast compare` read it");
+  }
+  return file;
+}
+
 traces::proto::TraceInfo InfoOf(const sim::Prediction& prediction, const std::string& machine,
                                 const traces::proto::TraceInfo& traced, const std::string& trace) {
   traces::proto::TraceInfo info;
@@ -86,6 +87,8 @@ traces::proto::TraceInfo InfoOf(const sim::Prediction& prediction, const std::st
   return info;
 }
 
+namespace {
+
 void PredictCommand::Run() const {
   const std::vector<std::string> methods = run.Methods();
   const std::vector<std::string> machines = run.Machines();
@@ -94,8 +97,7 @@ void PredictCommand::Run() const {
   for (const std::string& machine : machines) {
     run.RequestFor(methods.front(), machine);
   }
-  const std::filesystem::path file = traces::TracePath(trace);
-  RefuseRecording(file, trace);
+  const std::filesystem::path file = TraceToReplay(trace);
   traces::TimelineFormat timeline_format{};
   if (!timeline.empty()) {
     if (machines.size() > 1) {

@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <csignal>
 #include <new>
-#include <string_view>
 
 #include "sim/cli/help.h"
 #include "sim/cli/output.h"
@@ -20,22 +20,6 @@ int Fail(const Program& program, const std::string& message, int status) {
   return status;
 }
 
-// An empty argument mostly is a variable of the shell that is not set, and would count as not
-// given. What follows `--` is another program's.
-void RefuseEmpty(int argc, char** argv) {
-  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
-    const std::string_view text = argv[i];
-    const bool option = text.starts_with("--") && text.ends_with("=");
-    if (!text.empty() && !option) continue;
-    const std::string_view before = argv[i - 1];
-    throw UsageError("an empty value",
-                     option                             ? std::string(text)
-                     : i > 1 && before.starts_with('-') ? std::string(before)
-                                                        : fmt::format("argument {}", i),
-                     "give one, or leave it out");
-  }
-}
-
 int ParseAndRun(const Program& program, int argc, char** argv) {
   CLI::App app(program.overview, program.name);
   app.set_version_flag("--version", program.name + " " STALLCAST_VERSION, "Print the version");
@@ -45,7 +29,7 @@ int ParseAndRun(const Program& program, int argc, char** argv) {
   for (const auto add : program.commands) add(app);
   app.footer(fmt::format("`{} COMMAND --help` tells more about a command.", program.name));
   try {
-    RefuseEmpty(argc, argv);
+    RefuseEmpty({argv + std::min(1, argc), argv + argc});
     if (argc > 1 && argv[1][0] != '-') {
       std::vector<std::string> commands;
       for (const CLI::App* command : app.get_subcommands({}))
@@ -77,6 +61,20 @@ int ParseAndRun(const Program& program, int argc, char** argv) {
 }
 
 }  // namespace
+
+void RefuseEmpty(const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::string& text = arguments[i];
+    const bool option = text.starts_with("--") && text.ends_with("=");
+    if (!text.empty() && !option) continue;
+    const bool value = i > 0 && arguments[i - 1].starts_with('-');
+    throw UsageError("an empty value",
+                     option  ? text
+                     : value ? arguments[i - 1]
+                             : fmt::format("argument {}", i + 1),
+                     "give one, or leave it out");
+  }
+}
 
 int RunProgram(const Program& program, int argc, char** argv) {
   // A reader that has seen enough (`| head`) ends this program without a word.

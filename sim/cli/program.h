@@ -15,6 +15,10 @@ struct Program {
   std::vector<void (*)(CLI::App&)> commands;
 };
 
+/// Usage Error for an empty value: mostly a variable of the shell that is not set, which would count
+/// as not given. What follows `--` is another program's.
+void RefuseEmpty(const std::vector<std::string>& arguments);
+
 /// Runs the subcommand that the arguments name. Returns the exit status: 0 done, 1 failed, 2 wrong
 /// usage; the latter two after one line on standard error.
 int RunProgram(const Program& program, int argc, char** argv);

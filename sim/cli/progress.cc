@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 namespace stallcast::cli {
 namespace {
@@ -25,9 +26,12 @@ std::string TimeLeft(double seconds) {
 
 Progress::Progress() : terminal_(::isatty(STDERR_FILENO) != 0) {}
 
+Progress::Progress(Listener listener) : listener_(std::move(listener)) {}
+
 Progress::~Progress() { Clear(); }
 
 void Progress::Update(const std::string& what, double share) {
+  if (listener_) listener_(what, share);
   if (!terminal_) return;
   const std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();

@@ -1,7 +1,8 @@
-// A progress bar on a terminal.
+// How far a command is: a bar on a terminal, or for another program.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -11,7 +12,10 @@ namespace stallcast::cli {
 /// second. Thread safe.
 class Progress {
  public:
+  using Listener = std::function<void(const std::string& what, double share)>;
   Progress();
+  /// Tells `listener` each update, from any thread, and draws nothing.
+  explicit Progress(Listener listener);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -23,8 +27,9 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
+  Listener listener_;
   std::mutex mutex_;
-  bool terminal_;
+  bool terminal_ = false;
   bool drawn_ = false;
   double share_ = 2;  ///< of the last update; at first above any
   Clock::time_point start_, last_;

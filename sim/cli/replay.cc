@@ -1,19 +1,15 @@
-// stallcast replay
-#include "sim/replay.h"
+#include "sim/cli/replay.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <span>
 
 #include "models/hardware/profile.h"
 #include "sim/cli/commands.h"
-#include "sim/cli/import_file.h"
-#include "sim/cli/output.h"
 #include "sim/grid.h"
 #include "traces/common/error.h"
 #include "traces/common/parallel.h"
@@ -27,11 +23,12 @@ namespace {
 
 using traces::Timeline;
 
+using Stage = ReplayRun::Stage;
+using GridPoint = ReplayRun::Point;
+
 struct ReplayCommand {
-  std::string recording, machine, out;
-  std::vector<std::string> changes, sets, grid;
-  int number = 0, top = 0;
-  ImportFlags flags;
+  ReplayOptions options;
+  std::string out;
   Format format = Format::kTable;
 
   void Run() const;
@@ -65,12 +62,6 @@ std::string MachineOf(const std::string& given, const std::string& recorded) {
   }
   return best;
 }
-
-// What the changes up to one of them give.
-struct Stage {
-  std::string change;
-  sim::Replayed replayed;
-};
 
 std::string KindsOf(const std::map<std::string, Picoseconds>& times) {
   std::vector<std::pair<std::string, Picoseconds>> sorted(times.begin(), times.end());
@@ -204,13 +195,6 @@ bool IsSetting(std::string_view name) {
                              [&](const auto& setting) { return setting.first == name; });
 }
 
-// One way to set the axes of a grid.
-struct GridPoint {
-  std::vector<std::string> values;  // of the axes
-  std::vector<sim::ReplayChange> changes;
-  sim::Replayed replayed;
-};
-
 // `text` with each word that is an axis's name replaced by its value.
 std::string WithValues(const std::string& text, const std::vector<sim::Axis>& axes,
                        const std::vector<std::string>& values, std::vector<bool>* used) {
@@ -307,101 +291,31 @@ std::string GridText(const std::vector<sim::Axis>& axes, const std::vector<GridP
 void ReplayCommand::Run() const {
   std::optional<traces::TimelineFormat> out_format;
   if (!out.empty()) {
-    RefuseToReplace(out, {recording});
+    if (!options.grid.empty()) {
+      throw UsageError("a grid has many replays", "--timeline-out", "leave out --grid");
+    }
+    RefuseToReplace(out, {options.recording});
     out_format = traces::TimelineFormatOf(out, "");
   }
-  if (top < 0 || top > 100) throw UsageError("so many ops", "--top", "give 1 to 100");
-  std::vector<sim::ReplayChange> parsed;
-  for (const std::string& text : sets) {
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos) {
-      throw UsageError("'" + text + "' is no setting", "--set", "give link.h2d=2x, for example");
-    }
-    parsed.push_back(ParseSetting(text.substr(0, equals), text.substr(equals + 1)));
-  }
-  std::vector<sim::Axis> axes;
-  for (const std::string& text : grid) axes.push_back(sim::ParseAxis(text));
-  std::vector<GridPoint> points;
-  if (axes.empty()) {
-    for (const std::string& text : changes) parsed.push_back(sim::ParseReplayChange(text));
-  } else {
-    if (top > 0 || !out.empty()) {
-      throw UsageError("a grid has many replays", top > 0 ? "--top" : "--timeline-out",
-                       "leave out --grid");
-    }
-    points = PointsOf(axes, parsed, changes);
-  }
-
-  std::vector<std::string> notes;
-  traces::Trace file = ImportTimelines(recording, flags, &notes);
-  if (file.timelines.empty()) {
-    throw Error("holds no timeline", recording, "give a recording of a program");
-  }
-  const auto count = static_cast<int>(file.timelines.size());
-  if (number > count || (number == 0 && count > 1)) {
-    throw UsageError(fmt::format("{} timelines", count), recording,
-                     "choose one with --timeline N; `stallcast info` lists them");
-  }
-  Timeline& timeline = file.timelines[static_cast<size_t>(std::max(0, number - 1))];
-  if (traces::StepSpans(timeline).empty()) {
-    // Without steps the recording as a whole is one.
-    std::ranges::fill(timeline.step, 0);
-    notes.emplace_back("no steps are known (--step-range names them): the whole recording is one");
-  }
-  if (timeline.title.empty()) timeline.title = std::filesystem::path(recording).filename().string();
-
-  const hardware::Profile profile = hardware::FindProfile(MachineOf(machine, file.info.machine()));
-  const sim::Replay replay(timeline, sim::MakeReplayMachine(profile));
-  notes.insert(notes.end(), replay.notes().begin(), replay.notes().end());
-  const sim::TimelineSummary recorded = sim::Summarize(timeline);
-  std::vector<Stage> stages;
-  stages.push_back({"as recorded", replay.Run()});
-  const Picoseconds unchanged = stages.front().replayed.summary.step;
-  ParallelFor(std::ssize(points), [&](int, int64_t i) {
-    GridPoint& point = points[static_cast<size_t>(i)];
-    point.replayed = replay.Run(point.changes);
-    point.replayed.timeline = {};
-  });
-  if (axes.empty()) {
-    for (size_t i = 0; i < parsed.size(); ++i) {
-      stages.push_back({parsed[i].text, replay.Run(std::span(parsed).first(i + 1))});
-    }
-  }
-  const std::vector<sim::ReplayTop> tops =
-      top > 0 ? replay.Top(static_cast<size_t>(top), stages.front().replayed)
-              : std::vector<sim::ReplayTop>();
+  Progress progress;
+  const ReplayRun run = RunReplay(options, progress);
   if (out_format) {
-    Timeline made = stages.back().replayed.timeline;
-    made.title = fmt::format("replay of {}", timeline.title);
-    for (const sim::ReplayChange& change : parsed) made.notes.push_back("change: " + change.text);
-    made.notes.insert(made.notes.end(), notes.begin(), notes.end());
-    traces::WriteTimelines(std::vector<Timeline>{std::move(made)}, *out_format, file.info, out);
+    traces::WriteTimelines(std::vector<Timeline>{run.Last()}, *out_format, run.info, out);
   }
-
-  const double error = Seconds(stages.front().replayed.summary.step) / Seconds(recorded.step) - 1;
+  const bool grid = !run.axes.empty();
+  const Picoseconds unchanged = run.stages.front().replayed.summary.step;
   if (format == Format::kCsv) {
-    if (!axes.empty()) return Print(ToCsv(GridRows(axes, points, unchanged)));
-    return Print(ToCsv(top > 0 ? TopRows(tops) : StageRows(stages, /*flat=*/true)));
+    if (grid) return Print(ToCsv(GridRows(run.axes, run.points, unchanged)));
+    return Print(ToCsv(options.top > 0 ? TopRows(run.tops) : StageRows(run.stages, /*flat=*/true)));
   }
-  if (format == Format::kJson) {
-    return Print(ToJsonText({{"recording", recording},
-                             {"machine", profile.title},
-                             {"steps", recorded.steps.size()},
-                             {"recorded_step_ms", Milliseconds(recorded.step)},
-                             {"replay_error", error},
-                             {"stages", StageRows(stages, /*flat=*/false)},
-                             {"grid", GridRows(axes, points, unchanged)},
-                             {"top", TopRows(tops)},
-                             {"notes", notes}}) +
-                 "\n");
-  }
-  std::string text =
-      fmt::format("{}: {} steps, median {:.3f} ms; replayed unchanged {:.3f} ms ({} %)\n\n",
-                  timeline.title, recorded.steps.size(), Milliseconds(recorded.step),
-                  Milliseconds(unchanged), Percent(error, 2));
-  text += axes.empty() ? StageText(stages) : GridText(axes, points, unchanged);
-  if (top > 0) text += "\n" + TopText(tops);
-  for (const std::string& note : notes) text += "note: " + note + '\n';
+  if (format == Format::kJson) return Print(ToJsonText(RecordOf(run)) + "\n");
+  std::string text = fmt::format(
+      "{}: {} steps, median {:.3f} ms; replayed unchanged {:.3f} ms ({} %)\n\n", run.title,
+      run.recorded.steps.size(), Milliseconds(run.recorded.step),
+      Milliseconds(unchanged), Percent(run.ReplayError(), 2));
+  text += grid ? GridText(run.axes, run.points, unchanged) : StageText(run.stages);
+  if (options.top > 0) text += "\n" + TopText(run.tops);
+  for (const std::string& note : run.notes) text += "note: " + note + '\n';
   Print(text);
 }
 
@@ -416,6 +330,121 @@ std::string VerbHelp() {
 }
 
 }  // namespace
+
+void ReplayOptions::AddTo(CLI::App& command) {
+  command.add_option("--change", changes, "A change, in quotes; may be given again")
+      ->type_name("'VERB ...'")
+      ->allow_extra_args(false)
+      ->group("Changes");
+  command.add_option("--set", sets, "A setting, as link.h2d=2x; applied before changes")
+      ->type_name("NAME=FACTOR")
+      ->allow_extra_args(false)
+      ->group("Changes");
+  command
+      .add_option("-g,--grid", grid,
+                  "A replay for each value: of a setting, or of a word in --change")
+      ->type_name("NAME=VALUES")
+      ->allow_extra_args(false)
+      ->group("Changes");
+  command.add_option("--machine", machine, "Whose link copies meet on; else the recording's")
+      ->type_name("NAME")
+      ->group("Changes");
+  command
+      .add_flag(
+          "--top{10}", top,
+          "List the ten ops with the largest exposed time, or --top=N, and the gain without each")
+      ->group("Output");
+  command.add_option("--timeline", number, "Which timeline of the file, as `info` lists them")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000))
+      ->group("Trace");
+  AddImportFlags(command, flags);
+}
+
+double ReplayRun::ReplayError() const {
+  return Seconds(stages.front().replayed.summary.step) / Seconds(recorded.step) - 1;
+}
+
+Timeline ReplayRun::Last() const {
+  Timeline made = stages.back().replayed.timeline;
+  made.title = fmt::format("replay of {}", title);
+  for (size_t i = 1; i < stages.size(); ++i) made.notes.push_back("change: " + stages[i].change);
+  made.notes.insert(made.notes.end(), notes.begin(), notes.end());
+  return made;
+}
+
+ReplayRun RunReplay(const ReplayOptions& options, Progress& progress) {
+  const std::string& recording = options.recording;
+  if (options.top < 0 || options.top > 100) {
+    throw UsageError("so many ops", "--top", "give 1 to 100");
+  }
+  std::vector<sim::ReplayChange> parsed;
+  for (const std::string& text : options.sets) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos) {
+      throw UsageError("'" + text + "' is no setting", "--set", "give link.h2d=2x, for example");
+    }
+    parsed.push_back(ParseSetting(text.substr(0, equals), text.substr(equals + 1)));
+  }
+  ReplayRun run;
+  for (const std::string& text : options.grid) run.axes.push_back(sim::ParseAxis(text));
+  if (run.axes.empty()) {
+    for (const std::string& text : options.changes) parsed.push_back(sim::ParseReplayChange(text));
+  } else {
+    if (options.top > 0) {
+      throw UsageError("a grid has many replays", "--top", "leave out --grid");
+    }
+    run.points = PointsOf(run.axes, parsed, options.changes);
+  }
+  run.recording = recording;
+  traces::Trace file = ImportTitled(recording, options.flags, progress, &run.notes);
+  if (file.timelines.empty()) {
+    throw Error("holds no timeline", recording, "give a recording of a program");
+  }
+  const auto count = static_cast<int>(file.timelines.size());
+  if (options.number > count || (options.number == 0 && count > 1)) {
+    throw UsageError(fmt::format("{} timelines", count), recording,
+                     "choose one with --timeline N; `stallcast info` lists them");
+  }
+  Timeline& timeline = file.timelines[static_cast<size_t>(std::max(0, options.number - 1))];
+  if (traces::StepSpans(timeline).empty()) {
+    // Without steps the recording as a whole is one.
+    std::ranges::fill(timeline.step, 0);
+    run.notes.emplace_back(
+        "no steps are known (--step-range names them): the whole recording is one");
+  }
+  run.title = timeline.title;
+
+  const hardware::Profile profile =
+      hardware::FindProfile(MachineOf(options.machine, file.info.machine()));
+  run.machine = profile.title;
+  const sim::Replay replay(timeline, sim::MakeReplayMachine(profile));
+  run.notes.insert(run.notes.end(), replay.notes().begin(), replay.notes().end());
+  run.recorded = sim::Summarize(timeline);
+  run.stages.push_back({"as recorded", replay.Run()});
+  ParallelFor(std::ssize(run.points), [&](int, int64_t i) {
+    GridPoint& point = run.points[static_cast<size_t>(i)];
+    point.replayed = replay.Run(point.changes);
+    point.replayed.timeline = {};
+  });
+  for (size_t i = 0; run.axes.empty() && i < parsed.size(); ++i) {
+    run.stages.push_back({parsed[i].text, replay.Run(std::span(parsed).first(i + 1))});
+  }
+  if (options.top > 0) {
+    run.tops = replay.Top(static_cast<size_t>(options.top), run.stages.front().replayed);
+  }
+  run.info = std::move(file.info);
+  return run;
+}
+
+Json RecordOf(const ReplayRun& run) {
+  return {
+      {"recording", run.recording},         {"machine", run.machine},
+      {"steps", run.recorded.steps.size()}, {"recorded_step_ms", Milliseconds(run.recorded.step)},
+      {"replay_error", run.ReplayError()},  {"stages", StageRows(run.stages, /*flat=*/false)},
+      {"grid", GridRows(run.axes, run.points, run.stages.front().replayed.summary.step)},
+      {"top", TopRows(run.tops)},           {"notes", run.notes}};
+}
 
 void AddReplay(CLI::App& app) {
   auto command = std::make_shared<ReplayCommand>();
@@ -437,39 +466,15 @@ Examples:
 A FILTER is `all`, or kind=, role=, name=, lane=, layer=, step=, bytes=, joined by commas.
 Changes:
 )" + VerbHelp());
-  sub->add_option("recording", command->recording, "File with a recording")
+  sub->add_option("recording", command->options.recording, "File with a recording")
       ->required()
       ->type_name("FILE");
-  sub->add_option("--change", command->changes, "A change, in quotes; may be given again")
-      ->type_name("'VERB ...'")
-      ->allow_extra_args(false)
-      ->group("Changes");
-  sub->add_option("--set", command->sets, "A setting, as link.h2d=2x; applied before changes")
-      ->type_name("NAME=FACTOR")
-      ->allow_extra_args(false)
-      ->group("Changes");
-  sub->add_option("-g,--grid", command->grid,
-                  "A replay for each value: of a setting, or of a word in --change")
-      ->type_name("NAME=VALUES")
-      ->allow_extra_args(false)
-      ->group("Changes");
-  sub->add_option("--machine", command->machine, "Whose link copies meet on; else the recording's")
-      ->type_name("NAME")
-      ->group("Changes");
-  sub->add_flag(
-         "--top{10}", command->top,
-         "List the ten ops with the largest exposed time, or --top=N, and the gain without each")
-      ->group("Output");
-  sub->add_option("--timeline", command->number, "Which timeline of the file, as `info` lists them")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000))
-      ->group("Trace");
+  command->options.AddTo(*sub);
   sub->add_option("--timeline-out", command->out,
                   "Write the last replay's timeline: .kvt, .pftrace, .json or .csv")
       ->type_name("FILE")
       ->group("Output");
   AddFormat(*sub, command->format);
-  AddImportFlags(*sub, command->flags);
   sub->callback([command] { command->Run(); });
 }
 

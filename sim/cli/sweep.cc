@@ -1,5 +1,4 @@
-// stallcast sweep
-#include "sim/sweep.h"
+#include "sim/cli/sweep.h"
 
 #include <fmt/format.h>
 
@@ -8,12 +7,9 @@
 
 #include "sim/cli/commands.h"
 #include "sim/cli/output.h"
-#include "sim/cli/requirement_options.h"
-#include "sim/cli/run_options.h"
-#include "sim/cli/sweep_output.h"
+#include "sim/cli/predict.h"
 #include "traces/common/error.h"
 #include "traces/common/whole_file.h"
-#include "traces/samples.h"
 
 namespace stallcast::cli {
 namespace {
@@ -22,20 +18,28 @@ namespace {
 constexpr size_t kMostRows = 40;
 
 struct SweepCommand {
-  std::string trace, out, show;
-  std::vector<std::string> grid;
-  RunOptions run;
-  bool again = false, wide = false;
+  SweepOptions options;
+  std::string show;
+  bool wide = false;
   SweepForm form;
 
   void Run() const;
-  /// Whether all points have results.
-  bool Sweep() const;
   void Report(int64_t total, const sim::SweepCounts& counts) const;
 };
 
-bool SweepCommand::Sweep() const {
-  const std::filesystem::path file = traces::TracePath(trace);
+}  // namespace
+
+void SweepOptions::AddTo(CLI::App& command) {
+  constexpr const char* kGrid = "Grid";
+  RunOptions::AddGrid(command, grid);
+  command.add_option("-o,--out", out, "Results file (SQLite)")->type_name("FILE")->group(kGrid);
+  command.add_flag("--again", again, "Predict again the points that the file holds")->group(kGrid);
+  run.AddTo(command, "freekv");
+}
+
+Swept RunSweep(const SweepOptions& options, Progress& progress, const std::stop_token& stop) {
+  const auto& [trace, out, grid, run, again] = options;
+  const std::filesystem::path file = TraceToReplay(trace);
   const std::vector<sim::Axis> axes = run.Axes(grid);
   std::vector<std::string> inputs = run.Inputs();
   inputs.push_back(file.string());
@@ -44,7 +48,6 @@ bool SweepCommand::Sweep() const {
   }
   RefuseToReplace(out, inputs);
 
-  Progress progress;
   sim::Predictor predictor(file, run.PredictorOptions(progress));
   run.RequireModel(predictor.info(), axes);
   sim::PredictRequest base = run.GridBase();
@@ -52,25 +55,30 @@ bool SweepCommand::Sweep() const {
   const std::vector<sim::GridPoint> points = sim::ExpandGrid(base, axes);
   sim::ResultStore store(out, /*create=*/true);
   const auto total = std::ssize(points);
-  const sim::SweepCounts counts =
-      sim::Sweep(predictor, points, store, again, [&](int64_t finished) {
+  Swept swept;
+  swept.points = total;
+  swept.counts = sim::Sweep(
+      predictor, points, store, again,
+      [&](int64_t finished) {
         progress.Update(fmt::format("{} point{}", total, total == 1 ? "" : "s"),
                         static_cast<double>(finished) / static_cast<double>(total));
-      });
+      },
+      stop);
   progress.Clear();
-  Report(total, counts);
-  return counts.problems.empty();
+  int64_t without = 0;
+  for (const auto& [problem, number] : swept.counts.problems) without += number;
+  if (total > 0 && without == total) {
+    throw Error(fmt::format("none of {} points can be predicted: {}", total,
+                            swept.counts.problems.begin()->first),
+                out, "`stallcast sweep --show` prints all reasons");
+  }
+  return swept;
 }
+
+namespace {
 
 // Results in another format than a table stand on standard output alone.
 void SweepCommand::Report(int64_t total, const sim::SweepCounts& counts) const {
-  int64_t without = 0;
-  for (const auto& [problem, number] : counts.problems) without += number;
-  if (total > 0 && without == total) {
-    throw Error(fmt::format("none of {} points can be predicted: {}", total,
-                            counts.problems.begin()->first),
-                out, "`stallcast sweep --show` prints all reasons");
-  }
   const std::string anew =
       counts.anew > 0
           ? fmt::format(", {} of another build of stallcast predicted anew", counts.anew)
@@ -78,7 +86,7 @@ void SweepCommand::Report(int64_t total, const sim::SweepCounts& counts) const {
   const std::string summary = fmt::format(
       "{} point{}: {} predicted, {} failed, {} there already{}; "
       "`stallcast sweep --show {}` prints them\n",
-      total, total == 1 ? "" : "s", counts.done, counts.failed, counts.present, anew, out);
+      total, total == 1 ? "" : "s", counts.done, counts.failed, counts.present, anew, options.out);
   if (form.format == Format::kTable) {
     Print(summary);
   } else {
@@ -93,24 +101,26 @@ void SweepCommand::Run() const {
   SweepForm of = form;
   of.screen = ScreenFor(wide);
   if (!show.empty()) {
-    if (!trace.empty() || !out.empty() || !grid.empty()) {
+    if (!options.trace.empty() || !options.out.empty() || !options.grid.empty()) {
       throw UsageError("--show only shows", "sweep", "run the sweep first, then show it");
     }
     of.file = show;
     if (!of.plot.empty()) RefuseToReplace(of.plot, {show});
     return ShowSweep(of);
   }
-  if (trace.empty() || out.empty()) {
+  if (options.trace.empty() || options.out.empty()) {
     throw UsageError("a sweep needs a TRACE and --out FILE", "sweep",
                      "or give --show FILE; `stallcast sweep --help` has examples");
   }
-  if (!of.plot.empty()) RefuseToReplace(of.plot, {trace, out});
-  const bool whole = Sweep();
-  of.file = out;
+  if (!of.plot.empty()) RefuseToReplace(of.plot, {options.trace, options.out});
+  Progress progress;
+  const Swept swept = RunSweep(options, progress);
+  Report(swept.points, swept.counts);
+  of.file = options.out;
   of.most_rows = kMostRows;
   if (of.format == Format::kTable) Print("\n");
   ShowSweep(of);
-  if (!whole) throw CLI::RuntimeError(1);
+  if (!swept.counts.problems.empty()) throw CLI::RuntimeError(1);
 }
 
 }  // namespace
@@ -131,26 +141,16 @@ Rows are sorted by time within a workload: a trace, model, context, batch and nu
 that a swept value does not change are one, with "any" as the value. The same call again continues
 a sweep that was stopped. Points that fail are kept with the reason and tried again by the next call;
 the exit status is then 1. Points of another build of stallcast are predicted again.)");
-  constexpr const char* kGrid = "Grid";
-  sub->add_option("trace", command->trace, "Trace to replay (.kvt), or a shipped one: sample:8k")
+  sub->add_option("trace", command->options.trace,
+                  "Trace to replay (.kvt), or a shipped one: sample:8k")
       ->type_name("TRACE");
-  RunOptions::AddGrid(*sub, command->grid);
-  sub->add_option("-o,--out", command->out, "Results file (SQLite)")
-      ->type_name("FILE")
-      ->group(kGrid);
-  sub->add_flag("--again", command->again, "Predict again the points that the file holds")
-      ->group(kGrid);
-  command->run.AddTo(*sub, "freekv");
-  AddRequirements(*sub, command->form.required);
+  command->options.AddTo(*sub);
+  command->form.AddRecordOptions(*sub);
   AddFormat(*sub, command->form.format);
   AddSort(*sub, command->form.order);
   AddWide(*sub, command->wide);
   sub->add_option("--show", command->show, "Print the results of an earlier sweep")
       ->type_name("FILE")
-      ->group("Output");
-  sub->add_flag("--pareto", command->form.pareto,
-                "Mark with + what no other of its workload beats in step time, GPU memory and "
-                "attention mass")
       ->group("Output");
   sub->add_option("--plot", command->form.plot,
                   "Draw the values of --sort (default: mean step) over the axis with most numbers")

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "sim/cli/notes.h"
 #include "sim/cli/prediction_record.h"
+#include "sim/cli/requirement_options.h"
 #include "sim/cli/sweep_plot.h"
 #include "sim/cli/sweep_rows.h"
 
@@ -226,13 +228,27 @@ std::string ShowTable(sim::ResultStore& store, const Points& points, const Sweep
 // The numbers that a table or a plot shows.
 std::vector<std::string> Shown(const SweepForm& form) {
   std::vector<std::string> names = {form.order.field().name, "gpu_limit_bytes", "host_limit_bytes"};
-  for (const Result& result : Results(/*sampled=*/true, /*band=*/true)) names.emplace_back(result.field);
+  for (const Result& result : Results(/*sampled=*/true, /*band=*/true))
+    names.emplace_back(result.field);
   return names;
 }
 
-// Goes through the file twice and holds no point: what is said of a point beside the others comes
-// of the first time.
-void ShowRecords(sim::ResultStore& store, const SweepForm& form) {
+}  // namespace
+
+void SweepForm::AddRecordOptions(CLI::App& command) {
+  AddRequirements(command, required);
+  command
+      .add_flag("--pareto", pareto,
+                "Mark with + what no other of its workload beats in step time, GPU memory and "
+                "attention mass")
+      ->group("Output");
+}
+
+void ForEachRecord(
+    const SweepForm& form,
+    const std::function<void(const Json& record, const RecordWriter::Names& names)>& use) {
+  sim::ResultStore store(form.file, /*create=*/false);
+  // What is said of a point beside the others comes of the first time.
   WorkloadBests bests(form.required);
   WorkloadFronts fronts;
   RecordWriter::Names names = {{"params", {}}, {"overrides", {}}};
@@ -248,7 +264,6 @@ void ShowRecords(sim::ResultStore& store, const SweepForm& form) {
   });
   const std::set<size_t> best = bests.Find();
   const std::vector<bool> front = fronts.Find();
-  RecordWriter writer(form.format, std::move(names));
   size_t i = 0;
   store.ForEach([&](const sim::ResultStore::Rows& point) {
     Json row;
@@ -259,22 +274,25 @@ void ShowRecords(sim::ResultStore& store, const SweepForm& form) {
     row.update(RecordOf(point, 0));
     row["good_enough"] = form.required.Met(FiguresOf(point));
     row["best"] = best.contains(i++);
-    writer.Add(row);
+    use(row, names);
   });
-  writer.Finish();
 }
 
-}  // namespace
-
 void ShowSweep(const SweepForm& form) {
-  sim::ResultStore store(form.file, /*create=*/false);
   const bool table = form.format == Format::kTable;
   if (table || !form.plot.empty()) {
+    sim::ResultStore store(form.file, /*create=*/false);
     const Points points(store, Shown(form));
     if (!form.plot.empty()) PlotSweep(points, form.required, form.order, form.plot);
     if (table) return Print(points.size() == 0 ? "no points\n" : ShowTable(store, points, form));
   }
-  ShowRecords(store, form);
+  std::optional<RecordWriter> writer;
+  ForEachRecord(form, [&](const Json& record, const RecordWriter::Names& names) {
+    if (!writer) writer.emplace(form.format, names);
+    writer->Add(record);
+  });
+  if (!writer) writer.emplace(form.format, RecordWriter::Names());
+  writer->Finish();
 }
 
 }  // namespace stallcast::cli

@@ -1,6 +1,8 @@
 // What a sweep's file holds, as a table, a picture or records.
 #pragma once
 
+#include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
 
 #include "sim/cli/output.h"
@@ -18,9 +20,18 @@ struct SweepForm {
   size_t most_rows = 0;  ///< of a table; 0: all
   std::string plot;      ///< SVG file to write; empty: none
   Format format = Format::kTable;
+
+  /// Adds those that shape a record: --min-mass and the like, and --pareto.
+  void AddRecordOptions(CLI::App& command);
 };
 
 /// Prints all points of the file.
 void ShowSweep(const SweepForm& form);
+
+/// The points one by one as flat records, by key. `names`: of all parameters and overrides. Goes
+/// through the file twice and holds no point.
+void ForEachRecord(
+    const SweepForm& form,
+    const std::function<void(const Json& record, const RecordWriter::Names& names)>& use);
 
 }  // namespace stallcast::cli

@@ -1,10 +1,12 @@
 #include "traces/common/shipped.h"
 
+#include <utility>
+
 namespace stallcast {
 namespace fs = std::filesystem;
 namespace {
 
-fs::path Root() {
+fs::path FindRoot() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   const fs::path installed =
@@ -12,11 +14,17 @@ fs::path Root() {
   return !error && fs::is_directory(installed, error) ? installed : fs::path(STALLCAST_SOURCE_DIR);
 }
 
+fs::path& Root() {
+  static fs::path root = FindRoot();
+  return root;
+}
+
 }  // namespace
 
 fs::path Shipped(std::string_view path) {
-  static const fs::path root = Root();
-  return root / path;
+  return Root() / path;
 }
+
+void ShipFrom(fs::path root) { Root() = std::move(root); }
 
 }  // namespace stallcast

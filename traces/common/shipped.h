@@ -11,4 +11,7 @@ namespace stallcast {
 /// source tree that it was built from. It need not exist.
 std::filesystem::path Shipped(std::string_view path);
 
+/// For a library in the program of others: they lie in `root`. To be called before Shipped().
+void ShipFrom(std::filesystem::path root);
+
 }  // namespace stallcast
