@@ -32,6 +32,8 @@ constexpr size_t kLeastPromising = 3;
 constexpr double kPromising = 1.5;
 // Selections that are replayed in full for the best, and for each requirement that may bind.
 constexpr int kMostConfirmed = 12, kMostRelaxed = 2;
+// So many are, however good the best is: the runners-up are part of the answer.
+constexpr int kLeastConfirmed = 4;
 // Share of the mass required that still interests: far less mass is no advice.
 constexpr double kLittleLess = 0.95;
 // Points of a selection that are predicted in full: its best ones by their estimates.
@@ -571,7 +573,8 @@ SearchResult Searcher::Run() {
   for (int i = 0; i < kMostConfirmed; ++i) {
     Tell("predicting in full", 0.5 + 0.3 * i / kMostConfirmed);
     const std::optional<size_t> best = BestPredicted(required);
-    const Key now = best ? KeyOf(points_[*best], required, false) : kWorst;
+    const bool enough = best && i >= kLeastConfirmed;
+    const Key now = enough ? KeyOf(points_[*best], required, false) : kWorst;
     if (!ConfirmNext(required, now)) break;
   }
   Relax();
