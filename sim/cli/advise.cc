@@ -304,11 +304,10 @@ std::string AdviseCommand::Text(const sim::AdviseRequest& asked, const sim::Advi
              screen.width, 2) +
         "\n";
   } else {
-    text +=
-        Paint(
-            Wrap(fmt::format("Best: {}: {}", NameOf(shown), ValueText(shown, asked.objective)), 0),
-            Tone::kStrong, screen) +
-        "\n\n" + TableOf(advice, top(advice.good), best, asked, screen);
+    text += Paint(fmt::format("Best: {}, with", ValueText(shown, asked.objective)), Tone::kStrong,
+                  screen) +
+            "\n" + Wrap(NameOf(shown), screen.width, 2) + "\n\n" +
+            TableOf(advice, top(advice.good), best, asked, screen);
     if (advice.good.size() > kMostShown) {
       text += Aside(fmt::format("The best {} of {} that are good enough.", kMostShown,
                                 Count(std::ssize(advice.good))),
