@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <tbb/parallel_for.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/advise_search.h"
 #include "sim/names.h"
 #include "sim/sweep.h"
 #include "traces/common/count.h"
@@ -19,18 +21,21 @@
 namespace stallcast::sim {
 namespace {
 
-constexpr int32_t kFewSteps = 8;     // of the first round of a search
-constexpr int32_t kStepsFactor = 4;  // of each round to the next
+// A grid of at most so many points and access logs is predicted whole.
+constexpr int64_t kMostPoints = 400;
+constexpr size_t kMostLogs = 12;
+// Where no point fits its machine, so many are predicted to say what comes nearest.
+constexpr size_t kNearest = 10;
 
-// Whether a method has the parameter and takes the value at this context.
+// Whether a method has the parameter and takes the value, with so many tokens to choose from.
 bool Takes(const std::string& method, const std::string& param, const std::string& value,
-           int64_t context) {
+           int64_t tokens_there) {
   if (!HasParameter(method, param)) return false;
   // ArkVale's pages follow from its budget.
   if (param == "topk" && HasParameter(method, "budget")) return false;
-  // A budget that holds the context is the full cache by another name.
+  // A budget that holds them all is the full cache by another name.
   const std::optional<int64_t> tokens = ParseCount(value);
-  if (param == "budget" && tokens && context > 0 && *tokens >= context) return false;
+  if (param == "budget" && tokens && tokens_there > 0 && *tokens >= tokens_there) return false;
   try {
     CheckParameter(method, param, value);
   } catch (const Error&) {
@@ -39,7 +44,8 @@ bool Takes(const std::string& method, const std::string& param, const std::strin
   return true;
 }
 
-std::vector<Axis> ParamAxes(const AdviseRequest& request, const std::string& method) {
+std::vector<Axis> ParamAxes(const AdviseRequest& request, const std::string& method,
+                            int64_t tokens_there) {
   std::vector<Axis> axes = request.params;
   for (const Axis& searched : SearchedParams()) {
     const bool given = std::any_of(axes.begin(), axes.end(),
@@ -48,7 +54,7 @@ std::vector<Axis> ParamAxes(const AdviseRequest& request, const std::string& met
   }
   for (Axis& axis : axes) {
     std::erase_if(axis.values, [&](const std::string& value) {
-      return !Takes(method, axis.name, value, request.base.context);
+      return !Takes(method, axis.name, value, tokens_there);
     });
   }
   std::erase_if(axes, [](const Axis& axis) { return axis.values.empty(); });
@@ -63,35 +69,61 @@ double CostOf(const Prediction& p, const std::map<std::string, double>& prices) 
   return price->second * p.request.tensor_parallel / 3600 / p.metrics.tokens_per_second * 1e6;
 }
 
-// All predicted, in the order of `points`.
-std::vector<Candidate> PredictEach(Predictor& predictor, const AdviseRequest& request,
-                                   const std::vector<GridPoint>& points, Advice& advice,
-                                   const std::function<void(double)>& progress) {
-  std::vector<std::pair<size_t, Candidate>> done;
-  size_t finished = 0;
-  PredictAll(predictor, points, [&](PointResult&& result) {
-    if (progress) progress(static_cast<double>(++finished) / static_cast<double>(points.size()));
-    if (!result.prediction) {
-      ++advice.failed[result.problem];
-      return;
-    }
-    const double cost = CostOf(*result.prediction, request.price_per_hour);
-    done.emplace_back(result.point,
-                      Candidate{points[result.point], std::move(*result.prediction), cost});
-  });
-  advice.predictions += std::ssize(points);
-  std::sort(done.begin(), done.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
-  // A parameter may have no effect: what comes out the same counts once.
+// A parameter may have no effect: what comes out the same counts once.
+std::vector<Candidate> WithoutRepeats(std::vector<Candidate> all) {
   std::set<std::tuple<std::string, std::string, int32_t, int64_t, double, int64_t>> seen;
   std::vector<Candidate> candidates;
-  for (auto& [index, candidate] : done) {
+  for (Candidate& candidate : all) {
     const Prediction& p = candidate.prediction;
     const bool fresh =
         seen.insert({p.request.method, p.request.machine, p.request.batch,
                      p.metrics.step_mean.count(), p.selection.attention_mass, p.gpu_memory})
             .second;
     if (fresh) candidates.push_back(std::move(candidate));
+  }
+  return candidates;
+}
+
+// All predicted, one access log after the other: so the first results come after one replay.
+std::vector<Candidate> PredictEach(Predictor& predictor, const AdviseRequest& request,
+                                   const std::vector<AdvisePoint>& points, Advice& advice,
+                                   const OnAdviseProgress& progress) {
+  std::vector<std::string> order;
+  std::map<std::string, std::vector<GridPoint>> by_log;
+  for (const AdvisePoint& each : points) {
+    const auto [at, fresh] = by_log.try_emplace(SelectionKey(predictor, each.point.request));
+    if (fresh) order.push_back(at->first);
+    at->second.push_back(each.point);
+  }
+  std::vector<Candidate> candidates;
+  std::optional<Candidate> best;
+  size_t finished = 0;
+  for (const std::string& log : order) {
+    const std::vector<GridPoint>& wanted = by_log.at(log);
+    std::vector<std::optional<Candidate>> done(wanted.size());
+    PredictAll(predictor, wanted, [&](PointResult&& result) {
+      if (result.prediction) {
+        const GridPoint& point = wanted[result.point];
+        done[result.point] = MakeCandidate(request, point, std::move(*result.prediction));
+      } else {
+        ++advice.failed[result.problem];
+      }
+    });
+    for (std::optional<Candidate>& each : done) {
+      if (!each) continue;
+      if (request.required.Met(FiguresOf(each->prediction)) &&
+          (!best ||
+           ObjectiveOf(*each, request.objective) < ObjectiveOf(*best, request.objective))) {
+        best = *each;
+      }
+      candidates.push_back(std::move(*each));
+    }
+    finished += wanted.size();
+    if (progress) {
+      progress({fmt::format("{} of {} configurations", finished, points.size()),
+                static_cast<double>(finished) / static_cast<double>(points.size()),
+                best ? &*best : nullptr, false});
+    }
   }
   return candidates;
 }
@@ -106,28 +138,6 @@ std::vector<size_t> Ranked(const std::vector<Candidate>& all, const AdviseReques
   };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
   return order;
-}
-
-// Rounds of ever more steps over ever fewer points: the best quarter of each goes on.
-std::vector<GridPoint> Halve(Predictor& predictor, const AdviseRequest& request,
-                             std::vector<GridPoint> points, int32_t all_steps, Advice& advice) {
-  const auto least = static_cast<size_t>(request.least_kept);
-  for (int32_t steps = kFewSteps; steps < all_steps && points.size() > least;
-       steps *= kStepsFactor) {
-    std::vector<GridPoint> shorter = points;
-    for (GridPoint& point : shorter) point.request.steps = steps;
-    std::vector<Candidate> tried = PredictEach(predictor, request, shorter, advice, {});
-    const std::vector<size_t> order = Ranked(tried, request);
-    const size_t keep = std::max(least, tried.size() / 4);
-    std::vector<GridPoint> kept;
-    for (size_t i = 0; i < order.size() && i < keep; ++i) {
-      GridPoint point = tried[order[i]].point;
-      point.request.steps = request.base.steps;
-      kept.push_back(std::move(point));
-    }
-    points = std::move(kept);
-  }
-  return points;
 }
 
 std::vector<size_t> FrontOf(const std::vector<Candidate>& all, Objective objective) {
@@ -185,6 +195,58 @@ void CountMissed(const Requirements& required, Advice& advice) {
   }
 }
 
+// What a search need not look at: counted by the first that it misses.
+void CountRejected(const Requirements& required, const std::vector<AdvisePoint>& points,
+                   Advice& advice) {
+  for (const AdvisePoint& point : points) {
+    if (static_cast<double>(point.needs.gpu) > required.max_gpu_bytes) {
+      ++advice.rejected["--max-gpu"];
+    } else if (Milliseconds(point.needs.least_step) > required.max_step_ms) {
+      ++advice.rejected["--max-step"];
+    }
+  }
+}
+
+void CheckPrices(const AdviseRequest& request) {
+  if (request.objective != Objective::kCost) return;
+  std::vector<std::string> without;
+  for (const std::string& machine : request.machines) {
+    if (!request.price_per_hour.contains(machine)) without.push_back(machine);
+  }
+  if (without.empty()) return;
+  throw UsageError(fmt::format("there is no price of a GPU hour of {}", fmt::join(without, ", ")),
+                   "--price", fmt::format("give one, as --price {}=3.50", without.front()));
+}
+
+// What can run on its machine; the rest is counted. Where nothing fits, what comes nearest.
+std::vector<AdvisePoint> WhatFits(const Predictor& predictor, const std::vector<GridPoint>& grid,
+                                  Advice& advice) {
+  std::vector<std::optional<Needs>> needs(grid.size());
+  std::vector<std::string> problems(grid.size());
+  tbb::parallel_for(size_t{0}, grid.size(), [&](size_t i) {
+    try {
+      needs[i] = predictor.NeedsOf(grid[i].request);
+    } catch (const Error& error) {
+      problems[i] = error.what();
+    }
+  });
+  std::vector<AdvisePoint> fitting, others;
+  for (size_t i = 0; i < grid.size(); ++i) {
+    if (!needs[i]) {
+      ++advice.failed[problems[i]];
+      continue;
+    }
+    if (!needs[i]->fits) ++advice.rejected["the machine's memory"];
+    (needs[i]->fits ? fitting : others).push_back({grid[i], *needs[i]});
+  }
+  if (!fitting.empty()) return fitting;
+  std::ranges::stable_sort(others, {}, [](const AdvisePoint& point) {
+    return static_cast<double>(point.needs.gpu) / static_cast<double>(point.needs.gpu_limit);
+  });
+  others.resize(std::min(others.size(), kNearest));
+  return others;
+}
+
 }  // namespace
 
 const std::vector<Axis>& SearchedParams() {
@@ -210,11 +272,19 @@ double ObjectiveOf(const Candidate& candidate, Objective objective) {
   return 0;
 }
 
-std::vector<GridPoint> AdviseGrid(const AdviseRequest& request) {
+Candidate MakeCandidate(const AdviseRequest& request, const GridPoint& point,
+                        Prediction prediction) {
+  const double cost = CostOf(prediction, request.price_per_hour);
+  return {point, std::move(prediction), cost};
+}
+
+std::vector<GridPoint> AdviseGrid(const AdviseRequest& request, int64_t tokens) {
+  const int64_t context = request.base.context;
+  const int64_t tokens_there = context > 0 ? std::min(context, tokens) : tokens;
   std::vector<GridPoint> points;
   std::set<std::string> keys;
   for (const std::string& method : request.methods) {
-    std::vector<Axis> axes = ParamAxes(request, method);
+    std::vector<Axis> axes = ParamAxes(request, method, tokens_there);
     axes.push_back({"machine", request.machines});
     axes.push_back({"batch", request.batches});
     PredictRequest base = request.base;
@@ -227,28 +297,29 @@ std::vector<GridPoint> AdviseGrid(const AdviseRequest& request) {
 }
 
 Advice Advise(Predictor& predictor, const AdviseRequest& request,
-              const std::function<void(double)>& progress) {
-  if (request.objective == Objective::kCost) {
-    std::vector<std::string> without;
-    for (const std::string& machine : request.machines) {
-      if (!request.price_per_hour.contains(machine)) without.push_back(machine);
-    }
-    if (!without.empty()) {
-      throw UsageError(
-          fmt::format("there is no price of a GPU hour of {}", fmt::join(without, ", ")), "--price",
-          fmt::format("give one, as --price {}=3.50", without.front()));
-    }
-  }
+              const OnAdviseProgress& progress) {
+  CheckPrices(request);
   Advice advice;
-  std::vector<GridPoint> points = AdviseGrid(request);
-  advice.points = std::ssize(points);
-  advice.exact = advice.points <= request.most_exact;
-  if (!advice.exact) {
-    const auto traced = static_cast<int32_t>(predictor.info().decode_steps());
-    const int32_t all_steps = request.base.steps > 0 ? request.base.steps : traced;
-    points = Halve(predictor, request, std::move(points), all_steps, advice);
+  const std::vector<GridPoint> grid = AdviseGrid(request, predictor.info().prompt_tokens());
+  advice.points = std::ssize(grid);
+  std::vector<AdvisePoint> points = WhatFits(predictor, grid, advice);
+  std::set<std::string> logs;
+  for (const AdvisePoint& each : points) logs.insert(SelectionKey(predictor, each.point.request));
+  const bool small = std::ssize(points) <= kMostPoints && logs.size() <= kMostLogs;
+  const bool none_fits = !points.empty() && !points.front().needs.fits;
+  advice.exact =
+      none_fits || request.extent == Extent::kAll || (request.extent == Extent::kBySize && small);
+  if (advice.exact) {
+    advice.candidates = PredictEach(predictor, request, points, advice, progress);
+  } else {
+    CountRejected(request.required, points, advice);
+    SearchResult found = Search(predictor, request, std::move(points), progress);
+    advice.candidates = std::move(found.predicted);
+    advice.estimated = found.estimated;
+    for (const auto& [problem, number] : found.failed) advice.failed[problem] += number;
   }
-  advice.candidates = PredictEach(predictor, request, points, advice, progress);
+  advice.predicted = std::ssize(advice.candidates);
+  advice.candidates = WithoutRepeats(std::move(advice.candidates));
   for (const size_t i : Ranked(advice.candidates, request)) {
     if (request.required.Met(FiguresOf(advice.candidates[i].prediction))) advice.good.push_back(i);
   }

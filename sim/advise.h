@@ -21,6 +21,13 @@ enum class Objective : uint8_t {
   kCost,             ///< least money a million tokens
 };
 
+/// How much of a grid is predicted.
+enum class Extent : uint8_t {
+  kBySize,  ///< all of a small grid, a search of a larger one
+  kAll,
+  kSearch,
+};
+
 struct AdviseRequest {
   PredictRequest base;  ///< model, context, steps; steps 0: all of the trace's
   std::vector<std::string> methods, machines;
@@ -29,10 +36,7 @@ struct AdviseRequest {
   Requirements required;
   Objective objective = Objective::kTokensPerSecond;
   std::map<std::string, double> price_per_hour;  ///< of a GPU, by machine
-  /// A grid of more points is searched by predictions of few steps first.
-  int64_t most_exact = 2000;
-  /// Of each round of such a search, so that a near tie is not lost.
-  int64_t least_kept = 200;
+  Extent extent = Extent::kBySize;
 };
 
 /// Values of parameters that are searched unless others are given, for each method that has the
@@ -53,25 +57,43 @@ struct Relaxation {
 };
 
 struct Advice {
-  std::vector<Candidate> candidates;      ///< all whose last prediction had all steps
+  std::vector<Candidate> candidates;      ///< all that were predicted in full
   std::vector<size_t> good;               ///< those that meet all that is required, best first
   std::vector<size_t> front;              ///< fitting, not beaten in objective, GPU memory and mass
   std::vector<Relaxation> relaxations;    ///< of requirements that bind
   std::map<std::string, int64_t> missed;  ///< candidates that miss each requirement
+  /// Points that were known without a prediction to miss something, by the first that they miss.
+  std::map<std::string, int64_t> rejected;
   int64_t points = 0;                     ///< of the grid
-  int64_t predictions = 0;                ///< of any number of steps
+  int64_t estimated = 0;                  ///< points predicted from a part of the trace
+  int64_t predicted = 0;                  ///< points predicted in full
   std::map<std::string, int64_t> failed;  ///< points without a result, by reason
-  bool exact = true;                      ///< each point was predicted with all steps
+  bool exact = true;  ///< each point that was neither rejected nor failed was predicted in full
 };
+
+/// How far the work has come.
+struct AdviseProgress {
+  std::string what;                 ///< is at hand
+  double share = 0;                 ///< of the whole
+  const Candidate* best = nullptr;  ///< that meets all requirements so far; null: none does
+  bool estimated = false;           ///< the best is an estimate
+};
+using OnAdviseProgress = std::function<void(const AdviseProgress&)>;
 
 /// The value by which candidates are compared: less is better.
 double ObjectiveOf(const Candidate& candidate, Objective objective);
 
-/// Every point of the grid of `request`: the methods' searched parameters, machines, batches.
-std::vector<GridPoint> AdviseGrid(const AdviseRequest& request);
+/// A point with its prediction and cost.
+Candidate MakeCandidate(const AdviseRequest& request, const GridPoint& point,
+                        Prediction prediction);
 
-/// Usage Error where the objective is cost and a machine has no price.
+/// Every point of the grid of `request`: the methods' searched parameters, machines, batches.
+/// Budgets that hold the whole context are left out, and such as hold all of the trace's `tokens`.
+std::vector<GridPoint> AdviseGrid(const AdviseRequest& request, int64_t tokens);
+
+/// Usage Error where the objective is cost and a machine has no price. `progress` is called by one
+/// thread at a time.
 Advice Advise(Predictor& predictor, const AdviseRequest& request,
-              const std::function<void(double share)>& progress = {});
+              const OnAdviseProgress& progress = {});
 
 }  // namespace stallcast::sim

@@ -31,9 +31,17 @@
 namespace stallcast::sim {
 namespace {
 
+// In AccessLog::params: of an estimate's log.
+constexpr const char* kFirstStepsParam = "first_steps";
+
 struct Limits {
   Bytes gpu, host;
 };
+
+Limits LimitsOf(const hardware::Profile& machine) {
+  return {std::max<Bytes>(static_cast<Bytes>(machine.memory.bytes) - kGpuReserve, 0),
+          static_cast<Bytes>(machine.host.bytes)};
+}
 
 // What contexts that grow from `first` to `last` tokens need: most at the end, or where they cease
 // to be kept whole.
@@ -64,6 +72,46 @@ bool Fits(const methods::Method& method, const llm::Model& model, const Limits& 
   }
   const methods::Footprint need = Peak(method, model, first, last, batch);
   return model.WeightBytes() + need.gpu() <= limits.gpu && need.host <= limits.host;
+}
+
+// Of the weights that every step reads: matrices of layers, the likely experts, logits.
+Bytes WeightsRead(const llm::Model& model, int32_t batch) {
+  Bytes sum = model.vocabulary * model.hidden * 2;
+  const double taken = model.DistinctExperts(int64_t{batch} * model.queries);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const llm::LayerWeights weights = llm::WeightsOf(model, model.KindOf(layer));
+    const Bytes experts = weights.expert_gate_up.bytes() + weights.expert_down.bytes();
+    sum += weights.bytes() - weights.vectors * 2 - experts;
+    if (experts > 0) {
+      sum += static_cast<Bytes>(static_cast<double>(experts) * taken /
+                                static_cast<double>(model.experts->count));
+    }
+  }
+  return sum;
+}
+
+Needs NeedsOf(const methods::Method& method, const llm::Model& model,
+              const hardware::Profile& machine, const PredictRequest& run) {
+  const Limits limits = LimitsOf(machine);
+  const int64_t shortest = run.context + 1, longest = run.context + run.steps;
+  Needs needs{.weights = model.WeightBytes(),
+              .footprint = Peak(method, model, shortest, longest, run.batch),
+              .gpu_limit = limits.gpu,
+              .host_limit = limits.host};
+  needs.gpu = needs.weights + needs.footprint.gpu();
+  needs.fits = Fits(method, model, limits, shortest, longest, run.batch);
+  needs.least_step =
+      FromSeconds(static_cast<double>(WeightsRead(model, run.batch)) / machine.memory.bandwidth);
+  needs.most_tokens_per_second = run.batch * model.accepted / Seconds(needs.least_step);
+  return needs;
+}
+
+// A context up to the model's limit leaves room for the steps: what it loses for them.
+int64_t ShortenContext(const llm::Model& model, PredictRequest& run) {
+  if (model.max_context <= run.steps || run.context > model.max_context) return 0;
+  const int64_t less = std::max<int64_t>(run.context + run.steps - model.max_context, 0);
+  run.context -= less;
+  return less;
 }
 
 // Which memory is too small, and by how much.
@@ -290,6 +338,8 @@ Picoseconds MeanStep(const plan::Plan& plan, hardware::Profile machine, double e
 }  // namespace
 
 struct Predictor::Impl {
+  PreparedRun Begin(PredictRequest& run) const;
+
   struct Replayed {
     std::shared_ptr<const traces::AccessLog> log;
     std::vector<std::string> problems;  // of the trace, found on the way
@@ -358,8 +408,8 @@ struct Predictor::Impl {
     Heads heads;
     if (TracedGroup() != 0 && model.group() != TracedGroup()) heads.group = model.group();
     const int32_t traced = TracedKvHeads();
-    if (!repeat && !method.OwnHeadsOnly() && traced > 0 && model.kv_heads > traced &&
-        Outline().Layers().size() > 1) {
+    if (!repeat && options.first_steps == 0 && !method.OwnHeadsOnly() && traced > 0 &&
+        model.kv_heads > traced && Outline().Layers().size() > 1) {
       heads.kv = model.kv_heads;
     }
     return heads;
@@ -400,7 +450,9 @@ struct Predictor::Impl {
     }
     if (!std::ranges::binary_search(tensors.Layers(), layer)) return {};
     tensors.info = info;
-    tensors.info.set_decode_steps(methods::DecodeSteps(outline));
+    const int steps = methods::DecodeSteps(outline);
+    tensors.info.set_decode_steps(options.first_steps > 0 ? std::min(steps, options.first_steps)
+                                                          : steps);
     return methods::Replay(tensors, report.content_hash, request.name, request.method,
                            {.group = request.heads.group,
                             .kv_heads = request.heads.kv,
@@ -417,10 +469,20 @@ struct Predictor::Impl {
     }
   }
 
+  // All that were traced; for an estimate the middle one of those that select.
+  std::vector<int> LayersToReplay(const traces::Trace& outline,
+                                  const methods::Method& method) const {
+    std::vector<int> layers = outline.Layers();
+    if (options.first_steps == 0) return layers;
+    const auto selects = std::ranges::lower_bound(layers, method.DenseLayers());
+    if (selects == layers.end()) return layers;
+    return {*(selects + (layers.end() - selects) / 2)};
+  }
+
   // A layer at a time, so that no more than a layer's tensors are in memory.
   traces::AccessLog Replay(const ReplayRequest& request, traces::ReadReport& found) const {
     traces::Trace outline = Outline();
-    const std::vector<int> layers = outline.Layers();
+    const std::vector<int> layers = LayersToReplay(outline, request.method);
     found = report;
     traces::AccessLog log;
     std::optional<Error> unusable;
@@ -467,6 +529,7 @@ struct Predictor::Impl {
     auto params = method.Params(/*only_selection=*/true);
     if (heads.group > 0) params[methods::kGroupParam] = std::to_string(heads.group);
     if (heads.kv > 0) params[methods::kKvHeadsParam] = std::to_string(heads.kv);
+    if (options.first_steps > 0) params[kFirstStepsParam] = std::to_string(options.first_steps);
     std::string log_key = name;
     for (const auto& [param, value] : params) log_key += fmt::format("\n{}={}", param, value);
     const std::lock_guard lock(mutex);
@@ -489,9 +552,11 @@ struct Predictor::Impl {
     };
     // While this thread holds the lock it must not take up other work, which may want the lock.
     tbb::this_task_arena::isolate([&] {
-      known.log = std::make_shared<const traces::AccessLog>(InTrace(found, [&] {
+      traces::AccessLog log = InTrace(found, [&] {
         return Replay({name, method, heads, progress}, found);
-      }));
+      });
+      if (options.first_steps > 0) log.params[kFirstStepsParam] = params.at(kFirstStepsParam);
+      known.log = std::make_shared<const traces::AccessLog>(std::move(log));
     });
     malloc_trim(0);  // what the replay's threads have left is not there beside the plan
     known.problems = found.problems;
@@ -520,6 +585,7 @@ Predictor::Predictor(std::filesystem::path trace, Options options)
 Predictor::~Predictor() = default;
 
 const std::filesystem::path& Predictor::path() const { return impl_->path; }
+const Predictor::Options& Predictor::options() const { return impl_->options; }
 const traces::proto::TraceInfo& Predictor::info() const { return impl_->info; }
 const traces::ReadReport& Predictor::report() const { return impl_->report; }
 const std::string& Predictor::key() const { return impl_->key; }
@@ -556,32 +622,48 @@ hardware::Profile MachineOf(const PredictRequest& request) {
   return machine;
 }
 
-PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop) {
-  const traces::proto::TraceInfo& trace = info();
-  const std::string where = impl_->path.string();
+// What the plan is written from but the log.
+PreparedRun Predictor::Impl::Begin(PredictRequest& run) const {
+  const std::string where = path.string();
   PreparedRun out;
-  std::tie(out.method, out.notes) = impl_->MethodOf(run.method, run.params);
+  std::tie(out.method, out.notes) = MethodOf(run.method, run.params);
   for (const methods::KindDefault& by_kind : out.method.info->by_kind) {
     run.params[by_kind.name] = out.method.method->Params(false).at(by_kind.name);
   }
   const methods::Method& method = *out.method.method;
-  out.whole = run.model.empty()
-                  ? impl_->InTrace(report(), [&] { return OwnModel(trace.model(), out.notes); })
-                  : llm::FindModel(run.model);
-  if (run.context == 0) run.context = trace.prompt_tokens();
-  if (run.context < 1 && report().tensors.empty()) {
+  out.whole = run.model.empty() ? InTrace(report, [&] { return OwnModel(info.model(), out.notes); })
+                                : llm::FindModel(run.model);
+  if (run.context == 0) run.context = info.prompt_tokens();
+  if (run.context < 1 && report.tensors.empty()) {
     throw Error("the trace holds no tokens", where,
                 "capture a run with a prompt and at least one decoded token");
   }
   if (run.context < 1) throw UsageError("no context to predict for", where, "give --context");
   if (run.batch < 1) throw UsageError("batch is below 1", "--batch", "use 1 or more");
-  if (!run.model_options.contains("routing")) TakeRouting(trace, out.whole, out.notes);
+  if (!run.model_options.contains("routing")) TakeRouting(info, out.whole, out.notes);
   out.whole = llm::WithOptions(std::move(out.whole), run.model_options);
   out.whole = llm::AtContext(std::move(out.whole), run.context + run.steps);
-  const llm::Model model = llm::Shard(out.whole, run.tensor_parallel);
-  CheckModel(out.method, model);
-  method.Check(llm::FullAttentionOnly(model), run.context);
+  out.input.model = llm::Shard(out.whole, run.tensor_parallel);
+  CheckModel(out.method, out.input.model);
+  method.Check(llm::FullAttentionOnly(out.input.model), run.context);
   out.notes.insert(out.notes.end(), out.whole.notes.begin(), out.whole.notes.end());
+  return out;
+}
+
+Needs Predictor::NeedsOf(const PredictRequest& request) const {
+  PredictRequest run = request;
+  const PreparedRun prepared = impl_->Begin(run);
+  const llm::Model& model = prepared.input.model;
+  if (run.steps == 0) run.steps = impl_->Steps();
+  ShortenContext(model, run);
+  return sim::NeedsOf(*prepared.method.method, model, MachineOf(run), run);
+}
+
+PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop) {
+  const std::string where = impl_->path.string();
+  PreparedRun out = impl_->Begin(run);
+  const methods::Method& method = *out.method.method;
+  const llm::Model& model = out.input.model;
 
   const Impl::Heads heads = impl_->HeadsFor(method, model, run.repeat_heads);
   Impl::Replayed replayed = impl_->Log(out.method.info->name, method, heads, stop);
@@ -610,13 +692,9 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
     out.notes.push_back(fmt::format("projected: {} steps from the trace's {}, repeated", run.steps,
                                     out.log->steps));
   }
-  // A context up to the model's limit leaves room for the steps.
-  if (model.max_context > run.steps && run.context <= model.max_context &&
-      run.context + run.steps > model.max_context) {
-    out.notes.push_back(fmt::format("context {} less {}: the steps reach {}'s {}", run.context,
-                                    run.context + run.steps - model.max_context, out.whole.title,
-                                    model.max_context));
-    run.context = model.max_context - run.steps;
+  if (const int64_t less = ShortenContext(model, run); less > 0) {
+    out.notes.push_back(fmt::format("context {} less {}: the steps reach {}'s {}",
+                                    run.context + less, less, out.whole.title, model.max_context));
   }
   const int64_t longest = run.context + run.steps;
   if (model.max_context > 0 && longest > model.max_context) {
@@ -638,7 +716,12 @@ PreparedRun Predictor::Prepare(PredictRequest& run, const std::stop_token& stop)
     throw UsageError(fmt::format("no public program of {} is written down", run.method), "--as-run",
                      "leave it out; --host pytorch issues our own program from PyTorch");
   }
-  out.input = {model, run.batch, run.context, run.steps, *run.host, out.log.get(), run.as_run};
+  out.input.batch = run.batch;
+  out.input.prompt_tokens = run.context;
+  out.input.steps = run.steps;
+  out.input.host = *run.host;
+  out.input.log = out.log.get();
+  out.input.as_run = run.as_run;
   if (std::string about = AboutProgram(run, method); !about.empty()) {
     out.notes.push_back(std::move(about));
   }
@@ -751,17 +834,17 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   if (log && !out.traced.empty()) {
     out.notes.push_back(fmt::format("attention mass holds for {}", out.traced));
   }
-  out.weights = model.WeightBytes();
-  const int64_t shortest = run.context + 1;
-  out.footprint = Peak(method, model, shortest, longest, run.batch);
-  out.gpu_memory = out.weights + out.footprint.gpu();
   const hardware::Profile& machine = costs.profile();
   out.machine_status = machine.status;
-  const Limits limits{std::max<Bytes>(static_cast<Bytes>(machine.memory.bytes) - kGpuReserve, 0),
-                      static_cast<Bytes>(machine.host.bytes)};
-  out.gpu_limit = limits.gpu;
-  out.host_limit = limits.host;
-  out.fits = Fits(method, model, limits, shortest, longest, run.batch);
+  const int64_t shortest = run.context + 1;
+  const Limits limits = LimitsOf(machine);
+  const Needs needs = sim::NeedsOf(method, model, machine, run);
+  out.weights = needs.weights;
+  out.footprint = needs.footprint;
+  out.gpu_memory = needs.gpu;
+  out.gpu_limit = needs.gpu_limit;
+  out.host_limit = needs.host_limit;
+  out.fits = needs.fits;
   // One that every shorter context may grow to.
   out.largest_context = Largest(int64_t{1} << 30, [&](int64_t context) {
     return Fits(method, model, limits, 1, context + run.steps, run.batch);

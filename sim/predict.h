@@ -89,9 +89,24 @@ struct Prediction {
   std::vector<std::string> notes;
 };
 
+/// What a request needs, and what its machine has: known without a replay.
+struct Needs {
+  Bytes weights = 0;
+  methods::Footprint footprint;
+  Bytes gpu = 0;         ///< weights + footprint
+  Bytes gpu_limit = 0;   ///< what there is for that: kGpuReserve is left free
+  Bytes host_limit = 0;  ///< what there is for footprint.host
+  bool fits = true;
+  Picoseconds least_step{0};          ///< to read the weights of a step; no step is shorter
+  double most_tokens_per_second = 0;  ///< with such steps
+};
+
 struct PredictorOptions {
   bool strict = false;  ///< a damaged trace is an Error
   bool cache = true;
+  /// For estimates: replays so many steps of a single layer and its own KV heads instead of the
+  /// whole trace; 0: all.
+  int32_t first_steps = 0;
   std::function<void(const std::string& what, double share)> progress;
 };
 
@@ -114,11 +129,14 @@ class Predictor {
   /// What Predict() writes its plan from: the same plan can be run on a GPU. Fills in context,
   /// steps and the parameters that follow the trace's kind.
   PreparedRun Prepare(PredictRequest& request, const std::stop_token& stop = {});
+  /// Throws what Prepare() throws of a request that cannot run.
+  Needs NeedsOf(const PredictRequest& request) const;
   /// The log of a method, from the cache or replayed. Null for methods that select nothing.
   std::shared_ptr<const traces::AccessLog> Log(const PredictRequest& request,
                                                const std::stop_token& stop = {});
 
   const std::filesystem::path& path() const;
+  const Options& options() const;
   const traces::proto::TraceInfo& info() const;
   const traces::ReadReport& report() const;
   /// TraceKey(): the same where a replay gives the same.

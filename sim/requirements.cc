@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <tuple>
 
 #include "traces/common/quantity.h"
@@ -34,6 +35,17 @@ bool Requirements::MassEnough(const Figures& of) const {
   return min_mass <= 0 || of.attention_mass >= min_mass;
 }
 
+std::string Requirements::MassText(double mass) const {
+  if (std::isnan(mass)) return "-";
+  constexpr int kDecimals = 3, kMostDecimals = 8;
+  int decimals = kDecimals;
+  std::string text = fmt::format("{:.{}f}", mass, decimals);
+  while (mass < min_mass && std::stod(text) >= min_mass && decimals < kMostDecimals) {
+    text = fmt::format("{:.{}f}", mass, ++decimals);
+  }
+  return text;
+}
+
 bool Requirements::Met(const Figures& of) const {
   return of.fits && MassEnough(of) && GpuEnough(of) && StepEnough(of);
 }
@@ -52,9 +64,10 @@ std::vector<std::string> Requirements::Missed(const Figures& of) const {
   std::vector<std::string> missed;
   if (!of.fits) missed.emplace_back("it does not fit the machine");
   if (!MassEnough(of)) {
-    missed.push_back(std::isnan(of.attention_mass)
-                         ? "its mass is not known"
-                         : fmt::format("mass {:.3f} is below {:g}", of.attention_mass, min_mass));
+    missed.push_back(
+        std::isnan(of.attention_mass)
+            ? "its mass is not known"
+            : fmt::format("mass {} is below {:g}", MassText(of.attention_mass), min_mass));
   }
   if (!GpuEnough(of)) {
     missed.push_back(

@@ -26,6 +26,8 @@ struct Requirements {
   double max_step_ms = kAny;
 
   bool MassEnough(const Figures& of) const;
+  /// A mass with three decimals, or as many as tell it from what is required; - for NaN.
+  std::string MassText(double mass) const;
   bool GpuEnough(const Figures& of) const { return of.gpu_bytes <= max_gpu_bytes; }
   bool StepEnough(const Figures& of) const { return of.step_ms <= max_step_ms; }
   /// All of them, on a machine that it fits.

@@ -186,6 +186,29 @@ void Check(const Profile& profile, std::string_view where) {
           "it is measured, tables or derived");
 }
 
+// A curve has no one value: what it goes with is set, or all of it in a file.
+void RefuseCurve(std::string_view path) {
+  const auto refuse = [&](std::string_view sizes, std::string_view first, std::string_view second) {
+    const bool scales = !first.empty();
+    throw UsageError(
+        fmt::format("'{}' is a curve over {}, not one value", path, sizes), "",
+        fmt::format("{}{}write a profile with `base =` this machine and a [{}] of its own",
+                    scales ? fmt::format("set {}, with which it scales, or ",
+                                         second.empty() ? std::string(first)
+                                                        : fmt::format("{} or {}", first, second))
+                           : "",
+                    scales ? "" : "to change it, ", path));
+  };
+  for (const CurveField& curve : CurveFields()) {
+    if (curve.path == path) refuse(curve.x_key, curve.scaled.with, curve.scaled_too.with);
+  }
+  for (const SurfaceField& table : SurfaceFields()) {
+    if (table.path == path) {
+      refuse(fmt::format("{} and {}", table.row_key, table.column_key), "", "");
+    }
+  }
+}
+
 void Set(Profile& profile, std::string_view path, std::string_view value) {
   if (path == "link") {
     const LinkRates rates = LinkNamed(value, path);
@@ -212,6 +235,7 @@ void Set(Profile& profile, std::string_view path, std::string_view value) {
       double& member = fit->*kernel_field->member;
       member = read(kernel_field->dimension, member);
     } else {
+      RefuseCurve(path);
       std::vector<std::string> known;
       for (const ProfileField& each : fields) known.emplace_back(each.path);
       for (const std::string_view kind : KernelKinds()) {

@@ -203,9 +203,10 @@ void ApplyQuantization(const Config& config, Model& model) {
   }
   if (!experts_only) model.weights = width;
   if (model.experts) model.experts->width = width;
-  model.notes.push_back(fmt::format("weights of {} ({}): {}; embeddings and norms are bf16",
-                                    experts_only ? "the experts" : "all layers", method,
-                                    NameOf(width)));
+  const std::string name = NameOf(width);
+  model.notes.push_back(fmt::format("weights of {}: {}{}; embeddings and norms are bf16",
+                                    experts_only ? "the experts" : "all layers", name,
+                                    method == name ? "" : fmt::format(", by {}", method)));
   if (const size_t count = LeftOut(config); count > 0 && !experts_only) {
     model.notes.push_back(fmt::format(
         "quantization_config leaves {} named modules as they are: counted like the others", count));

@@ -5,8 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 
 #include "sim/cli/commands.h"
@@ -33,6 +36,7 @@ constexpr double kGibi = 1024.0 * 1024 * 1024;
 struct AdviseCommand {
   std::string trace, batch = "1", objective = "tokens/s";
   std::vector<std::string> grid, prices;
+  bool exact = false;
   RunOptions run;
   sim::AdviseRequest request;
   Format format = Format::kTable;
@@ -67,6 +71,7 @@ std::string_view Words(Objective objective) {
 sim::AdviseRequest AdviseCommand::Request() const {
   sim::AdviseRequest asked = request;
   asked.objective = ObjectiveNamed(objective);
+  if (exact) asked.extent = sim::Extent::kAll;
   asked.methods = run.Methods();
   asked.machines = run.Machines();
   asked.batches = sim::ParseAxis("batch=" + batch).values;
@@ -123,7 +128,7 @@ std::string ValueText(const Candidate& c, Objective objective) {
 }
 
 std::string TableOf(const sim::Advice& advice, const std::vector<size_t>& rows, size_t best,
-                    const Screen& screen) {
+                    const sim::AdviseRequest& asked, const Screen& screen) {
   const auto several = [&](auto value) {
     std::set<std::string> values;
     for (const size_t i : rows) values.insert(value(advice.candidates[i]));
@@ -132,16 +137,17 @@ std::string TableOf(const sim::Advice& advice, const std::vector<size_t>& rows, 
   const bool machines = several([](const Candidate& c) { return c.prediction.request.machine; });
   const bool costs = std::any_of(rows.begin(), rows.end(),
                                  [&](size_t i) { return !std::isnan(advice.candidates[i].cost); });
+  const bool by_tokens = asked.objective == Objective::kTokensPerSecond;
   std::vector<TextTable::Column> columns = {{.title = "", .left = true},
                                             {.title = "method", .left = true}};
   if (machines) columns.push_back({.title = "machine", .left = true});
   columns.insert(columns.end(), {{.title = "parameters", .left = true, .wraps = true},
                                  {.title = "batch"},
                                  {.title = "step", .unit = "ms"},
-                                 {.title = "tokens", .unit = "/s"},
+                                 {.title = "tokens", .unit = "/s", .rank = by_tokens ? 0 : 1},
                                  {.title = "mass"},
                                  {.title = "GPU", .unit = "GiB"},
-                                 {.title = "host", .unit = "GiB", .rank = 1}});
+                                 {.title = "host", .unit = "GiB", .rank = 2}});
   if (costs) columns.push_back({.title = "cost", .unit = "/M tokens"});
   TextTable table(columns);
   for (const size_t i : rows) {
@@ -150,10 +156,11 @@ std::string TableOf(const sim::Advice& advice, const std::vector<size_t>& rows, 
     std::vector<std::string> cells = {i == best ? "*" : "", p.request.method};
     if (machines) cells.push_back(p.request.machine);
     const auto gibibytes = [](Bytes bytes) { return Fixed(static_cast<double>(bytes) / kGibi, 1); };
-    cells.insert(cells.end(),
-                 {ParamsOf(c), Count(p.request.batch), Fixed(Milliseconds(p.metrics.step_mean), 2),
-                  Short(p.metrics.tokens_per_second), Fixed(p.selection.attention_mass, 3),
-                  gibibytes(p.gpu_memory), gibibytes(p.footprint.host)});
+    cells.insert(
+        cells.end(),
+        {ParamsOf(c), Count(p.request.batch), Fixed(Milliseconds(p.metrics.step_mean), 2),
+         Short(p.metrics.tokens_per_second), asked.required.MassText(p.selection.attention_mass),
+         gibibytes(p.gpu_memory), gibibytes(p.footprint.host)});
     if (costs) cells.push_back(Short(c.cost));
     table.Add(std::move(cells), i == best ? Tone::kStrong : Tone::kPlain);
   }
@@ -201,13 +208,40 @@ std::string Why(const sim::AdviseRequest& asked, const sim::Advice& advice, cons
     slack("--max-gpu", asked.required.max_gpu_bytes < sim::Requirements::kAny);
     slack("--max-step", asked.required.max_step_ms < sim::Requirements::kAny);
   }
-  std::string missed;
-  for (const auto& [what, number] : advice.missed) {
-    missed += fmt::format("{}{} miss {}", missed.empty() ? "" : ", ", Count(number), what);
+  const auto counted = [](const std::map<std::string, int64_t>& numbers) {
+    std::vector<std::string> parts;
+    for (const auto& [what, number] : numbers) {
+      parts.push_back(fmt::format("{} miss {}", Count(number), what));
+    }
+    return fmt::format("{}", fmt::join(parts, ", "));
+  };
+  if (!advice.rejected.empty()) {
+    line(fmt::format("Of {} configurations {}: known without a prediction.", Count(advice.points),
+                     counted(advice.rejected)));
   }
-  if (!missed.empty()) {
-    line(fmt::format("Of {} configurations {} (one may miss several).",
-                     Count(std::ssize(advice.candidates)), missed));
+  if (!advice.missed.empty()) {
+    line(fmt::format("Of {} predicted in full {} (one may miss several).",
+                     Count(std::ssize(advice.candidates)), counted(advice.missed)));
+  }
+  return text;
+}
+
+// A command in as many lines as it takes, to be copied as it is.
+std::string CommandText(const std::vector<std::string>& parts, const Screen& screen) {
+  std::string text;
+  size_t used = 0;
+  for (const std::string& part : parts) {
+    const size_t size = 2 + part.size();  // with the blank before it, or a line's backslash after
+    if (text.empty()) {
+      text = "  " + part;
+      used = size;
+    } else if (screen.width > 0 && used + size + 1 > screen.width) {
+      text += " \\\n      " + part;
+      used = 6 + part.size();
+    } else {
+      text += " " + part;
+      used += size - 1;
+    }
   }
   return text;
 }
@@ -228,12 +262,14 @@ std::string Searched(const sim::AdviseRequest& asked, const sim::Advice& advice)
       fmt::format("Searched: {} methods; machine {}; batch {}; where a method has it, {}. ",
                   asked.methods.size(), fmt::join(asked.machines, ", "),
                   fmt::join(asked.batches, ", "), fmt::join(axes, "; "));
+  text += "Budgets that hold the whole trace or context are left out. ";
   text += advice.exact
-              ? fmt::format("Exact: each of {} points was predicted.", Count(advice.points))
+              ? fmt::format("Exact: of {} configurations all {} that fit were predicted in full.",
+                            Count(advice.points), Count(advice.predicted))
               : fmt::format(
-                    "Not exact: {} points were searched by predictions of 8 steps "
-                    "first, and {} predicted in full; --most {} predicts all.",
-                    Count(advice.points), Count(std::ssize(advice.candidates)), advice.points);
+                    "A search: of {} configurations {} were estimated from 8 steps of one "
+                    "layer, and {} predicted in full. --exact predicts all that fit.",
+                    Count(advice.points), Count(advice.estimated), Count(advice.predicted));
   int64_t failed = 0;
   for (const auto& [problem, number] : advice.failed) failed += number;
   if (failed > 0) {
@@ -268,11 +304,10 @@ std::string AdviseCommand::Text(const sim::AdviseRequest& asked, const sim::Advi
              screen.width, 2) +
         "\n";
   } else {
-    text +=
-        Paint(
-            Wrap(fmt::format("Best: {}: {}", NameOf(shown), ValueText(shown, asked.objective)), 0),
-            Tone::kStrong, screen) +
-        "\n\n" + TableOf(advice, top(advice.good), best, screen);
+    text += Paint(fmt::format("Best: {}, with", ValueText(shown, asked.objective)), Tone::kStrong,
+                  screen) +
+            "\n" + Wrap(NameOf(shown), screen.width, 2) + "\n\n" +
+            TableOf(advice, top(advice.good), best, asked, screen);
     if (advice.good.size() > kMostShown) {
       text += Aside(fmt::format("The best {} of {} that are good enough.", kMostShown,
                                 Count(std::ssize(advice.good))),
@@ -281,7 +316,7 @@ std::string AdviseCommand::Text(const sim::AdviseRequest& asked, const sim::Advi
   }
   text += "\nWhy not better\n" + Why(asked, advice, screen);
   text += fmt::format("\nFront: {}, GPU memory and mass, of what fits\n", Words(asked.objective)) +
-          TableOf(advice, top(advice.front), best, screen);
+          TableOf(advice, top(advice.front), best, asked, screen);
   if (advice.front.size() > kMostShown) {
     text += Aside(fmt::format("The first {} of {}; --format json has all.", kMostShown,
                               Count(std::ssize(advice.front))),
@@ -292,26 +327,75 @@ std::string AdviseCommand::Text(const sim::AdviseRequest& asked, const sim::Advi
   std::set<std::string> rows = {NameOf(shown)};
   for (const std::string& note : shown.prediction.notes) notes.Add(note, NameOf(shown));
   text += notes.Render(rows, screen);
-  std::string command = fmt::format("stallcast predict {} --method {}", trace, r.method);
-  if (!r.model.empty()) command += " --model " + r.model;
-  command += fmt::format(" --context {} --batch {} --machine {}", r.context, r.batch, r.machine);
-  for (const auto& [name, value] : r.params) command += fmt::format(" -p {}={}", name, value);
-  for (const auto& [path, value] : r.machine_overrides) {
-    command += fmt::format(" --set {}={}", path, value);
+  std::vector<std::string> command = {"stallcast predict " + trace, "--method " + r.method};
+  if (!r.model.empty()) command.push_back("--model " + r.model);
+  command.push_back(fmt::format("--context {}", r.context));
+  command.push_back(fmt::format("--batch {}", r.batch));
+  command.push_back("--machine " + r.machine);
+  for (const auto& [name, value] : shown.point.request.params) {
+    command.push_back(fmt::format("-p {}={}", name, value));
   }
-  return text + "\nWhere its step goes: " + command + "\n";
+  for (const auto& [path, value] : r.machine_overrides) {
+    command.push_back(fmt::format("--set {}={}", path, value));
+  }
+  return text + "\nWhere its step goes:\n" + CommandText(command, screen) + "\n";
 }
+
+// Tells on standard error how far the work is: a bar on a terminal, and after the first seconds a
+// line now and then, wherever it goes.
+class Reporter {
+ public:
+  explicit Reporter(Objective objective) : objective_(objective) {}
+  Progress& bar() { return bar_; }
+
+  void Stage(const sim::AdviseProgress& progress) {
+    const std::lock_guard lock(mutex_);
+    stage_ = progress.what;
+    if (progress.best != nullptr) {
+      best_ =
+          fmt::format("; best so far: {}: {}{}", NameOf(*progress.best),
+                      progress.estimated ? "about " : "", ValueText(*progress.best, objective_));
+    }
+    bar_.Update(stage_, progress.share);
+    Line(stage_);
+  }
+
+  void Work(const std::string& what, double share) {
+    const std::lock_guard lock(mutex_);
+    Line(fmt::format("{}{}{}, {:.0f} %", stage_, stage_.empty() ? "" : ", ", what, share * 100));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void Line(const std::string& what) {
+    const Clock::time_point now = Clock::now();
+    if (now - start_ < std::chrono::seconds(3) || now - last_ < std::chrono::seconds(3)) return;
+    last_ = now;
+    bar_.Clear();
+    fmt::print(stderr, "{:.0f} s: {}{}\n", std::chrono::duration<double>(now - start_).count(),
+               what, best_);
+  }
+
+  Objective objective_;
+  Progress bar_;
+  std::mutex mutex_;
+  Clock::time_point start_ = Clock::now(), last_;
+  std::string stage_, best_;
+};
 
 void AdviseCommand::Run() const {
   const sim::AdviseRequest asked = Request();
-  Progress progress;
-  sim::Predictor predictor(traces::TracePath(trace), run.PredictorOptions(progress));
+  Reporter reporter(asked.objective);
+  sim::PredictorOptions options = run.PredictorOptions(reporter.bar());
+  options.progress = [&](const std::string& what, double share) { reporter.Work(what, share); };
+  sim::Predictor predictor(traces::TracePath(trace), options);
   run.RequireModel(predictor.info());
   sim::AdviseRequest filled = asked;
   if (filled.base.context == 0) filled.base.context = predictor.info().prompt_tokens();
-  const sim::Advice advice =
-      sim::Advise(predictor, filled, [&](double share) { progress.Update("predicting", share); });
-  progress.Clear();
+  const sim::Advice advice = sim::Advise(
+      predictor, filled, [&](const sim::AdviseProgress& progress) { reporter.Stage(progress); });
+  reporter.bar().Clear();
   if (advice.candidates.empty()) {
     throw Error("no point can be predicted" +
                     (advice.failed.empty() ? std::string() : ": " + advice.failed.begin()->first),
@@ -345,7 +429,9 @@ void AdviseCommand::Run() const {
   Print(ToJsonText({{"objective", objective},
                     {"exact", advice.exact},
                     {"points", advice.points},
-                    {"predictions", advice.predictions},
+                    {"estimated", advice.estimated},
+                    {"predicted", advice.predicted},
+                    {"rejected", advice.rejected},
                     {"binds", relaxations},
                     {"missed", advice.missed},
                     {"failed", advice.failed},
@@ -368,10 +454,12 @@ Examples:
       --machine h200,a100-80gb --batch 1:64:x2 --max-step 30ms \
       --objective cost --price h200=3.50 --price a100-80gb=1.80
 
-It predicts every point of a grid of methods, their parameters, machines and batches, or in a large
-grid searches by short predictions first; the output says which. It prints the best ten, which
-requirement binds and what would be had without it, and the front of the objective, GPU memory and
-attention mass.)");
+Of a small grid of methods, their parameters, machines and batches it predicts every configuration.
+In a larger one it searches: a few steps of one layer are replayed for an estimate, and the most
+promising configurations are predicted in full. The output says which of the two it was. It prints
+the best ten, which requirement binds and what would be had without it, and the front of the
+objective, GPU memory and attention mass. Work of more than three seconds tells on standard error
+how far it is and what is best so far.)");
   sub->add_option("trace", command->trace, "Trace to replay (.kvt), or a shipped one: sample:32k")
       ->required()
       ->type_name("TRACE");
@@ -396,8 +484,8 @@ attention mass.)");
       ->type_name("AXIS")
       ->allow_extra_args(false)
       ->group(kSearch);
-  AddCount(*sub, "--most", command->request.most_exact,
-           "Points that are all predicted in full; more are searched (default 2,000)", 1, 1'000'000)
+  sub->add_flag("--exact", command->exact,
+                "Predict every configuration that fits, however long that takes")
       ->group(kSearch);
   AddFormat(*sub, command->format);
   AddWide(*sub, command->wide);

@@ -25,6 +25,7 @@ struct CompareCommand {
   std::string a, b, max_step_error;
   bool exposed = false, typical_layer = false;  // that table alone
   Format format = Format::kTable;
+  bool wide = false;
 
   void Run() const;
 
@@ -134,7 +135,7 @@ Json ExposedRows(const std::optional<sim::ExposedPair>& exposed) {
   return rows;
 }
 
-std::string ExposedTable(const std::optional<sim::ExposedPair>& exposed) {
+std::string ExposedTable(const std::optional<sim::ExposedPair>& exposed, const Screen& screen) {
   if (!exposed)
     return "exposed a step: not known without a compute lane and a step on both sides\n";
   TextTable table({{"exposed a step", "", true},
@@ -150,7 +151,7 @@ std::string ExposedTable(const std::optional<sim::ExposedPair>& exposed) {
                Fixed(Seconds(time.residual()) * 1e6, 1), Percent(time.relative()),
                sim::WithinExposedGoal(time) ? "yes" : "no"});
   }
-  return table.Render();
+  return table.Render(screen);
 }
 
 Json LayerRows(const sim::TypicalLayer& layer) {
@@ -169,14 +170,14 @@ Json LayerRows(const sim::TypicalLayer& layer) {
   return rows;
 }
 
-std::string LayerTable(const sim::TypicalLayer& layer) {
+std::string LayerTable(const sim::TypicalLayer& layer, const Screen& screen) {
   if (layer.places.empty()) return "no op that is on both sides has a layer\n";
   const auto us = [](Picoseconds time) { return Fixed(Seconds(time) * 1e6, 2); };
   TextTable table({{"op", "", true},
                    {"begins", "predicted us"},
                    {"", "measured us"},
-                   {"idle before", "predicted us"},
-                   {"", "measured us"},
+                   {"idle before", "predicted us", false, 1},
+                   {"", "measured us", false, 1},
                    {"takes", "predicted us"},
                    {"", "measured us"},
                    {"ends later", "us"}});
@@ -190,7 +191,7 @@ std::string LayerTable(const sim::TypicalLayer& layer) {
       fmt::format(
           "{} of {} layers have these ops in this order: means, from the begin of the first\n\n",
           Count(layer.layers), Count(layer.of)) +
-      table.Render();
+      table.Render(screen);
   if (layer.period.measured.value.count() != 0) {
     text += fmt::format("\nto the next layer: {} us predicted, {} measured ({} %)\n",
                         us(layer.period.predicted.value), us(layer.period.measured.value),
@@ -208,7 +209,8 @@ Json UnmatchedRows(const std::map<std::string, int64_t>& counts) {
   return rows;
 }
 
-std::string Unmatched(std::string_view side, const std::map<std::string, int64_t>& counts) {
+std::string Unmatched(std::string_view side, const std::map<std::string, int64_t>& counts,
+                      const Screen& screen) {
   int64_t total = 0;
   for (const auto& [name, count] : counts) total += count;
   std::string text = fmt::format("only {}: {}", side, Count(total));
@@ -221,13 +223,15 @@ std::string Unmatched(std::string_view side, const std::map<std::string, int64_t
     text += fmt::format("{} {} {}", i == 0 ? " (" : ",", Count(rows[i]["rows"].get<int64_t>()),
                         rows[i]["name"].get<std::string>());
   }
-  return text + (rows.empty() ? "\n" : ")\n");
+  return Wrap(text + (rows.empty() ? "" : ")"), screen.width, 2) + "\n";
 }
 
 std::string TableText(const sim::Comparison& c, const std::vector<sim::ResidualSummary>& groups,
-                      const std::string& by, const Timeline& predicted, const Timeline& measured) {
-  std::string text =
-      fmt::format("predicted: {}\nmeasured:  {}\n\n", predicted.title, measured.title);
+                      const std::string& by, const Timeline& predicted, const Timeline& measured,
+                      const Screen& screen) {
+  constexpr size_t kIndent = 11;  // under the titles
+  std::string text = Wrap("predicted: " + predicted.title, screen.width, kIndent) + "\n" +
+                     Wrap("measured:  " + measured.title, screen.width, kIndent) + "\n\n";
   text += fmt::format("{} ops matched over {} steps\n", Count(std::ssize(c.ops)), c.steps.size());
   if (!c.steps.empty()) {
     text +=
@@ -242,12 +246,12 @@ std::string TableText(const sim::Comparison& c, const std::vector<sim::ResidualS
                    {"residual", "median us"},
                    {"", "P90 us"},
                    {"", "worst us"},
-                   {"relative", "median %"},
-                   {"", "P90 %"},
-                   {"", "worst %"},
-                   {"worst at", "step:op"},
-                   {"idle before", "predicted ms"},
-                   {"", "measured ms"}});
+                   {"relative", "median %", false, 2},
+                   {"", "P90 %", false, 2},
+                   {"", "worst %", false, 2},
+                   {"worst at", "step:op", false, 1},
+                   {"idle before", "predicted ms", false, 3},
+                   {"", "measured ms", false, 3}});
   for (const sim::ResidualSummary& g : groups) {
     table.Add({g.group, Count(g.ops), Fixed(Milliseconds(g.total.predicted.value), 3),
                Fixed(Milliseconds(g.total.measured.value), 3), Percent(g.total.relative()),
@@ -257,9 +261,9 @@ std::string TableText(const sim::Comparison& c, const std::vector<sim::ResidualS
                Fixed(Milliseconds(g.idle.predicted.value), 3),
                Fixed(Milliseconds(g.idle.measured.value), 3)});
   }
-  return text + "\n" + table.Render() + "\n" + ExposedTable(c.exposed) + "\n" +
-         Unmatched("predicted", c.only_predicted.value) +
-         Unmatched("measured", c.only_measured.value);
+  return text + "\n" + table.Render(screen) + "\n" + ExposedTable(c.exposed, screen) + "\n" +
+         Unmatched("predicted", c.only_predicted.value, screen) +
+         Unmatched("measured", c.only_measured.value, screen);
 }
 
 // How a side is called, in tables and as the beginning of keys.
@@ -303,12 +307,12 @@ std::string CauseText(const sim::ProgramComparison& c, const SideNames& names) {
   const std::string more = longer ? names.b : names.a;
   const double ms = std::abs(Milliseconds(c.cause_longer));
   if (c.cause == "computing") {
-    return fmt::format("most of the difference: {} computes {:.3f} ms longer a step\n", more, ms);
+    return fmt::format("most of the difference: {} computes {:.3f} ms longer a step", more, ms);
   }
   if (c.cause == "nothing runs") {
     return fmt::format(
         "most of the difference: {} has {:.3f} ms more a step in which nothing runs (the host, "
-        "launches)\n",
+        "launches)",
         more, ms);
   }
   const sim::ProgramComparison::Kind& of = c.kinds.at(c.cause);
@@ -319,16 +323,18 @@ std::string CauseText(const sim::ProgramComparison& c, const SideNames& names) {
         fmt::format(" (it moves {:.1f} MB, {} {:.1f} MB)", (longer ? of.b.bytes : of.a.bytes) / 1e6,
                     longer ? names.a : names.b, (longer ? of.a.bytes : of.b.bytes) / 1e6);
   }
-  return text + '\n';
+  return text;
 }
 
 std::string ProgramsTable(const sim::ProgramComparison& c, const SideNames& names,
-                          const Timeline& a, const Timeline& b) {
-  std::string text = fmt::format("{}: {}\n{}: {}\n\n", names.a, a.title, names.b, b.title);
+                          const Timeline& a, const Timeline& b, const Screen& screen) {
+  const auto line = [&](const std::string& words) { return Wrap(words, screen.width, 2) + "\n"; };
+  std::string text = line(fmt::format("{}: {}", names.a, a.title)) +
+                     line(fmt::format("{}: {}", names.b, b.title)) + "\n";
   text += fmt::format("step (median): {:.3f} ms {}, {:.3f} ms {} ({} %)\n", Milliseconds(c.a.step),
                       names.a, Milliseconds(c.b.step), names.b,
                       Percent(Seconds(c.b.step) / Seconds(c.a.step) - 1));
-  text += CauseText(c, names);
+  if (const std::string cause = CauseText(c, names); !cause.empty()) text += line(cause);
   TextTable table({{"a step, by kind", "", true},
                    {"busy", names.a + " ms"},
                    {"", names.b + " ms"},
@@ -353,7 +359,7 @@ std::string ProgramsTable(const sim::ProgramComparison& c, const SideNames& name
   table.Add({"nothing runs", "", "", ms(c.a.nothing), ms(c.b.nothing), "", "", "", ""});
   table.Add({"all exposed", "", "", ms(c.a.exposed), ms(c.b.exposed), "", "", "", ""});
   table.Add({"computing", ms(c.a.computing), ms(c.b.computing), "", "", "", "", "", ""});
-  text += '\n' + table.Render();
+  text += '\n' + table.Render(screen);
   int64_t matched = 0, only_a = 0, only_b = 0;
   std::string left_a, left_b;
   for (const auto& [kind, of] : c.kinds) {
@@ -368,10 +374,10 @@ std::string ProgramsTable(const sim::ProgramComparison& c, const SideNames& name
   }
   text += fmt::format("\n{} ops matched by {}kind and order in {} steps\n", Count(matched),
                       c.by_layer ? "layer, " : "", c.steps);
-  text += fmt::format("only {}: {}{}\nonly {}: {}{}\n", names.a, Count(only_a),
-                      left_a.empty() ? "" : left_a + ")", names.b, Count(only_b),
-                      left_b.empty() ? "" : left_b + ")");
-  return text;
+  text += line(
+      fmt::format("only {}: {}{}", names.a, Count(only_a), left_a.empty() ? "" : left_a + ")"));
+  return text + line(fmt::format("only {}: {}{}", names.b, Count(only_b),
+                                 left_b.empty() ? "" : left_b + ")"));
 }
 
 void CompareCommand::PrintPrograms(const Compared& compared) const {
@@ -380,7 +386,7 @@ void CompareCommand::PrintPrograms(const Compared& compared) const {
   const SideNames names = NamesOf(first, second);
   switch (format) {
     case Format::kTable:
-      return Print(ProgramsTable(*compared.programs, names, first, second));
+      return Print(ProgramsTable(*compared.programs, names, first, second, ScreenFor(wide)));
     case Format::kCsv:
       return Print(ToCsv(KindRows(*compared.programs, names)));
     case Format::kJson:
@@ -441,8 +447,8 @@ void CompareCommand::PrintAlone(const std::string& table, const Json& rows) cons
 void CompareCommand::PrintAll(const Compared& compared) const {
   switch (format) {
     case Format::kTable:
-      return Print(
-          TableText(*compared.ops, compared.groups, compared.by, compared.first, compared.second));
+      return Print(TableText(*compared.ops, compared.groups, compared.by, compared.first,
+                             compared.second, ScreenFor(wide)));
     case Format::kCsv:
       return Print(ToCsv(GroupRows(compared.groups)));
     case Format::kJson:
@@ -490,9 +496,9 @@ void CompareCommand::Run() const {
   const sim::Comparison& comparison = *compared.ops;
   if (typical_layer) {
     const sim::TypicalLayer layer = sim::FindTypicalLayer(comparison);
-    PrintAlone(LayerTable(layer), LayerRows(layer));
+    PrintAlone(LayerTable(layer, ScreenFor(wide)), LayerRows(layer));
   } else if (exposed) {
-    PrintAlone(ExposedTable(comparison.exposed), ExposedRows(comparison.exposed));
+    PrintAlone(ExposedTable(comparison.exposed, ScreenFor(wide)), ExposedRows(comparison.exposed));
   } else {
     PrintAll(compared);
   }
@@ -594,6 +600,7 @@ Each of several roles at once counts it. `predict` charges the same time by caus
       ->type_name("SHARE")
       ->group("Comparison");
   AddFormat(*sub, command->format);
+  AddWide(*sub, command->wide);
   sub->callback([command] { command->Run(); });
 }
 

@@ -11,15 +11,13 @@ namespace {
 constexpr size_t kColumn = 30;      // where descriptions begin
 constexpr size_t kMostWidth = 100;  // longer lines of prose are hard to read
 
-size_t Width() { return std::min(OutputScreen().width, kMostWidth); }
-
 // `left`, and from a column on `right` in as many lines as it takes.
 std::string Row(const std::string& left, const std::string& right, size_t column) {
   // On a narrow screen what is told stands below.
-  if (Width() < 2 * column) column = 6;
+  if (HelpWidth() < 2 * column) column = 6;
   const std::string text = "  " + left;
   const std::string indent(column, ' ');
-  std::string lines = Wrap(right, Width() - column), row = text;
+  std::string lines = Wrap(right, HelpWidth() - column), row = text;
   row += text.size() + 2 > column ? "\n" + indent : std::string(column - text.size(), ' ');
   for (const char c : lines) {
     row += c;
@@ -33,11 +31,11 @@ std::string Row(const std::string& left, const std::string& right, size_t column
 class Layout : public CLI::Formatter {
  public:
   std::string make_description(const CLI::App* app) const override {
-    return Reflow(app->get_description(), Width());
+    return Reflow(app->get_description(), HelpWidth());
   }
 
   std::string make_footer(const CLI::App* app) const override {
-    return app->get_footer().empty() ? "" : "\n" + Reflow(app->get_footer(), Width());
+    return app->get_footer().empty() ? "" : "\n" + Reflow(app->get_footer(), HelpWidth());
   }
 
   std::string make_option(const CLI::Option* option, bool positional) const override {
@@ -82,6 +80,8 @@ class Layout : public CLI::Formatter {
 };
 
 }  // namespace
+
+size_t HelpWidth() { return std::min(OutputScreen().width, kMostWidth); }
 
 std::string FirstSentence(const std::string& text) {
   std::string sentence = text.substr(0, text.find("\n\n"));

@@ -12,6 +12,9 @@ void UseHelpLayout(CLI::App& app);
 /// The help of the program or of one command: a sentence, examples, usage, options by group.
 std::string HelpText(const CLI::App& app);
 
+/// Characters a line of help: those of the screen, unless that is very wide.
+size_t HelpWidth();
+
 /// Up to the first full stop and blank, on one line: ".kvt" does not end it.
 std::string FirstSentence(const std::string& text);
 

@@ -108,7 +108,7 @@ std::vector<PredictionColumn> Columns(const Needed& needed) {
          .help = "layers that select before their attention (FreeKV: corrections)"},
         [](P p, R) { return Percent(p.selection.correction_rate, 0); }},
        {{.title = "mass", .help = "share of the attention weight kept"}, [](P p, R r) {
-          return Marked(Fixed(p.selection.attention_mass, 3), r.MassEnough(sim::FiguresOf(p)));
+          return Marked(r.MassText(p.selection.attention_mass), r.MassEnough(sim::FiguresOf(p)));
         }}});
   if (needed.error) {
     columns.push_back({{.title = "error",
@@ -251,7 +251,10 @@ std::string ComparisonTable(const MachinePredictions& machine, const std::string
   return Heading(machine, trace, form.screen) + "\n" + table.Render(form.screen) + "\n" +
          Wrap(StarLine(machine.rows, form.required), form.screen.width, 2) + "\n" +
          Aside(table.Legend(form.screen) +
-                   (misses ? "; !: not good enough, or more memory than there is" : ""),
+                   (misses ? fmt::format("; !: misses what is asked for ({}), or needs more memory "
+                                         "than there is",
+                                         form.required.Describe())
+                           : ""),
                form.screen) +
          Notes(machine, form.screen);
 }

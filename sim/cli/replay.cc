@@ -10,6 +10,7 @@
 
 #include "models/hardware/profile.h"
 #include "sim/cli/commands.h"
+#include "sim/cli/help.h"
 #include "sim/grid.h"
 #include "traces/common/error.h"
 #include "traces/common/parallel.h"
@@ -321,8 +322,14 @@ void ReplayCommand::Run() const {
 
 std::string VerbHelp() {
   std::string text;
+  const std::string indent(6, ' ');
   for (const sim::ReplayVerbInfo& info : sim::ReplayVerbs()) {
-    text += fmt::format("  {} {}\n      {}\n", info.name, info.arguments, info.help);
+    text += fmt::format("  {} {}\n{}", info.name, info.arguments, indent);
+    for (const char c : Wrap(info.help, HelpWidth() - indent.size())) {
+      text += c;
+      if (c == '\n') text += indent;
+    }
+    text += '\n';
   }
   text += "Settings:";
   for (const auto& [name, help] : sim::ReplaySettings()) text += fmt::format(" {}", name);

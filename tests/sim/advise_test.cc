@@ -32,6 +32,7 @@ class AdviseTest : public testing::Test {
     request.machines = {"h200", "a100-40gb"};
     request.batches = {"1", "4", "16"};
     request.params = {{"budget", {"1280", "1536", "1792"}}};
+    request.extent = Extent::kAll;
     return request;
   }
 
@@ -47,7 +48,10 @@ TEST_F(AdviseTest, TheBestIsTheBestOfAllThatMeetWhatIsRequired) {
     const Advice advice = Advise(*predictor_, request);
     ASSERT_TRUE(advice.exact);
     ASSERT_FALSE(advice.good.empty());
-    EXPECT_EQ(advice.predictions, advice.points);
+    int64_t left_out = 0;
+    for (const auto& [why, points] : advice.rejected) left_out += points;
+    for (const auto& [why, points] : advice.failed) left_out += points;
+    EXPECT_EQ(advice.predicted + left_out, advice.points);
     double least = INFINITY;
     for (const Candidate& each : advice.candidates) {
       if (request.required.Met(FiguresOf(each.prediction))) {
@@ -109,6 +113,19 @@ TEST_F(AdviseTest, CostIsThePriceOfAMillionTokens) {
   }
 }
 
+TEST_F(AdviseTest, NoStepIsShorterThanItsBound) {
+  AdviseRequest request = Small();
+  request.methods = MethodNames();
+  for (const Candidate& each : Advise(*predictor_, request).candidates) {
+    const Prediction& p = each.prediction;
+    const Needs needs = predictor_->NeedsOf(each.point.request);
+    EXPECT_GE(p.metrics.step_mean, needs.least_step) << p.request.method << ' ' << p.request.batch;
+    EXPECT_LE(p.metrics.tokens_per_second, needs.most_tokens_per_second);
+    EXPECT_EQ(p.gpu_memory, needs.gpu);
+    EXPECT_EQ(p.fits, needs.fits);
+  }
+}
+
 TEST_F(AdviseTest, ASearchIsWithinOnePercentOfAllPoints) {
   struct Case {
     Objective objective;
@@ -122,24 +139,36 @@ TEST_F(AdviseTest, ASearchIsWithinOnePercentOfAllPoints) {
         Case{Objective::kCost, 0.9, Requirements::kAny, {"1", "8", "32"}},
         Case{Objective::kStep, 0, Requirements::kAny, {"1", "3", "9"}}}) {
     AdviseRequest request = Small();
-    request.base.steps = 48;
+    request.base.steps = 24;
     request.methods = MethodNames();
     request.objective = c.objective;
     request.required = {.min_mass = c.min_mass, .max_step_ms = c.max_step_ms};
     request.batches = c.batches;
     request.price_per_hour = {{"h200", 3.5}, {"a100-40gb", 1.2}};
+    request.extent = Extent::kAll;
     const Advice all = Advise(*predictor_, request);
-    request.most_exact = 1;
-    request.least_kept = 20;
+    request.extent = Extent::kSearch;
     const Advice search = Advise(*predictor_, request);
     ASSERT_TRUE(all.exact);
     ASSERT_FALSE(search.exact);
-    EXPECT_LT(search.candidates.size(), all.candidates.size() / 2);
+    EXPECT_LT(search.predicted, all.predicted / 2);
     ASSERT_EQ(search.good.empty(), all.good.empty());
     if (all.good.empty()) continue;
     const double best = ObjectiveOf(all.candidates[all.good.front()], c.objective);
     const double found = ObjectiveOf(search.candidates[search.good.front()], c.objective);
     EXPECT_LE(found - best, 0.01 * std::abs(best));
+  }
+}
+
+TEST_F(AdviseTest, WhatNothingMeetsHasANearest) {
+  for (const Extent extent : {Extent::kAll, Extent::kSearch}) {
+    AdviseRequest request = Small();
+    request.extent = extent;
+    request.required.max_gpu_bytes = 1000;
+    request.required.max_step_ms = 1e-6;
+    const Advice advice = Advise(*predictor_, request);
+    EXPECT_TRUE(advice.good.empty());
+    EXPECT_FALSE(advice.candidates.empty());
   }
 }
 

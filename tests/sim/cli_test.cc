@@ -531,7 +531,7 @@ TEST_F(Cli, AdviceExplainsItself) {
   EXPECT_EQ(table.status, 0) << table.err;
   EXPECT_THAT(table.out, HasSubstr("Best: "));
   EXPECT_THAT(table.out, HasSubstr("--max-gpu"));
-  EXPECT_THAT(table.out, HasSubstr("Exact: each of "));
+  EXPECT_THAT(table.out, HasSubstr("Exact: "));
   const Outcome json = Run(run + "--objective cost --price h200=3.50 --format json");
   const auto parsed = nlohmann::json::parse(json.out);
   EXPECT_TRUE(parsed["exact"]);

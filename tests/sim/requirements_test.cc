@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 
 namespace stallcast::sim {
 namespace {
@@ -35,6 +36,14 @@ TEST(RequirementsTest, NotKnownIsNotEnough) {
   EXPECT_FALSE(Requirements{}.Met(unknown));
   EXPECT_EQ(Requirements{}.Shortfall(unknown), 1);
   EXPECT_TRUE(Requirements{.min_mass = 0}.Met(unknown));
+}
+
+TEST(RequirementsTest, AMassIsWrittenOnTheSideOfTheLimitThatItIsOn) {
+  const Requirements required{.min_mass = 0.8};
+  for (const double mass : {0.5, 0.79, 0.7994, 0.7996, 0.79999, 0.8, 0.80001, 0.9}) {
+    EXPECT_EQ(std::stod(required.MassText(mass)) < 0.8, mass < 0.8) << mass;
+    EXPECT_NEAR(std::stod(required.MassText(mass)), mass, 0.0005);
+  }
 }
 
 TEST(RequirementsTest, ShortfallIsZeroExactlyWhereMet) {

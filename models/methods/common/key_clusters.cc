@@ -2,11 +2,17 @@
 
 #include <fmt/format.h>
 #include <tbb/parallel_for.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <numeric>
+#include <optional>
+#include <tuple>
 
 #include "models/methods/vector_kernels.h"
 #include "traces/common/error.h"
@@ -53,10 +59,48 @@ class QuantisedKeys {
   int64_t dim() const { return dim_; }
   int64_t count() const { return std::ssize(values_) / dim_; }
   const int8_t* Key(int64_t token) const { return values_.data() + token * dim_; }
+  XXH128_hash_t Hash() const { return XXH3_128bits(values_.data(), values_.size()); }
 
  private:
   int64_t dim_;
   std::vector<int8_t> values_;
+};
+
+// Clusters found before by this program, the last ones: a budget or a threshold changes none.
+class KnownClusters {
+ public:
+  using Key = std::tuple<uint64_t, uint64_t, int64_t, int64_t, int64_t, int64_t>;
+  static Key KeyOf(const QuantisedKeys& keys, int64_t clusters, int64_t iterations) {
+    const XXH128_hash_t hash = keys.Hash();
+    return {hash.low64, hash.high64, keys.count(), keys.dim(), clusters, iterations};
+  }
+
+  std::optional<KeyClusters> Find(const Key& key) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = known_.find(key);
+    return found == known_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  void Add(const Key& key, const KeyClusters& clusters) {
+    const std::lock_guard lock(mutex_);
+    if (!known_.emplace(key, clusters).second) return;
+    order_.push_back(key);
+    tokens_ += clusters.tokens.size();
+    while (tokens_ > kMostTokens && order_.size() > 1) {
+      const auto oldest = known_.find(order_.front());
+      tokens_ -= oldest->second.tokens.size();
+      known_.erase(oldest);
+      order_.pop_front();
+    }
+  }
+
+ private:
+  static constexpr size_t kMostTokens = size_t{16} << 20;  // of 4 bytes
+
+  mutable std::mutex mutex_;
+  std::map<Key, KeyClusters> known_;
+  std::deque<Key> order_;
+  size_t tokens_ = 0;
 };
 
 // floor(a / b) for b > 0.
@@ -213,6 +257,9 @@ KeyClusters ClusterKeys(const LayerTensors& tensors, int kv_head, int64_t first,
                 fmt::format("layer {}", tensors.layer()),
                 fmt::format("use a model whose heads have at most {}", kMaxDim));
   }
+  static KnownClusters known;
+  const KnownClusters::Key key = KnownClusters::KeyOf(keys, clusters, iterations);
+  if (std::optional<KeyClusters> found = known.Find(key)) return *std::move(found);
   Lloyd lloyd(keys, clusters);
   for (int64_t i = 0; i < iterations; ++i) {
     if (i > 0) lloyd.MoveCentroids();
@@ -227,6 +274,7 @@ KeyClusters ClusterKeys(const LayerTensors& tensors, int kv_head, int64_t first,
   for (int64_t t = 0; t < count; ++t) {
     out.tokens[next[static_cast<size_t>(lloyd.cluster(t))]++] = static_cast<uint32_t>(t);
   }
+  known.Add(key, out);
   return out;
 }
 

@@ -26,7 +26,8 @@ struct Channels {
 ///
 /// Cluster c of C starts at key floor((2 c + 1) count / 2 C). Then `iterations` times each key goes
 /// to the nearest centroid, ties to the smaller cluster; between them centroids move to the mean of
-/// their keys, those of empty clusters stay. 1 <= clusters <= count; head_dim <= 256.
+/// their keys, those of empty clusters stay. 1 <= clusters <= count; head_dim <= 256. Clusters of
+/// the same keys are remembered, for replays that differ in what they select alone.
 KeyClusters ClusterKeys(const LayerTensors& tensors, int kv_head, int64_t first, int64_t count,
                         int64_t clusters, int64_t iterations, Channels channels = {});
 

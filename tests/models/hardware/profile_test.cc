@@ -408,6 +408,19 @@ TEST(ProfileSetTest, SetsEveryScalarAndKernelValue) {
   }
 }
 
+TEST(ProfileSetTest, ACurveNamesTheValueThatItScalesWith) {
+  for (const CurveField& curve : CurveFields()) {
+    Profile profile = FindProfile("h200");
+    try {
+      Set(profile, curve.path, "2x");
+      FAIL() << curve.path;
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.usage());
+      EXPECT_NE(error.remedy().find(curve.scaled.with), std::string::npos) << curve.path;
+    }
+  }
+}
+
 TEST(ProfileSetTest, AFactorIsOfTheValueAsItIs) {
   const Profile before = FindProfile("h200");
   Profile after = before, direct = before;
