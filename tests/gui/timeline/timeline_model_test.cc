@@ -263,8 +263,10 @@ TEST(TimelineModel, ExposuresOfEveryMethodAreThoseOfItsReport) {
     request.model = "llama-3.1-8b";
     request.steps = 4;
     request.prefill = false;
-    // Rows do not say that a copy is held up by the way that the one before it went.
-    request.machine_overrides = {{"handoff.d2h.h2d.stream", "1us"}};
+    // Rows do not say that a copy is held up by the way that the one before it went, nor that the
+    // event of a copy that has ended comes later than the row before has.
+    request.machine_overrides = {{"handoff.d2h.h2d.stream", "1us"},
+                                 {"handoff.h2d.kernel.event", "1us"}};
     traces::Timeline timeline;
     const sim::Metrics metrics = predictor.Predict(request, &timeline).metrics;
     const auto model = TimelineModel::Build(timeline);
