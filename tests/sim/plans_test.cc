@@ -363,19 +363,21 @@ TEST_P(Plans, CopyNothingThatIsEmpty) {
   }
 }
 
-TEST_P(Plans, SelectAtMostOnceForALayerInAStep) {
-  std::map<std::pair<int, int>, int> scores;
+// Of pages, and of what is in them, where a method does both.
+TEST_P(Plans, ScoreForOnePurposeOnceForALayerInAStep) {
+  std::map<std::tuple<int, int, plan::Purpose>, int> scores;
   const plan::Plan plan = Decode();
   for (const plan::Op& op : plan.ops) {
-    if (std::holds_alternative<plan::Score>(op.work)) ++scores[{op.step, op.layer}];
+    if (std::holds_alternative<plan::Score>(op.work)) ++scores[{op.step, op.layer, op.purpose}];
   }
-  for (const auto& [place, count] : scores) EXPECT_EQ(count, 1) << place.first;
+  for (const auto& [place, count] : scores) EXPECT_EQ(count, 1) << std::get<0>(place);
 }
 
 // At a context no longer than what the trace attends all is attended, nothing selected or moved.
 TEST_P(Plans, WhatFitsIsNotRecalled) {
-  // These have on the GPU what they retrieved, not what they might; or drop what has no weight.
-  for (const char* method : {"pariskv", "shadowkv", "twilight"}) {
+  // These have on the GPU what they retrieved, not what they might; or drop what has no weight; or
+  // keep a share of any context.
+  for (const char* method : {"pariskv", "shadowkv", "twilight", "razorattention"}) {
     if (GetParam().method == method) return;
   }
   if (!log_) return;

@@ -135,7 +135,7 @@ TEST(Reproduce, ThroughputsAreComparedAtTheirBestBatchThatFits) {
 
 TEST(Reproduce, RowsThatCannotBePredictedAreListed) {
   Paper paper = Toy();
-  paper.runs.push_back(RunOf("clever", "magicpig", 1000, 1));
+  paper.runs.push_back(RunOf("clever", "clairvoyance", 1000, 1));
   Row input;
   input.id = "input";
   input.input = "a property of the data";
@@ -144,7 +144,7 @@ TEST(Reproduce, RowsThatCannotBePredictedAreListed) {
   const std::vector<Reproduction> rows = Reproduce({&paper, 1}, {.steps = 4});
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_EQ(rows[0].status, Status::kNotBuilt);
-  EXPECT_EQ(rows[0].reason, "magicpig");
+  EXPECT_EQ(rows[0].reason, "clairvoyance");
   EXPECT_EQ(rows[1].status, Status::kInput);
   EXPECT_EQ(rows[1].reason, "a property of the data");
   EXPECT_EQ(rows[2].status, Status::kNoRoom);
