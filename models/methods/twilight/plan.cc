@@ -5,6 +5,7 @@
 namespace stallcast::methods {
 namespace {
 
+using plan::Purpose;
 using plan::Role;
 
 class TwilightPlan : public PlanWriter {
@@ -24,15 +25,19 @@ class TwilightPlan : public PlanWriter {
     const int64_t rows = int64_t{plan_.input.batch} * model_.query_heads;
     builder_.At(layer, Role::kSelection);
     if (context > params_.base) {
-      builder_.Run(plan_.compute, plan::Score{pages, plan_.kv_rows(), model_.group(), /*vectors=*/2,
-                                              model_.head_dim, plan::Score::Pool::kNone});
-      builder_.Run(plan_.compute, plan::TopK{rows, pages, params_.pages()});
+      builder_.For(Purpose::kChooseUnits)
+          .Run(plan_.compute, plan::Score{pages, plan_.kv_rows(), model_.group(), /*vectors=*/2,
+                                          model_.head_dim, plan::Score::Pool::kNone});
+      builder_.For(Purpose::kChooseUnits)
+          .Run(plan_.compute, plan::TopK{rows, pages, params_.pages()});
     }
     // Keys of few bits with a scale and an offset: as many bytes as keys of fewer channels.
     const auto channels = static_cast<int32_t>(model_.head_dim * params_.bits / 16 + 2);
-    builder_.Run(plan_.compute,
-                 plan::Score{offered, rows, 1, /*vectors=*/1, channels, plan::Score::Pool::kNone});
-    builder_.Run(plan_.compute, plan::TopK{rows, offered, access.attended_tokens / rows});
+    builder_.For(Purpose::kListAttended)
+        .Run(plan_.compute,
+             plan::Score{offered, rows, 1, /*vectors=*/1, channels, plan::Score::Pool::kNone});
+    builder_.For(Purpose::kListAttended)
+        .Run(plan_.compute, plan::TopK{rows, offered, access.attended_tokens / rows});
     builder_.SetRole(Role::kAttention);
     plan_.Attend(plan::DecodeAttention{.kv_tokens = access.attended_tokens,
                                        .kv_tokens_max = access.attended_tokens_max,
