@@ -239,7 +239,8 @@ class Drawing {
     }
     flush(columns.width());
     if (row.shown != row.box) return;
-    const QString to = way == LinkWay::kToGpu ? QStringLiteral("to GPU") : QStringLiteral("to host");
+    const QString to =
+        way == LinkWay::kToGpu ? QStringLiteral("to GPU") : QStringLiteral("to host");
     const Box header{Px(kFoldMark), row.box.y0, layout_.chart_x0 - Px(6), row.box.y1};
     QString text = most > 0 ? QStringLiteral("%1 ≤ %2").arg(to, RateText(most))
                             : QStringLiteral("%1: none").arg(to);

@@ -178,8 +178,9 @@ void Accumulate(OnlineSoftmax& softmax, float* HWY_RESTRICT dots, int64_t first,
   }
 }
 
-// Logits of one vector less `less`, those past `count` replaced by kNever. Multiplied and subtracted
-// at once in the last vector as in all others: equal scores give equal logits, wherever they stand.
+// Logits of one vector less `less`, those past `count` replaced by kNever. Multiplied and
+// subtracted at once in the last vector as in all others: equal scores give equal logits, wherever
+// they stand.
 HWY_INLINE V Logits(D d, const float* row, int64_t i, int64_t count, V scale, V less) {
   const V logits = hn::MulSub(hn::LoadU(d, row + i), scale, less);
   if (i + static_cast<int64_t>(hn::Lanes(d)) <= count) return logits;

@@ -15,8 +15,8 @@ struct Program {
   std::vector<void (*)(CLI::App&)> commands;
 };
 
-/// Usage Error for an empty value: mostly a variable of the shell that is not set, which would count
-/// as not given. What follows `--` is another program's.
+/// Usage Error for an empty value: mostly a variable of the shell that is not set, which would
+/// count as not given. What follows `--` is another program's.
 void RefuseEmpty(const std::vector<std::string>& arguments);
 
 /// Runs the subcommand that the arguments name. Returns the exit status: 0 done, 1 failed, 2 wrong

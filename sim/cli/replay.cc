@@ -310,10 +310,10 @@ void ReplayCommand::Run() const {
     return Print(ToCsv(options.top > 0 ? TopRows(run.tops) : StageRows(run.stages, /*flat=*/true)));
   }
   if (format == Format::kJson) return Print(ToJsonText(RecordOf(run)) + "\n");
-  std::string text = fmt::format(
-      "{}: {} steps, median {:.3f} ms; replayed unchanged {:.3f} ms ({} %)\n\n", run.title,
-      run.recorded.steps.size(), Milliseconds(run.recorded.step),
-      Milliseconds(unchanged), Percent(run.ReplayError(), 2));
+  std::string text =
+      fmt::format("{}: {} steps, median {:.3f} ms; replayed unchanged {:.3f} ms ({} %)\n\n",
+                  run.title, run.recorded.steps.size(), Milliseconds(run.recorded.step),
+                  Milliseconds(unchanged), Percent(run.ReplayError(), 2));
   text += grid ? GridText(run.axes, run.points, unchanged) : StageText(run.stages);
   if (options.top > 0) text += "\n" + TopText(run.tops);
   for (const std::string& note : run.notes) text += "note: " + note + '\n';
@@ -445,12 +445,15 @@ ReplayRun RunReplay(const ReplayOptions& options, Progress& progress) {
 }
 
 Json RecordOf(const ReplayRun& run) {
-  return {
-      {"recording", run.recording},         {"machine", run.machine},
-      {"steps", run.recorded.steps.size()}, {"recorded_step_ms", Milliseconds(run.recorded.step)},
-      {"replay_error", run.ReplayError()},  {"stages", StageRows(run.stages, /*flat=*/false)},
-      {"grid", GridRows(run.axes, run.points, run.stages.front().replayed.summary.step)},
-      {"top", TopRows(run.tops)},           {"notes", run.notes}};
+  return {{"recording", run.recording},
+          {"machine", run.machine},
+          {"steps", run.recorded.steps.size()},
+          {"recorded_step_ms", Milliseconds(run.recorded.step)},
+          {"replay_error", run.ReplayError()},
+          {"stages", StageRows(run.stages, /*flat=*/false)},
+          {"grid", GridRows(run.axes, run.points, run.stages.front().replayed.summary.step)},
+          {"top", TopRows(run.tops)},
+          {"notes", run.notes}};
 }
 
 void AddReplay(CLI::App& app) {

@@ -19,8 +19,8 @@ struct ReplayOptions {
   std::string machine;  ///< whose link copies meet on; empty: the recording's
   std::vector<std::string> changes, sets;
   std::vector<std::string> grid;  ///< axes: a setting, or a word in changes, and its values
-  int number = 0;  ///< of the timeline in the file, from 1; 0: the only one
-  int top = 0;     ///< ops to list
+  int number = 0;                 ///< of the timeline in the file, from 1; 0: the only one
+  int top = 0;                    ///< ops to list
   ImportFlags flags;
 
   /// Adds all but the recording.

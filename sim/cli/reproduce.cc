@@ -212,8 +212,8 @@ std::string Report(const std::vector<papers::Paper>& papers, const std::vector<R
       }
       const bool without_room = r.status == Status::kNoRoom;
       if ((r.off() || without_room) && !r.row->explanation.empty()) {
-        text += Aside(fmt::format("- {} {}: {}", r.row->id, without_room ? "does not fit" : "is off",
-                                  sim::Explanation(r)),
+        text += Aside(fmt::format("- {} {}: {}", r.row->id,
+                                  without_room ? "does not fit" : "is off", sim::Explanation(r)),
                       screen);
       }
       // Projections are the same for all; a row by itself tells which contexts.

@@ -21,9 +21,7 @@ fs::path& Root() {
 
 }  // namespace
 
-fs::path Shipped(std::string_view path) {
-  return Root() / path;
-}
+fs::path Shipped(std::string_view path) { return Root() / path; }
 
 void ShipFrom(fs::path root) { Root() = std::move(root); }
 

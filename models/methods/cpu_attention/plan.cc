@@ -22,8 +22,7 @@ class CpuAttentionPlan : public PlanWriter {
       : plan_(plan),
         builder_(plan.builder),
         params_(params),
-        offload_(builder_.AddStream("offload", plan.host)) {
-  }
+        offload_(builder_.AddStream("offload", plan.host)) {}
 
   void Attention(int step, int layer) override {
     const int64_t on_gpu = std::min(params_.gpu_tokens, plan_.Context(step));

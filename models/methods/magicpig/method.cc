@@ -51,7 +51,7 @@ class MagicPigMethod final : public ConfiguredMethod<MagicPigParams> {
     const int64_t near = std::min(context, p.sink + p.window + p.reserve);
     // A token's id in each table and its key's length; where buckets begin; counts of a query head.
     const int64_t tables = model.kv_heads * (p.tables * (context + p.buckets() + 1) + context) *
-                         int64_t{sizeof(int32_t)};
+                           int64_t{sizeof(int32_t)};
     return {.gpu_kv = batch * (dense * context + sparse * near) * token,
             .gpu_index = hashes * model.head_dim * llm::kActivationBytes,
             .gpu_buffers = batch * model.query_heads * hashes * llm::kActivationBytes,

@@ -58,7 +58,7 @@ class PqCacheMethod final : public ConfiguredMethod<PqCacheParams> {
     const int64_t sparse = model.layers - dense;
     const int64_t code = p.codes == PqCacheParams::Codes::kInt64 ? 8 : 1;
     const int64_t codes = model.kv_heads * (context * p.subspaces * code +
-                                          p.centroids() * model.head_dim * llm::kActivationBytes);
+                                            p.centroids() * model.head_dim * llm::kActivationBytes);
     const int64_t kept = p.sink + p.Recent(context);
     const int64_t chosen = p.Chosen(context);
     return {.gpu_kv =

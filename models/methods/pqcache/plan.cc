@@ -30,8 +30,7 @@ class PqCachePlan : public PlanWriter {
         cache_(builder_.AddStream("cache", plan.host)),
         offload_(builder_.AddStream("offload", plan.host)),
         fetched_(static_cast<size_t>(model_.layers), OpId::kNone),
-        scored_(fetched_) {
-  }
+        scored_(fetched_) {}
 
   void BeginStep(int /*step*/) override {
     if (Sparse()) FetchCodes(First(), OpId::kNone);

@@ -159,7 +159,7 @@ TEST(PqCachePlan, CodesComeWholeInEveryStep) {
 
 TEST(RetroInferPlan, BringsClustersThatTheCacheLacks) {
   const Planned run("retroinfer",
-                {{"retrieval", "0.2"}, {"cluster", "8"}, {"window", "16"}, {"update", "24"}});
+                    {{"retrieval", "0.2"}, {"cluster", "8"}, {"window", "16"}, {"update", "24"}});
   auto brought = run.Sum<plan::ZeroCopyGather>([](const auto& work) { return work.pieces; });
   auto device = run.Sum<Device>(kDeviceTokens);
   for (int step = 0; step < kSteps; ++step) {
