@@ -254,6 +254,7 @@ TEST(TimelineModel, ExposuresAreTheMetrics) {
 TEST(TimelineModel, ExposuresOfEveryMethodAreThoseOfItsReport) {
   sim::PredictorOptions options;
   options.cache = false;
+  options.first_steps = 4;
   sim::Predictor predictor(std::string(STALLCAST_SOURCE_DIR) + "/traces/samples/qwen-8k.kvt",
                            options);
   for (const methods::MethodInfo& method : methods::Methods()) {
