@@ -63,6 +63,7 @@ class SweepOptions(RunOptions, RecordOptions, total=False):
 class ReplayOptions(ReadOptions, total=False):
     change: Names
     set: Mapping[str, Value]
+    grid: Mapping[str, Union[Value, Sequence[Value]]]
     machine: str
     top: Union[bool, int]
     timeline: int

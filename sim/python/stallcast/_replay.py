@@ -40,6 +40,13 @@ class Replay:
 
         return pandas.DataFrame(self.record["top"])
 
+    @property
+    def grid(self) -> "pandas.DataFrame":
+        """A row for each point of `grid`, where it was given."""
+        import pandas
+
+        return pandas.DataFrame(self.record["grid"])
+
     def __repr__(self) -> str:
         stages = self.record["stages"]
         return (
@@ -58,6 +65,7 @@ def replay(
     """Replays a recording of any program, unchanged or with changes, which add up.
 
         stallcast.replay("kineto.json.gz", set={"link.h2d": "2x"}, change="graph all", top=5)
+        stallcast.replay("kineto.json.gz", grid={"link.h2d": [1, 2, 4]}).grid
 
     `stallcast replay --help` has the changes."""
     given = arguments("replay", _core.replay_options(), options)

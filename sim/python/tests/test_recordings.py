@@ -29,6 +29,14 @@ def test_replays_as_the_command(command, given, options):
     assert replayed.timeline.title.startswith("replay of ")
 
 
+def test_a_grid_has_a_row_for_each_point(command):
+    recording = MEASURED / "arkvale.kvt"
+    replayed = stallcast.replay(recording, grid={"link.h2d": [1, 2, 4]})
+    assert replayed.record == command.json("replay", recording, "--grid=link.h2d=1,2,4")
+    assert list(replayed.grid["link.h2d"]) == ["1", "2", "4"]
+    assert replayed.grid["step_ms"].is_monotonic_decreasing
+
+
 def test_unchanged_replay_is_the_recording():
     recording = MEASURED / "full.kvt"
     (recorded,) = stallcast.read_timelines(recording)
