@@ -33,12 +33,8 @@ class Walk {
   Walk(const TimelineModel& model, int32_t lane) : model_(model), lane_(lane) {
     for (size_t k = 0; k < model.tracks().size(); ++k) {
       const auto track = static_cast<int32_t>(k);
-      const ModelTrack& at = model.tracks()[k];
-      for (int64_t row = at.first_row; row < at.first_row + at.rows; ++row) {
-        if (!IsTransfer(row)) continue;
-        transfers_.push_back(track);
-        break;
-      }
+      const auto roles = model.Ops(track).roles();
+      if (std::any_of(roles.begin(), roles.end(), MovesData)) transfers_.push_back(track);
     }
   }
 
@@ -94,11 +90,6 @@ class Walk {
     const auto i = static_cast<size_t>(row);
     const auto rows = model_.ops().RowsOf(model_.timeline().op[i]);
     return std::any_of(rows.begin(), rows.end(), [&](uint32_t r) { return model_.IsCall(r); });
-  }
-
-  // Copies serve other roles too, such as that of an index.
-  bool IsTransfer(int64_t row) const {
-    return MovesData(RoleOf(row)) || model_.timeline().bytes[static_cast<size_t>(row)] > 0;
   }
 
   Role RoleOf(int64_t row) const { return model_.timeline().role[static_cast<size_t>(row)]; }
@@ -186,12 +177,12 @@ class Walk {
   // The transfer of another lane that ended in the moment in which this one began: they share a
   // copy engine.
   int64_t TransferBefore(int64_t row) const {
-    if (!IsTransfer(row) || model_.IsCall(row)) return -1;
+    if (!MovesData(RoleOf(row)) || model_.IsCall(row)) return -1;
     for (int32_t k : transfers_) {
       const ModelTrack& at = model_.tracks()[static_cast<size_t>(k)];
       if (at.lane == model_.timeline().lane[static_cast<size_t>(row)]) continue;
       const int64_t other = at.first_row + model_.Ops(k).Before(model_.Start(row)) - 1;
-      if (other < at.first_row || !IsTransfer(other) || model_.IsCall(other)) continue;
+      if (other < at.first_row || !MovesData(RoleOf(other)) || model_.IsCall(other)) continue;
       if (model_.End(other) == model_.Start(row)) return other;
     }
     return -1;
