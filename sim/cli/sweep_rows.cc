@@ -16,6 +16,15 @@ namespace stallcast::cli {
 namespace {
 
 constexpr std::array kWorkload = {"trace", "model", "context", "batch", "tensor_parallel"};
+constexpr std::array kTexts = {"method", "model", "machine", "host"};
+constexpr std::array kNumbers = {"tensor_parallel", "context", "batch", "steps", "as_run"};
+
+// A method's parameter, as CSV calls it where a column of all methods has its name.
+std::string NameOfParameter(const std::string& name) {
+  const bool taken = std::find(kTexts.begin(), kTexts.end(), name) != kTexts.end() ||
+                     std::find(kNumbers.begin(), kNumbers.end(), name) != kNumbers.end();
+  return taken ? "params." + name : name;
+}
 
 // What was asked for of each point, by name, the method first.
 std::vector<AskedColumn> AskedColumns(const Points& points) {
@@ -30,10 +39,10 @@ std::vector<AskedColumn> AskedColumns(const Points& points) {
     at->values.Set(point, value);
   };
   for (size_t i = 0; i < points.size(); ++i) {
-    for (const char* name : {"method", "model", "machine", "host"}) {
+    for (const char* name : kTexts) {
       set(name, false, i, points.Text(i, name));
     }
-    for (const char* name : {"tensor_parallel", "context", "batch", "steps", "as_run"}) {
+    for (const char* name : kNumbers) {
       // A failed point has 0 for what it would have taken from the trace.
       const double value = points.Number(i, name);
       const bool taken = Failed(points, i) && value == 0;
@@ -41,7 +50,7 @@ std::vector<AskedColumn> AskedColumns(const Points& points) {
     }
     set("trace", false, i, TraceOf(points.Text(i, "trace_file"), points.Text(i, "trace")));
     for (const auto& [name, value] : sim::StoredPairs(points.Text(i, "params"))) {
-      set(name, true, i, value);
+      set(NameOfParameter(name), true, i, value);
     }
     for (const auto& [name, value] : sim::StoredPairs(points.Text(i, "overrides"))) {
       set(name, false, i, value);

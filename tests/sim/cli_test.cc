@@ -849,6 +849,15 @@ TEST_F(Cli, SweepResumesAndShows) {
   EXPECT_THAT(more.err, HasSubstr("failed (3): "));
 }
 
+// WG-KV has a parameter with the name of a column that all methods have.
+TEST_F(Cli, SweepTellsWhoIssuesFromAParameterOfThatName) {
+  const Outcome made = Run(
+      "sweep t.kvt --model trace --out h.sqlite --method wgkv --no-prefill -g host=cpp,graph");
+  EXPECT_EQ(made.status, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("wgkv    graph"));
+  EXPECT_THAT(made.out, HasSubstr("wgkv    cpp"));
+}
+
 TEST_F(Cli, ASweepAndAPredictionHaveTheSameFields) {
   const std::string what = " --method freekv --budget 1280 --no-prefill --set link.h2d=40GB/s ";
   const Outcome predicted = Run("predict t.kvt --model trace" + what + "--format json");
