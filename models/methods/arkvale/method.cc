@@ -34,9 +34,9 @@ const ParamTable<ArkValeParams>& Table() {
   return table;
 }
 
-class ArkValeMethod final : public ConfiguredMethod<ArkValeParams> {
+class ArkValeMethod final : public DenseFirstMethod<ArkValeParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<ArkValePolicy>(params());
@@ -56,10 +56,6 @@ class ArkValeMethod final : public ConfiguredMethod<ArkValeParams> {
     // FreeKV's recall lands in a buffer of one head's pages before it is scattered.
     if (per_head) bytes.gpu_buffers = HeadBufferBytes(model, params().budget);
     return bytes;
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

@@ -33,9 +33,9 @@ const ParamTable<ClusterKvParams>& Table() {
   return table;
 }
 
-class ClusterKvMethod final : public ConfiguredMethod<ClusterKvParams> {
+class ClusterKvMethod final : public DenseFirstMethod<ClusterKvParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<ClusterKvPolicy>(params());
@@ -58,10 +58,6 @@ class ClusterKvMethod final : public ConfiguredMethod<ClusterKvParams> {
                          (clusters * token / 2 +
                           model.kv_heads * (clusters + context) * int64_t{sizeof(int32_t)}),
             .host = batch * sparse * context * token};
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

@@ -45,12 +45,21 @@ inline void CheckBudget(const char* method, int64_t budget, int64_t need, const 
       "raise budget or lower the others");
 }
 
-/// Usage Error if all layers of the model are dense, or more.
-inline void CheckDenseLayers(const char* method, int64_t dense_layers, const llm::Model& model) {
-  if (dense_layers < model.layers) return;
-  throw UsageError(fmt::format("{} dense layers, but {} has {}: none is left to select in",
-                               dense_layers, model.title, model.layers),
-                   method, fmt::format("give dense_layers of 0 to {}", model.layers - 1));
-}
+/// The method `kMethod` with the parameter `dense_layers`: so many first layers attend everything.
+/// A usage Error if those are all layers of the model.
+template <class P, const char* kMethod>
+class DenseFirstMethod : public ConfiguredMethod<P> {
+ public:
+  using ConfiguredMethod<P>::ConfiguredMethod;
+
+  int DenseLayers() const override { return static_cast<int>(this->params().dense_layers); }
+  void Check(const llm::Model& model, int64_t /*context*/) const override {
+    const int64_t dense = this->params().dense_layers;
+    if (dense < model.layers) return;
+    throw UsageError(fmt::format("{} dense layers, but {} has {}: none is left to select in", dense,
+                                 model.title, model.layers),
+                     kMethod, fmt::format("give dense_layers of 0 to {}", model.layers - 1));
+  }
+};
 
 }  // namespace stallcast::methods

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "models/methods/common/configured_method.h"
@@ -56,5 +57,22 @@ std::unique_ptr<PlanWriter> NewHeadKindsPlan(DecoderPlan& plan, const HeadKinds&
 
 Footprint HeadKindsFootprint(const HeadKinds& kinds, const llm::Model& model, int64_t context,
                              int32_t batch);
+
+/// A method of which only the defaults and the parameters shown are its own; `P` is a HeadKinds.
+template <class P>
+class HeadKindsMethod final : public ConfiguredMethod<P> {
+ public:
+  using ConfiguredMethod<P>::ConfiguredMethod;
+
+  std::unique_ptr<Policy> NewPolicy() const override {
+    return std::make_unique<HeadKindsPolicy>(this->params());
+  }
+  std::unique_ptr<PlanWriter> NewPlanWriter(DecoderPlan& plan) const override {
+    return NewHeadKindsPlan(plan, this->params());
+  }
+  Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
+    return HeadKindsFootprint(this->params(), model, context, batch);
+  }
+};
 
 }  // namespace stallcast::methods

@@ -36,21 +36,6 @@ const ParamTable<DuoAttentionParams>& Table() {
   return table;
 }
 
-class DuoAttentionMethod final : public ConfiguredMethod<DuoAttentionParams> {
- public:
-  using ConfiguredMethod::ConfiguredMethod;
-
-  std::unique_ptr<Policy> NewPolicy() const override {
-    return std::make_unique<HeadKindsPolicy>(params());
-  }
-  std::unique_ptr<PlanWriter> NewPlanWriter(DecoderPlan& plan) const override {
-    return NewHeadKindsPlan(plan, params());
-  }
-  Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
-    return HeadKindsFootprint(params(), model, context, batch);
-  }
-};
-
 }  // namespace
 
 MethodInfo DuoAttention() {
@@ -61,7 +46,8 @@ MethodInfo DuoAttention() {
           .params = Table().specs(),
           .presets = {},
           .make = [](const ParamValues& values) -> std::unique_ptr<Method> {
-            return std::make_unique<DuoAttentionMethod>(Table(), Table().Parse(values));
+            return std::make_unique<HeadKindsMethod<DuoAttentionParams>>(Table(),
+                                                                         Table().Parse(values));
           }};
 }
 

@@ -54,9 +54,9 @@ const ParamTable<FreeKvParams>& Table() {
   return table;
 }
 
-class FreeKvMethod final : public ConfiguredMethod<FreeKvParams> {
+class FreeKvMethod final : public DenseFirstMethod<FreeKvParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<FreeKvPolicy>(params());
@@ -92,10 +92,6 @@ class FreeKvMethod final : public ConfiguredMethod<FreeKvParams> {
           batch * sparse * model.query_heads * model.head_dim * llm::kActivationBytes;
     }
     return bytes;
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

@@ -23,9 +23,9 @@ const ParamTable<H2oParams>& Table() {
   return table;
 }
 
-class H2oMethod final : public ConfiguredMethod<H2oParams> {
+class H2oMethod final : public DenseFirstMethod<H2oParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<H2oPolicy>(params());
@@ -41,10 +41,6 @@ class H2oMethod final : public ConfiguredMethod<H2oParams> {
         .gpu_kv = batch * (dense * context + sparse * kept) * model.KvBytesPerTokenLayer(),
         // What each token is worth, and a prompt's while it is chosen from.
         .gpu_index = batch * model.kv_heads * (sparse * kept + context) * int64_t{sizeof(float)}};
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

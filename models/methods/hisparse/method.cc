@@ -36,9 +36,9 @@ const ParamTable<HiSparseParams>& Table() {
   return table;
 }
 
-class HiSparseMethod final : public ConfiguredMethod<HiSparseParams> {
+class HiSparseMethod final : public DenseFirstMethod<HiSparseParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<HiSparsePolicy>(params());
@@ -59,10 +59,6 @@ class HiSparseMethod final : public ConfiguredMethod<HiSparseParams> {
             .gpu_index = batch * sparse * (index + maps),
             .gpu_buffers = batch * sparse * page,
             .host = batch * sparse * units * page};
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

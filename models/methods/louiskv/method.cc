@@ -61,9 +61,9 @@ const ParamTable<LouisKvParams>& Table() {
   return table;
 }
 
-class LouisKvMethod final : public ConfiguredMethod<LouisKvParams> {
+class LouisKvMethod final : public DenseFirstMethod<LouisKvParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<LouisKvPolicy>(params());
@@ -104,10 +104,6 @@ class LouisKvMethod final : public ConfiguredMethod<LouisKvParams> {
       bytes.host += layer;
     }
     return bytes;
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

@@ -32,9 +32,9 @@ const ParamTable<MagicPigParams>& Table() {
   return table;
 }
 
-class MagicPigMethod final : public ConfiguredMethod<MagicPigParams> {
+class MagicPigMethod final : public DenseFirstMethod<MagicPigParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<MagicPigPolicy>(params());
@@ -56,10 +56,6 @@ class MagicPigMethod final : public ConfiguredMethod<MagicPigParams> {
             .gpu_index = hashes * model.head_dim * llm::kActivationBytes,
             .gpu_buffers = batch * model.query_heads * hashes * llm::kActivationBytes,
             .host = batch * (sparse * (context * token + tables) + model.query_heads * context)};
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

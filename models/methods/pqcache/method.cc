@@ -40,9 +40,9 @@ const ParamTable<PqCacheParams>& Table() {
   return table;
 }
 
-class PqCacheMethod final : public ConfiguredMethod<PqCacheParams> {
+class PqCacheMethod final : public DenseFirstMethod<PqCacheParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<PqCachePolicy>(params());
@@ -70,9 +70,8 @@ class PqCacheMethod final : public ConfiguredMethod<PqCacheParams> {
             .gpu_buffers = batch * std::min(context, kept + chosen) * model.group() * token,
             .host = batch * (sparse * (context * token + codes) + chosen * token)};
   }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
+  void Check(const llm::Model& model, int64_t context) const override {
+    DenseFirstMethod::Check(model, context);
     if (model.head_dim % params().subspaces == 0) return;
     throw UsageError(fmt::format("heads of {} channels cannot be cut into {} parts", model.head_dim,
                                  params().subspaces),

@@ -51,9 +51,9 @@ const ParamTable<PrkvParams>& Table() {
   return table;
 }
 
-class PrkvMethod final : public ConfiguredMethod<PrkvParams> {
+class PrkvMethod final : public DenseFirstMethod<PrkvParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<PrkvPolicy>(params());
@@ -83,9 +83,8 @@ class PrkvMethod final : public ConfiguredMethod<PrkvParams> {
     }
     return bytes;
   }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
   void Check(const llm::Model& model, int64_t context) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
+    DenseFirstMethod::Check(model, context);
     if (context < params().window) {
       throw UsageError(fmt::format("a prompt of {} tokens is shorter than the observation window "
                                    "of {}",

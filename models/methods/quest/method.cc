@@ -24,9 +24,9 @@ const ParamTable<QuestParams>& Table() {
   return table;
 }
 
-class QuestMethod final : public ConfiguredMethod<QuestParams> {
+class QuestMethod final : public DenseFirstMethod<QuestParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<QuestPolicy>(params());
@@ -41,10 +41,6 @@ class QuestMethod final : public ConfiguredMethod<QuestParams> {
     // A maximum and a minimum key a page are as large as one token's key and value.
     return {.gpu_kv = pages * params().page * model.KvBytesPerToken(),
             .gpu_index = sparse * pages * model.KvBytesPerTokenLayer()};
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

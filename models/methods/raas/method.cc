@@ -27,9 +27,9 @@ const ParamTable<RaasParams>& Table() {
   return table;
 }
 
-class RaasMethod final : public ConfiguredMethod<RaasParams> {
+class RaasMethod final : public DenseFirstMethod<RaasParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<RaasPolicy>(params());
@@ -49,10 +49,6 @@ class RaasMethod final : public ConfiguredMethod<RaasParams> {
         .gpu_kv = batch * (dense * context + sparse * kept * p.page) * token,
         // Two bounds and a time a page.
         .gpu_index = batch * sparse * kept * (token + model.kv_heads * int64_t{sizeof(int32_t)})};
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

@@ -40,21 +40,6 @@ const ParamTable<RazorAttentionParams>& Table() {
   return table;
 }
 
-class RazorAttentionMethod final : public ConfiguredMethod<RazorAttentionParams> {
- public:
-  using ConfiguredMethod::ConfiguredMethod;
-
-  std::unique_ptr<Policy> NewPolicy() const override {
-    return std::make_unique<HeadKindsPolicy>(params());
-  }
-  std::unique_ptr<PlanWriter> NewPlanWriter(DecoderPlan& plan) const override {
-    return NewHeadKindsPlan(plan, params());
-  }
-  Footprint Bytes(const llm::Model& model, int64_t context, int32_t batch) const override {
-    return HeadKindsFootprint(params(), model, context, batch);
-  }
-};
-
 }  // namespace
 
 MethodInfo RazorAttention() {
@@ -65,7 +50,8 @@ MethodInfo RazorAttention() {
           .params = Table().specs(),
           .presets = {},
           .make = [](const ParamValues& values) -> std::unique_ptr<Method> {
-            return std::make_unique<RazorAttentionMethod>(Table(), Table().Parse(values));
+            return std::make_unique<HeadKindsMethod<RazorAttentionParams>>(Table(),
+                                                                           Table().Parse(values));
           }};
 }
 

@@ -44,9 +44,9 @@ const ParamTable<RetroInferParams>& Table() {
   return table;
 }
 
-class RetroInferMethod final : public ConfiguredMethod<RetroInferParams> {
+class RetroInferMethod final : public DenseFirstMethod<RetroInferParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<RetroInferPolicy>(params());
@@ -69,10 +69,6 @@ class RetroInferMethod final : public ConfiguredMethod<RetroInferParams> {
             // What a step attends, side by side.
             .gpu_buffers = batch * std::min(context, steady + retrieved) * token,
             .host = batch * sparse * context * token};
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

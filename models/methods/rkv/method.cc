@@ -30,9 +30,9 @@ const ParamTable<RkvParams>& Table() {
   return table;
 }
 
-class RkvMethod final : public ConfiguredMethod<RkvParams> {
+class RkvMethod final : public DenseFirstMethod<RkvParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<RkvPolicy>(params());
@@ -55,10 +55,6 @@ class RkvMethod final : public ConfiguredMethod<RkvParams> {
                       model.KvBytesPerTokenLayer(),
             .gpu_buffers = batch * (model.layers - dense) * queries +
                            static_cast<int64_t>(std::min(cosines, kMost))};
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

@@ -42,9 +42,9 @@ const ParamTable<ShadowKvParams>& Table() {
   return table;
 }
 
-class ShadowKvMethod final : public ConfiguredMethod<ShadowKvParams> {
+class ShadowKvMethod final : public DenseFirstMethod<ShadowKvParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<ShadowKvPolicy>(params());
@@ -73,11 +73,10 @@ class ShadowKvMethod final : public ConfiguredMethod<ShadowKvParams> {
                 batch * (sparse * lists + chunks * (1 + model.group()) * int64_t{sizeof(float)}),
             .host = batch * sparse * context * model.kv_heads * row};
   }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
   int64_t DenseUntil() const override { return params().dense_until + 1; }
   void Check(const llm::Model& model, int64_t context) const override {
     const ShadowKvParams& p = params();
-    CheckDenseLayers(kName, p.dense_layers, model);
+    DenseFirstMethod::Check(model, context);
     const int64_t channels = int64_t{model.kv_heads} * model.head_dim;
     if (p.rank > channels) {
       throw UsageError(fmt::format("a rank of {}, but the keys of {} have {} channels", p.rank,

@@ -30,9 +30,9 @@ const ParamTable<SnapKvParams>& Table() {
   return table;
 }
 
-class SnapKvMethod final : public ConfiguredMethod<SnapKvParams> {
+class SnapKvMethod final : public DenseFirstMethod<SnapKvParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<SnapKvPolicy>(params());
@@ -47,10 +47,6 @@ class SnapKvMethod final : public ConfiguredMethod<SnapKvParams> {
     const int64_t kept = std::min(context, p.budget + p.reserve) * copies;
     return {.gpu_kv = batch * (dense * context + (model.layers - dense) * kept) *
                       model.KvBytesPerTokenLayer()};
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

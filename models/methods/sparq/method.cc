@@ -22,9 +22,9 @@ const ParamTable<SparQParams>& Table() {
   return table;
 }
 
-class SparQMethod final : public ConfiguredMethod<SparQParams> {
+class SparQMethod final : public DenseFirstMethod<SparQParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<SparQPolicy>(params());
@@ -36,10 +36,6 @@ class SparQMethod final : public ConfiguredMethod<SparQParams> {
     const int64_t sparse = std::max<int64_t>(model.layers - params().dense_layers, 0);
     return {.gpu_kv = batch * context * model.KvBytesPerToken(),
             .gpu_index = batch * sparse * context * model.KvBytesPerTokenLayer() / 2};
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 

@@ -26,9 +26,9 @@ const ParamTable<TwilightParams>& Table() {
   return table;
 }
 
-class TwilightMethod final : public ConfiguredMethod<TwilightParams> {
+class TwilightMethod final : public DenseFirstMethod<TwilightParams, kName> {
  public:
-  using ConfiguredMethod::ConfiguredMethod;
+  using DenseFirstMethod::DenseFirstMethod;
 
   std::unique_ptr<Policy> NewPolicy() const override {
     return std::make_unique<TwilightPolicy>(params());
@@ -43,10 +43,6 @@ class TwilightMethod final : public ConfiguredMethod<TwilightParams> {
     const int64_t bits = model.kv_heads * (model.head_dim * params().bits / 8 + 4);
     return {.gpu_kv = batch * context * model.KvBytesPerToken(),
             .gpu_index = batch * sparse * (Pages(context, params().page) * token + context * bits)};
-  }
-  int DenseLayers() const override { return static_cast<int>(params().dense_layers); }
-  void Check(const llm::Model& model, int64_t /*context*/) const override {
-    CheckDenseLayers(kName, params().dense_layers, model);
   }
 };
 
