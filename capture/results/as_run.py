@@ -3,9 +3,9 @@
 
     as_run.py [--write]             prints predicted beside measured; --write keeps the predictions
     as_run.py adopt STEPS.json... HOSTS
-                                    takes what transformers_steps.py --apart HOSTS measured
+                                    takes what transformers_steps.py --hosts HOSTS measured
 
-transformers-steps.csv has the steps, hosts/ what host_costs measured right before each."""
+transformers-steps.csv has the steps, hosts/ what the host's operators cost between them."""
 
 import csv
 import io

@@ -13,9 +13,10 @@ under PyTorch's profiler the operators, kernels and copies a step. `--traces DIR
 recordings. A program that fails leaves its error in place of times. After each program the file is
 written anew.
 
-`--apart DIR` runs each program in a process of its own, as a user does, and measures the host's
-operators right before it (stallcast_capture.host_costs): DIR/PROGRAM-CONTEXT-bBATCH.toml, a profile
-that differs from `--machine` by them."""
+`--hosts DIR` runs each program in a process of its own, as a user does. Between its steps it times
+the host's operators (stallcast_capture.host_costs), since a shared host is twice as fast at one
+moment as at another: DIR/PROGRAM-CONTEXT-bBATCH.toml, a profile that differs from `--machine` by
+them."""
 
 import argparse
 import collections
@@ -34,6 +35,9 @@ import torch
 import transformers
 from transformers.cache_utils import DynamicLayer
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+from stallcast_capture import host_costs
+
 SHAPE = {
     "vocab_size": 128256,
     "hidden_size": 4096,
@@ -50,6 +54,7 @@ SHAPE = {
 PREFILL_CHUNK = 4096
 PROGRAMS = ("full", "offloaded", "static eager", "static graph", "offloaded side", "offloaded new")
 PROFILED_STEPS = 3
+HOST_TURNS = 8  # of each operator between two steps
 
 
 def make_model(device, layers):
@@ -198,7 +203,7 @@ def make_program(name, model, context, batch, steps):
     return Program(model, cache, context, batch)
 
 
-def time_steps(program, steps):
+def time_steps(program, steps, between=lambda: None):
     """Milliseconds of each step; as generate() does, the host looks at each token."""
     times = []
     for _ in range(steps):
@@ -208,7 +213,19 @@ def time_steps(program, steps):
         end.record()
         program.token[0, 0].item()
         times.append(begin.elapsed_time(end))
+        between()
     return times
+
+
+def write_host(turns, machine, label, path):
+    """A profile with what the operators cost this host."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(
+            f"name = '{label}'\ntitle = '{machine}, its host between the steps of {label}'\n"
+            f"base = '{machine}'\nstatus = 'measured'\n"
+            "provenance = 'capture/results/transformers_steps.py'\n\n"
+        )
+        file.write(host_costs.section(turns.costs, host_costs.describe(torch)))
 
 
 def profile_steps(program, path):
@@ -258,7 +275,13 @@ def measure(name, model, context, batch, options):
     torch.cuda.synchronize()
     prefill = time.perf_counter() - begin
     time_steps(program, options.warm_up)
-    times = time_steps(program, options.steps)
+    label = file_name(name, context, batch)
+    if options.hosts:
+        turns = host_costs.Turns(host_costs.operator_costs(torch), torch.cuda.synchronize)
+        times = time_steps(program, options.steps, lambda: turns.round(HOST_TURNS))
+        write_host(turns, options.machine, label, os.path.join(options.hosts, label + ".toml"))
+    else:
+        times = time_steps(program, options.steps)
     result = {
         "context": context,
         "batch": batch,
@@ -266,9 +289,9 @@ def measure(name, model, context, batch, options):
         "step_ms": [round(f(times), 3) for f in (statistics.median, min, max)],
         "prefill_s": round(prefill, 3),
     }
-    label = file_name(name, context, batch) + ".json.gz"
     with tempfile.TemporaryDirectory() as folder:
-        result["a_step"] = profile_steps(program, os.path.join(options.traces or folder, label))
+        path = os.path.join(options.traces or folder, label + ".json.gz")
+        result["a_step"] = profile_steps(program, path)
     return result
 
 
@@ -286,45 +309,31 @@ def parse():
     parser.add_argument("--warm-up", type=int, default=8, help="steps before them (8)")
     parser.add_argument("--layers", type=int, default=SHAPE["num_hidden_layers"])
     parser.add_argument("--traces", metavar="DIR", help="keep the profiler's recordings here")
-    parser.add_argument("--apart", metavar="DIR", help="a process a program, its host's costs here")
+    parser.add_argument("--hosts", metavar="DIR", help="a process a program, its host's costs here")
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--machine", default="h200", help="the profile that those differ from (h200)")
     return parser.parse_args()
 
 
 def measure_apart(name, context, options):
-    """What a process of its own measures, and its host's costs before it."""
-    label = file_name(name, context, options.batch)
-    host = os.path.join(options.apart, label + ".toml")
-    with open(host, "w", encoding="utf-8") as file:
-        file.write(
-            f"name = '{label}'\ntitle = '{options.machine}, its host before {label}'\n"
-            f"base = '{options.machine}'\nstatus = 'measured'\n"
-            "provenance = 'stallcast_capture.host_costs, right before the program'\n"
-        )
-    package = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python")
-    subprocess.run(
-        [sys.executable, "-m", "stallcast_capture.host_costs", "--out", host],
-        env={**os.environ, "PYTHONPATH": package},
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
+    """What a process of its own measures."""
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "run.json")
-        asked = ["--out", out, "--programs", name, "--context", str(context)]
-        for option in ("batch", "steps", "warm_up", "layers", "traces"):
+        asked = ["--out", out, "--programs", name, "--context", str(context), "--alone"]
+        for option in ("batch", "steps", "warm_up", "layers", "traces", "hosts", "machine"):
             if (value := getattr(options, option)) is not None:
                 asked += [f"--{option.replace('_', '-')}", str(value)]
         subprocess.run([sys.executable, __file__, *asked], stdout=subprocess.DEVNULL, check=True)
         with open(out, encoding="utf-8") as file:
             (run,) = json.load(file)["runs"].values()
-    return {**run, "host": os.path.basename(host)}
+    return {**run, "host": file_name(name, context, options.batch) + ".toml"}
 
 
 def main():
     options = parse()
     if not torch.cuda.is_available():
         sys.exit("transformers_steps: no GPU; run this where PyTorch sees one")
-    for folder in (options.traces, options.apart):
+    for folder in (options.traces, options.hosts):
         if folder:
             os.makedirs(folder, exist_ok=True)
     out = {
@@ -335,12 +344,13 @@ def main():
         "layers": options.layers,
         "runs": {},
     }
-    model = None if options.apart else make_model("cuda", options.layers)
+    apart = options.hosts and not options.alone
+    model = None if apart else make_model("cuda", options.layers)
     for context in map(int, options.context.split(",")):
         for name in options.programs.split(","):
             label = f"{name} {context} b{options.batch}"
             try:
-                if options.apart:
+                if apart:
                     out["runs"][label] = measure_apart(name, context, options)
                 else:
                     out["runs"][label] = measure(name, model, context, options.batch, options)

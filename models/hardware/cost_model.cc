@@ -307,10 +307,6 @@ class Coster {
   OpCost operator()(const plan::HostCalls&) const { return {}; }
   OpCost operator()(const plan::Eager& eager) const {
     OpCost cost = Kernel();
-    if (const double apart = profile_.pytorch.kernel; apart > 0) {
-      const double between = profile_.handoff(Site::kKernel, Site::kKernel, How::kGraph);
-      cost.fixed = Time(std::max(apart - between, 0.0));
-    }
     cost.fixed *= eager.kernels;
     if (eager.blocks > 0 && cost.amount > 0) {
       // A block streams no faster than a multiprocessor's share of the memory.

@@ -117,8 +117,6 @@ constexpr ProfileField kFields[] = {
     PYTORCH(event_wait, "a stream that waits for an event"),
     PYTORCH(synchronize, "synchronize(), GPU idle"),
     PYTORCH(graph_launch, "launch of a CUDA graph from PyTorch"),
-    {"pytorch.kernel", kTime, AT(pytorch.kernel),
-     "GPU time from one small kernel of an operator to the next, in a CUDA graph", Kind::kOptional},
     {"pytorch.spread", kNumber, AT(pytorch.spread), "relative spread of these", Kind::kOptional},
     {"pytorch.each", kTime, AT(pytorch.each),
      "each operator that PyTorch's profiler counts costs the host so much, whatever pytorch.* "

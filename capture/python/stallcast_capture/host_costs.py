@@ -18,7 +18,6 @@ from .errors import CaptureError, run_command
 ROUNDS = 15
 TURNS = 40  # a round: so often each operator has its turn
 SLOW = 2e-3  # s; an operator that takes longer has one turn a round
-GRAPH_KERNELS = 500  # of a graph: so many that its launch does not count
 GATHER_ROWS, GATHER_ROW_BYTES = 4096, 256
 PIECES = (16 << 10, 128 << 10)  # bytes of a copy
 BUSY = 0.2  # a spread that a quiet host does not show
@@ -51,46 +50,41 @@ class Cost:
         return (quartiles[2] - quartiles[0]) / 2 / self.median
 
 
-class GpuCost(Cost):
-    """A cost that the GPU's own clock measures, from one event to another."""
-
-    def __init__(self, name, text, call, parts, events):
-        super().__init__(name, text, call, parts, waits=True)
-        self.events = events
-
-    def timed(self):
-        begin, end = self.events
-        begin.record()
-        self.call()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) / 1e3
-
-
-def measure(costs, settle):
+class Turns:
     """Times operators in turn, in an order that changes: a program calls one after another, and
     the same one a hundred times over is faster than in any program. `settle` waits until nothing
     that was issued is still running."""
-    slow = set()
-    for cost in costs:
-        cost.call()
-        settle()
-        if cost.timed() > SLOW:
-            slow.add(cost)
-    order = random.Random(0)
-    for _ in range(ROUNDS):
-        times = {cost: [] for cost in costs}
-        for turn in range(TURNS):
-            now = [cost for cost in costs if turn == 0 or cost not in slow]
-            order.shuffle(now)
+
+    def __init__(self, costs, settle):
+        self.costs, self.settle = costs, settle
+        self.order = random.Random(0)
+        self.slow = set()
+        for cost in costs:
+            cost.call()
             settle()
+            if cost.timed() > SLOW:
+                self.slow.add(cost)
+
+    def round(self, turns=TURNS):
+        """The median of so many turns of each becomes one of its rounds."""
+        times = {cost: [] for cost in self.costs}
+        for turn in range(turns):
+            now = [cost for cost in self.costs if turn == 0 or cost not in self.slow]
+            self.order.shuffle(now)
+            self.settle()
             for cost in now:
                 if cost.waits:
-                    settle()
+                    self.settle()
                 times[cost].append(cost.timed())
-        for cost in costs:
+        for cost in self.costs:
             cost.rounds.append(statistics.median(times[cost]) / cost.parts * 1e6)
-    settle()
+        self.settle()
+
+
+def measure(costs, settle):
+    turns = Turns(costs, settle)
+    for _ in range(ROUNDS):
+        turns.round()
 
 
 def _bytes_name(count):
@@ -205,12 +199,8 @@ def _costs_on_gpu(torch):
                 waits=True,
             ),
         ]
-    if graph := _captured(torch, one, 1):
+    if graph := _captured(torch, one):
         costs.append(Cost("graph_launch", "a CUDA graph of one kernel", graph.replay))
-    if graph := _captured(torch, one, GRAPH_KERNELS):
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-        text = f"on the GPU: a small kernel in a graph of {GRAPH_KERNELS}"
-        costs.append(GpuCost("kernel", text, graph.replay, GRAPH_KERNELS, events))
     return costs
 
 
@@ -236,14 +226,12 @@ def _attention_costs(torch, gpu):
     ]
 
 
-def _captured(torch, tensor, kernels):
-    """A CUDA graph of so many operators, each a kernel behind the one before, or None where this
-    PyTorch cannot capture one."""
+def _captured(torch, tensor):
+    """A CUDA graph of one operator, or None where this PyTorch cannot capture one."""
     with contextlib.suppress(RuntimeError):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            for _ in range(kernels):
-                tensor.add_(1)
+            tensor.add_(1)
         return graph
     return None
 
@@ -268,10 +256,15 @@ def _gathers(torch):
     return costs
 
 
+def operator_costs(torch, on_gpu=True):
+    """Costs of operators, to be measured."""
+    return _costs_anywhere(torch) + (_costs_on_gpu(torch) if on_gpu else [])
+
+
 def _measure(torch, on_gpu):
     """All costs, in the order of the file."""
     settle = torch.cuda.synchronize if on_gpu else (lambda: None)
-    costs = _costs_anywhere(torch) + (_costs_on_gpu(torch) if on_gpu else [])
+    costs = operator_costs(torch, on_gpu)
     measure(costs, settle)
     had = torch.get_num_threads()
     try:
@@ -322,7 +315,7 @@ def merged(profile, pytorch):
     return (rest + "\n\n" if rest else "") + pytorch
 
 
-def _describe(torch, on_gpu):
+def describe(torch, on_gpu=True):
     when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     device = torch.cuda.get_device_name() if on_gpu else "no GPU"
     return f"measured, {when}, PyTorch {torch.__version__}, {device}"
@@ -359,7 +352,7 @@ def run(arguments):
     begin = time.perf_counter()
     with torch.inference_mode():
         costs = _measure(torch, on_gpu)
-    source = _describe(torch, on_gpu)
+    source = describe(torch, on_gpu)
     try:
         with open(options.out, "w", encoding="utf-8") as file:
             file.write(merged(profile, section(costs, source)))
