@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kThreads + kThreadsBeside, 1) GroupedGemmKerne
 }
 
 /// What a block may ask for, beside the system's 1 KiB.
-int64_t Room() { return CurrentDevice().shared_bytes; }
+int64_t Room() { return CurrentDevice().shared_bytes - 1024; }
 
 /// With sums a block has its tiles of all groups, else items are dealt out to all.
 int64_t Blocks(int64_t n, bool sums) {
