@@ -6,7 +6,7 @@
 
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/cache_binder.h"
-#include "kernels/executor/methods/ring_cache.h"
+#include "kernels/executor/ring_cache.h"
 
 namespace stallcast::kernels {
 

@@ -5,9 +5,9 @@
 
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/bind_by_kind.h"
+#include "kernels/executor/contiguous_cache.h"
 #include "kernels/executor/methods/binders.h"
-#include "kernels/executor/methods/contiguous_cache.h"
-#include "kernels/executor/methods/ring_cache.h"
+#include "kernels/executor/ring_cache.h"
 #include "models/methods/streaming/params.h"
 
 namespace stallcast::kernels {

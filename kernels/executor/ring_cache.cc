@@ -1,8 +1,8 @@
-#include "kernels/executor/methods/ring_cache.h"
+#include "kernels/executor/ring_cache.h"
 
 #include <algorithm>
 
-#include "kernels/executor/methods/contiguous_cache.h"
+#include "kernels/executor/contiguous_cache.h"
 
 namespace stallcast::kernels {
 
