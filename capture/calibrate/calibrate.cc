@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "capture/calibrate/host/host_drift.h"
+#include "capture/calibrate/host/measure_attention.h"
 #include "capture/calibrate/host/measure_gather.h"
 #include "capture/calibrate/host/measure_host.h"
 #include "capture/calibrate/host/measure_threads.h"
@@ -178,6 +179,7 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
   stage("host calls", 0.02);
   moments.MeasureNow();
   MeasureHost(watch, profile);
+  MeasureHostAttention(pools, profile);
   stage("copies", 0.05);
   OnFastestCore([&] { MeasureCopies(watch, ends, profile); });
   stage("zero-copy reads", 0.1);

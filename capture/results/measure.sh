@@ -4,8 +4,8 @@
 # some the traces of `synth`.
 set -euo pipefail
 
-sections=(calibrate grid switches louiskv-prkv pariskv-wgkv shadowkv qwen background prefill recordings
-  synth long moe)
+sections=(calibrate grid switches louiskv-prkv pariskv-wgkv hisparse-cpu shadowkv qwen background prefill
+  recordings synth long moe)
 if [ $# -lt 2 ]; then
   cat <<HELP
 usage: capture/results/measure.sh FOLDER NAME [SECTION...]
@@ -133,6 +133,16 @@ measure_pariskv-wgkv() {
   for trace in "$t8" "$t32"; do
     decode "$trace" --method pariskv,wgkv,wgkv-quest,wgkv-snapkv -g batch=1,4 --repeat 3
   done
+}
+
+measure_hisparse-cpu() {
+  local trace
+  for trace in "$t8" "$t32"; do
+    run hisparse-cpu "$trace" --model $model --steps 16 --method hisparse,cpu-attention,snapkv \
+      -g batch=1,4 --repeat 3
+  done
+  run hisparse-cpu "$t32" --model $model --steps 16 --method hisparse -g buffer=2560,8192 --repeat 3
+  run hisparse-cpu "$t32" --model $model --steps 16 --method cpu-attention -g threads=4,8 --repeat 3
 }
 
 measure_shadowkv() {

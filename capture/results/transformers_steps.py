@@ -11,7 +11,11 @@ pinned memory, token after token, and writes back the new tokens alone.
 The JSON has for each the median, least and greatest step in ms by CUDA events, and of three steps
 under PyTorch's profiler the operators, kernels and copies a step. `--traces DIR` keeps the profiler's
 recordings. A program that fails leaves its error in place of times. After each program the file is
-written anew."""
+written anew.
+
+`--apart DIR` runs each program in a process of its own, as a user does, and measures the host's
+operators right before it (stallcast_capture.host_costs): DIR/PROGRAM-CONTEXT-bBATCH.toml, a profile
+that differs from `--machine` by them."""
 
 import argparse
 import collections
@@ -21,6 +25,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -238,6 +243,11 @@ def profile_steps(program, path):
     }
 
 
+def file_name(program, context, batch):
+    return f"{program.replace(' ', '-')}-{context}-b{batch}"
+
+
+@torch.inference_mode()
 def measure(name, model, context, batch, options):
     profiled = PROFILED_STEPS + 1
     program = make_program(
@@ -256,7 +266,7 @@ def measure(name, model, context, batch, options):
         "step_ms": [round(f(times), 3) for f in (statistics.median, min, max)],
         "prefill_s": round(prefill, 3),
     }
-    label = f"{name.replace(' ', '-')}-{context}-b{batch}.json.gz"
+    label = file_name(name, context, batch) + ".json.gz"
     with tempfile.TemporaryDirectory() as folder:
         result["a_step"] = profile_steps(program, os.path.join(options.traces or folder, label))
     return result
@@ -276,15 +286,47 @@ def parse():
     parser.add_argument("--warm-up", type=int, default=8, help="steps before them (8)")
     parser.add_argument("--layers", type=int, default=SHAPE["num_hidden_layers"])
     parser.add_argument("--traces", metavar="DIR", help="keep the profiler's recordings here")
+    parser.add_argument("--apart", metavar="DIR", help="a process a program, its host's costs here")
+    parser.add_argument("--machine", default="h200", help="the profile that those differ from (h200)")
     return parser.parse_args()
+
+
+def measure_apart(name, context, options):
+    """What a process of its own measures, and its host's costs before it."""
+    label = file_name(name, context, options.batch)
+    host = os.path.join(options.apart, label + ".toml")
+    with open(host, "w", encoding="utf-8") as file:
+        file.write(
+            f"name = '{label}'\ntitle = '{options.machine}, its host before {label}'\n"
+            f"base = '{options.machine}'\nstatus = 'measured'\n"
+            "provenance = 'stallcast_capture.host_costs, right before the program'\n"
+        )
+    package = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python")
+    subprocess.run(
+        [sys.executable, "-m", "stallcast_capture.host_costs", "--out", host],
+        env={**os.environ, "PYTHONPATH": package},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "run.json")
+        asked = ["--out", out, "--programs", name, "--context", str(context)]
+        for option in ("batch", "steps", "warm_up", "layers", "traces"):
+            if (value := getattr(options, option)) is not None:
+                asked += [f"--{option.replace('_', '-')}", str(value)]
+        subprocess.run([sys.executable, __file__, *asked], stdout=subprocess.DEVNULL, check=True)
+        with open(out, encoding="utf-8") as file:
+            (run,) = json.load(file)["runs"].values()
+    return {**run, "host": os.path.basename(host)}
 
 
 def main():
     options = parse()
     if not torch.cuda.is_available():
         sys.exit("transformers_steps: no GPU; run this where PyTorch sees one")
-    if options.traces:
-        os.makedirs(options.traces, exist_ok=True)
+    for folder in (options.traces, options.apart):
+        if folder:
+            os.makedirs(folder, exist_ok=True)
     out = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -293,12 +335,14 @@ def main():
         "layers": options.layers,
         "runs": {},
     }
-    model = make_model("cuda", options.layers)
+    model = None if options.apart else make_model("cuda", options.layers)
     for context in map(int, options.context.split(",")):
         for name in options.programs.split(","):
             label = f"{name} {context} b{options.batch}"
             try:
-                with torch.inference_mode():
+                if options.apart:
+                    out["runs"][label] = measure_apart(name, context, options)
+                else:
                     out["runs"][label] = measure(name, model, context, options.batch, options)
             except Exception as error:  # the other programs still run
                 out["runs"][label] = {"error": f"{type(error).__name__}: {error}"[:300]}

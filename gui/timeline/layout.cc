@@ -48,8 +48,7 @@ double Units(const LaneRow& row, bool first) {
       return kExposedRow;
     case LaneRow::Kind::kGhost:
       return kGhostRow;
-    case LaneRow::Kind::kToGpu:
-    case LaneRow::Kind::kToHost:
+    case LaneRow::Kind::kTraffic:
       return kRateRow;
   }
   return 1;
@@ -70,28 +69,29 @@ std::vector<Wanted> WantedOf(const LayoutInput& input, Side side) {
     w.lane.folded = input.folded.contains({side, names[l].name});
     w.rank = Rank(names[l].kind, names[l].compute);
     if (w.lane.folded) {
-      w.lane.rows.push_back({LaneRow::Kind::kOps, lane.first_track, lane.tracks, {}, {}});
+      w.lane.rows.push_back(
+          {.kind = LaneRow::Kind::kOps, .track = lane.first_track, .tracks = lane.tracks});
       w.units = kFoldedRow;
       wanted.push_back(std::move(w));
       continue;
     }
-    if (lane.exposures > 0) w.lane.rows.push_back({LaneRow::Kind::kExposed, -1, 1, {}, {}});
+    if (lane.exposures > 0) w.lane.rows.push_back({.kind = LaneRow::Kind::kExposed});
     for (int32_t k = 0; k < lane.tracks; ++k) {
-      w.lane.rows.push_back({LaneRow::Kind::kOps, lane.first_track + k, 1, {}, {}});
+      w.lane.rows.push_back(
+          {.kind = LaneRow::Kind::kOps, .track = lane.first_track + k, .tracks = 1});
     }
     if (side == Side::kPredicted && input.ghost != nullptr) {
       const auto& ghosts = input.ghost->timeline().lanes;
       for (size_t g = 0; g < ghosts.size(); ++g) {
         const ModelLane& ghost = input.ghost->lanes()[g];
         if (ghosts[g].name != names[l].name || ghost.rows == 0) continue;
-        w.lane.rows.push_back({LaneRow::Kind::kGhost, ghost.first_track, 1, {}, {}});
+        w.lane.rows.push_back({.kind = LaneRow::Kind::kGhost, .track = ghost.first_track});
         break;
       }
     }
-    for (const LinkWay way : kLinkWays) {
-      if (model->LinkLane(way) != static_cast<int32_t>(l)) continue;
-      w.lane.rows.push_back(
-          {way == LinkWay::kToGpu ? LaneRow::Kind::kToGpu : LaneRow::Kind::kToHost, -1, 1, {}, {}});
+    for (const Way way : kWays) {
+      if (model->TrafficLane(way) != static_cast<int32_t>(l)) continue;
+      w.lane.rows.push_back({.kind = LaneRow::Kind::kTraffic, .way = way});
     }
     for (const LaneRow& row : w.lane.rows) w.units += Units(row, row.track == lane.first_track);
     wanted.push_back(std::move(w));

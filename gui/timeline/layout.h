@@ -41,13 +41,14 @@ struct LayoutInput {
 };
 
 struct LaneRow {
-  /// The last two: the rate of all that goes over the link that way.
-  enum class Kind : uint8_t { kOps, kExposed, kGhost, kToGpu, kToHost };
+  /// kTraffic: the rate of all that goes over the link or through memory.
+  enum class Kind : uint8_t { kOps, kExposed, kGhost, kTraffic };
   Kind kind = Kind::kOps;
-  int32_t track = -1;  ///< kOps: of the model; kGhost: of the ghost
-  int32_t tracks = 1;  ///< kOps of a folded lane: all of them, one over the other
-  Box box;             ///< whole, over the chart's width
-  Box shown;           ///< what scrolling leaves of it; may be empty
+  int32_t track = -1;     ///< kOps: of the model; kGhost: of the ghost
+  int32_t tracks = 1;     ///< kOps of a folded lane: all of them, one over the other
+  Way way = Way::kToGpu;  ///< kTraffic
+  Box box;                ///< whole, over the chart's width
+  Box shown;              ///< what scrolling leaves of it; may be empty
 };
 
 struct LaneBox {

@@ -175,7 +175,7 @@ class Drawing {
     std::vector<Job> jobs;
     for (const LaneBox& lane : layout_.lanes) {
       for (const LaneRow& row : lane.rows) {
-        if (row.kind == LaneRow::Kind::kToGpu || row.kind == LaneRow::Kind::kToHost) {
+        if (row.kind == LaneRow::Kind::kTraffic) {
           if (!row.shown.empty()) Rate(lane, row, columns[Index(lane.side)]);
           continue;
         }
@@ -197,8 +197,7 @@ class Drawing {
         case LaneRow::Kind::kGhost:
           job.bars = BarsOf(in_.ghost->Ops(job.track), columns[2]);
           break;
-        case LaneRow::Kind::kToGpu:
-        case LaneRow::Kind::kToHost:
+        case LaneRow::Kind::kTraffic:
           break;
       }
     });
@@ -207,21 +206,23 @@ class Drawing {
     for (const Job& job : jobs) Row(job);
   }
 
-  // How fast bytes went over the link, column by column, up to the fastest one on the screen.
+  // How fast bytes went over the link or through memory, column by column, up to the fastest one on
+  // the screen.
   void Rate(const LaneBox& lane, const LaneRow& row, const gui::Columns& columns) {
-    const LinkWay way = row.kind == LaneRow::Kind::kToGpu ? LinkWay::kToGpu : LinkWay::kToHost;
+    const Way way = row.way;
     const TimelineModel& model = *in_.pair->model(lane.side);
     std::vector<double> rates(static_cast<size_t>(columns.width()));
-    double before = model.LinkBytesBefore(way, columns.ClockAt(0)), most = 0;
+    double before = model.TrafficBefore(way, columns.ClockAt(0)), most = 0;
     for (int32_t c = 0; c < columns.width(); ++c) {
-      const double after = model.LinkBytesBefore(way, columns.ClockAt(c + 1));
+      const double after = model.TrafficBefore(way, columns.ClockAt(c + 1));
       const double seconds = Seconds(columns.ClockAt(c + 1) - columns.ClockAt(c));
       const double rate = seconds > 0 ? (after - before) / seconds : 0;
       rates[static_cast<size_t>(c)] = rate;
       most = std::max(most, rate);
       before = after;
     }
-    const Role role = way == LinkWay::kToGpu ? Role::kRecall : Role::kOffload;
+    constexpr std::array kRoleOf{Role::kRecall, Role::kOffload, Role::kAttention};
+    const Role role = kRoleOf[static_cast<size_t>(way)];
     const int height = row.box.height();
     int from = 0, level = 0;
     const auto flush = [&](int to) {
@@ -239,8 +240,8 @@ class Drawing {
     }
     flush(columns.width());
     if (row.shown != row.box) return;
-    const QString to =
-        way == LinkWay::kToGpu ? QStringLiteral("to GPU") : QStringLiteral("to host");
+    constexpr std::array kNames{"to GPU", "to host", "GPU memory"};
+    const QString to = QString::fromLatin1(kNames[static_cast<size_t>(way)]);
     const Box header{Px(kFoldMark), row.box.y0, layout_.chart_x0 - Px(6), row.box.y1};
     QString text = most > 0 ? QStringLiteral("%1 ≤ %2").arg(to, RateText(most))
                             : QStringLiteral("%1: none").arg(to);

@@ -177,7 +177,7 @@ std::shared_ptr<const TimelineModel> TimelineModel::Build(Timeline timeline,
   t.flows = {};
   stop_if_asked();
   model->FindSteps();
-  model->FindLinks();
+  model->FindTraffic();
   model->FindAllExposures();
   return model;
 }
@@ -218,28 +218,28 @@ void TimelineModel::FindAllExposures() {
   exposures_ = std::move(found);
 }
 
-void TimelineModel::FindLinks() {
-  links_.resize(tracks_.size());
-  std::array<double, 2> most{};
+void TimelineModel::FindTraffic() {
+  traffic_.resize(tracks_.size());
+  std::array<double, kWays.size()> most{};
   for (size_t k = 0; k < tracks_.size(); ++k) {
     const ModelTrack& at = tracks_[k];
     if (timeline_->lanes[static_cast<size_t>(at.lane)].kind == traces::LaneKind::kHost) continue;
-    links_[k] =
-        LinkBytes(Ops(static_cast<int32_t>(k)), Part(timeline_->bytes, at.first_row, at.rows));
-    for (const LinkWay way : kLinkWays) {
-      if (links_[k].total(way) <= most[static_cast<size_t>(way)]) continue;
-      most[static_cast<size_t>(way)] = links_[k].total(way);
-      link_lanes_[static_cast<size_t>(way)] = at.lane;
+    traffic_[k] =
+        Traffic(Ops(static_cast<int32_t>(k)), Part(timeline_->bytes, at.first_row, at.rows));
+    for (const Way way : kWays) {
+      if (traffic_[k].total(way) <= most[static_cast<size_t>(way)]) continue;
+      most[static_cast<size_t>(way)] = traffic_[k].total(way);
+      traffic_lanes_[static_cast<size_t>(way)] = at.lane;
     }
   }
 }
 
-double TimelineModel::LinkBytesBefore(LinkWay way, Picoseconds time) const {
+double TimelineModel::TrafficBefore(Way way, Picoseconds time) const {
   double sum = 0;
-  for (size_t k = 0; k < links_.size(); ++k) {
-    if (links_[k].total(way) == 0) continue;
-    sum += links_[k].Before(way, time, Ops(static_cast<int32_t>(k)),
-                            Part(timeline_->bytes, tracks_[k].first_row, tracks_[k].rows));
+  for (size_t k = 0; k < traffic_.size(); ++k) {
+    if (traffic_[k].total(way) == 0) continue;
+    sum += traffic_[k].Before(way, time, Ops(static_cast<int32_t>(k)),
+                              Part(timeline_->bytes, tracks_[k].first_row, tracks_[k].rows));
   }
   return sum;
 }
@@ -332,7 +332,7 @@ int64_t TimelineModel::MemoryBytes() const {
                   ops_.MemoryBytes() + BytesOf(exposures_.start) + BytesOf(exposures_.duration) +
                   BytesOf(exposures_.role) + BytesOf(exposures_.cause) + BytesOf(steps_);
   for (const Track::Index& index : indices_) bytes += index.MemoryBytes();
-  for (const LinkBytes& link : links_) bytes += link.MemoryBytes();
+  for (const Traffic& link : traffic_) bytes += link.MemoryBytes();
   for (const Track::Index& index : exposures_.indices) bytes += index.MemoryBytes();
   return bytes;
 }

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "gui/timeline/exposure.h"
-#include "gui/timeline/link_bytes.h"
 #include "gui/timeline/op_index.h"
 #include "gui/timeline/track.h"
+#include "gui/timeline/traffic.h"
 #include "traces/timeline.h"
 
 namespace stallcast::gui {
@@ -72,8 +72,8 @@ class TimelineModel {
 
   /// What all tracks but the host's moved before a time, and in all; the lane that moved most of
   /// it, -1: none moves anything.
-  double LinkBytesBefore(LinkWay way, Picoseconds time) const;
-  int32_t LinkLane(LinkWay way) const { return link_lanes_[static_cast<size_t>(way)]; }
+  double TrafficBefore(Way way, Picoseconds time) const;
+  int32_t TrafficLane(Way way) const { return traffic_lanes_[static_cast<size_t>(way)]; }
 
   const OpIndex& ops() const { return ops_; }
   /// Rows of the same op, step and kind (run or call), ascending; empty for a row without op id.
@@ -101,7 +101,7 @@ class TimelineModel {
  private:
   TimelineModel() = default;
   void FindSteps();
-  void FindLinks();
+  void FindTraffic();
   void FindAllExposures();
 
   std::shared_ptr<const traces::Timeline> timeline_;
@@ -109,8 +109,8 @@ class TimelineModel {
   std::vector<ModelLane> lanes_;
   std::vector<ModelTrack> tracks_;
   std::vector<Track::Index> indices_;  // by track
-  std::vector<LinkBytes> links_;       // by track
-  std::array<int32_t, 2> link_lanes_{-1, -1};
+  std::vector<Traffic> traffic_;       // by track
+  std::array<int32_t, kWays.size()> traffic_lanes_{-1, -1, -1};
   OpIndex ops_;
   struct Exposures {
     std::vector<Picoseconds> start, duration;

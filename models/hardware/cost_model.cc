@@ -267,6 +267,12 @@ class Coster {
     return cost;
   }
   OpCost operator()(const plan::HostAttention& attention) const {
+    if (const hardware::Curve& rate = profile_.host.attention_rate; !rate.empty()) {
+      const auto threads = static_cast<double>(attention.threads);
+      OpCost cost = HostReads(rate.At(threads), attention.threads);
+      cost.extrapolated = !rate.Covers(threads);
+      return cost;
+    }
     const double most =
         profile_.host.attention > 0 ? profile_.host.attention : profile_.host.memory;
     OpCost cost = HostReads(std::min(most, ReadRate(attention.threads)), attention.threads);
@@ -296,6 +302,10 @@ class Coster {
   OpCost operator()(const plan::HostCalls&) const { return {}; }
   OpCost operator()(const plan::Eager& eager) const {
     OpCost cost = Kernel();
+    if (const double apart = profile_.pytorch.kernel; apart > 0) {
+      const double between = profile_.handoff(Site::kKernel, Site::kKernel, How::kGraph);
+      cost.fixed = Time(std::max(apart - between, 0.0));
+    }
     cost.fixed *= eager.kernels;
     if (eager.blocks > 0 && cost.amount > 0) {
       // A block streams no faster than a multiprocessor's share of the memory.

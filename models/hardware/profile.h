@@ -133,6 +133,7 @@ struct Profile {
     Curve woken, handoff_asleep;           ///< s, by s asleep
     Curve gather_rate, gather_first_rate;  ///< bytes/s, by threads
     Curve gather_start, gather_row;        ///< s, by threads
+    Curve attention_rate;                  ///< bytes/s, by threads
   } host;
   /// What operators of PyTorch cost the thread that calls them (models/plan/operators.h); 0: not
   /// measured. python3 -m stallcast_capture.host_costs measures them.
@@ -143,7 +144,7 @@ struct Profile {
     double sdpa = 0, sdpa_new_length = 0;
     double item = 0, scalar_to_host = 0, index_by_gpu_scalar = 0;
     double stream_context = 0, event_record = 0, event_wait = 0, synchronize = 0;
-    double graph_launch = 0, spread = 0;
+    double graph_launch = 0, kernel = 0, spread = 0;
     double each = 0;                                 ///< of a run, not of a machine
     Curve copy_pinned, copy_strided, copy_pageable;  ///< s, by bytes; to the GPU
     Curve copy_back_pinned, copy_back_strided, copy_back_pageable;

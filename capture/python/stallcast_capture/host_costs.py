@@ -18,6 +18,7 @@ from .errors import CaptureError, run_command
 ROUNDS = 15
 TURNS = 40  # a round: so often each operator has its turn
 SLOW = 2e-3  # s; an operator that takes longer has one turn a round
+GRAPH_KERNELS = 500  # of a graph: so many that its launch does not count
 GATHER_ROWS, GATHER_ROW_BYTES = 4096, 256
 PIECES = (16 << 10, 128 << 10)  # bytes of a copy
 BUSY = 0.2  # a spread that a quiet host does not show
@@ -48,6 +49,22 @@ class Cost:
         """Half the distance between the quartiles, as a share of the median."""
         quartiles = statistics.quantiles(self.rounds, n=4)
         return (quartiles[2] - quartiles[0]) / 2 / self.median
+
+
+class GpuCost(Cost):
+    """A cost that the GPU's own clock measures, from one event to another."""
+
+    def __init__(self, name, text, call, parts, events):
+        super().__init__(name, text, call, parts, waits=True)
+        self.events = events
+
+    def timed(self):
+        begin, end = self.events
+        begin.record()
+        self.call()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3
 
 
 def measure(costs, settle):
@@ -188,9 +205,12 @@ def _costs_on_gpu(torch):
                 waits=True,
             ),
         ]
-    graph = _captured(torch, one)
-    if graph:
+    if graph := _captured(torch, one, 1):
         costs.append(Cost("graph_launch", "a CUDA graph of one kernel", graph.replay))
+    if graph := _captured(torch, one, GRAPH_KERNELS):
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        text = f"on the GPU: a small kernel in a graph of {GRAPH_KERNELS}"
+        costs.append(GpuCost("kernel", text, graph.replay, GRAPH_KERNELS, events))
     return costs
 
 
@@ -216,12 +236,14 @@ def _attention_costs(torch, gpu):
     ]
 
 
-def _captured(torch, tensor):
-    """A CUDA graph of one operator, or None where this PyTorch cannot capture one."""
+def _captured(torch, tensor, kernels):
+    """A CUDA graph of so many operators, each a kernel behind the one before, or None where this
+    PyTorch cannot capture one."""
     with contextlib.suppress(RuntimeError):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            tensor.add_(1)
+            for _ in range(kernels):
+                tensor.add_(1)
         return graph
     return None
 

@@ -10,8 +10,9 @@ namespace stallcast::kernels {
 
 std::unique_ptr<CacheBinder> MakeCacheBinder(const DecodeRun& run,
                                              const methods::NamedMethod& method) {
-  for (const MethodBinder* binder : {&kFull, &kStreaming, &kOffload, &kQuest, &kArkVale, &kFreeKv,
-                                     &kLouisKv, &kPrkv, &kShadowKv, &kParisKv, &kWgKv}) {
+  for (const MethodBinder* binder :
+       {&kFull, &kStreaming, &kCpuAttention, &kHiSparse, &kSnapKv, &kOffload, &kQuest, &kArkVale,
+        &kFreeKv, &kLouisKv, &kPrkv, &kShadowKv, &kParisKv, &kWgKv}) {
     if (binder->method == method.info->name) return binder->make(run, *method.method);
   }
   throw UsageError("this method is predicted only: no kernels run it yet", method.name,

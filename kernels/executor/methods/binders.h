@@ -15,8 +15,8 @@ struct MethodBinder {
   std::unique_ptr<CacheBinder> (*make)(const DecodeRun& run, const methods::Method& of);
 };
 
-extern const MethodBinder kFull, kStreaming, kOffload, kQuest, kArkVale, kFreeKv, kLouisKv, kPrkv,
-    kShadowKv, kParisKv, kWgKv;
+extern const MethodBinder kFull, kStreaming, kCpuAttention, kHiSparse, kSnapKv, kOffload, kQuest,
+    kArkVale, kFreeKv, kLouisKv, kPrkv, kShadowKv, kParisKv, kWgKv;
 
 /// All of the first `layers`, on the GPU.
 std::unique_ptr<CacheBinder> BindFull(const DecodeRun& run, int layers);

@@ -5,6 +5,7 @@
 #include "kernels/executor/bind_by_kind.h"
 #include "kernels/executor/contiguous_cache.h"
 #include "kernels/executor/methods/binders.h"
+#include "kernels/executor/methods/page_bounds.h"
 #include "kernels/selection/selection.h"
 #include "models/methods/quest/params.h"
 
@@ -97,7 +98,7 @@ class QuestBinder : public CacheBinder {
                   Sparse(layer).summaries.get() + row * cache_.pages() * 2 * run_.head_dim(),
                   cache_.pages(), nullptr);
       }
-      ResetPartialBounds(layer);
+      ResetPartialBounds(run_, layer, params_.page, cache_.pages(), Sparse(layer).summaries.get());
     }
   }
 
@@ -162,35 +163,6 @@ class QuestBinder : public CacheBinder {
   // Pages but for the newest.
   int32_t Selectable(int step, int sequence) const {
     return static_cast<int32_t>((run_.Context(step, sequence) - 1) / params_.page);
-  }
-
-  void ResetPartialBounds(int layer) {
-    const auto d = static_cast<size_t>(run_.head_dim());
-    for (int row = 0; row < run_.rows(); ++row) {
-      const int64_t context = run_.Context(-1, row / run_.kv_heads());
-      const int64_t first = context / params_.page * params_.page;
-      if (first == context) continue;
-      std::vector<__nv_bfloat16> bounds(2 * d);
-      for (int64_t token = first; token < context; ++token) {
-        const __nv_bfloat16* key =
-            run_.trace->Key(run_.source_of[static_cast<size_t>(layer)],
-                            row % run_.kv_heads() % run_.trace->kv_heads(), token);
-        for (size_t i = 0; i < d; ++i) {
-          const bool lower =
-              token == first || __bfloat162float(key[i]) < __bfloat162float(bounds[i]);
-          const bool upper =
-              token == first || __bfloat162float(key[i]) > __bfloat162float(bounds[d + i]);
-          if (lower) bounds[i] = key[i];
-          if (upper) bounds[d + i] = key[i];
-        }
-      }
-      __nv_bfloat16* to =
-          Sparse(layer).summaries.get() +
-          (int64_t{row} * cache_.pages() + first / params_.page) * 2 * static_cast<int64_t>(d);
-      Check(
-          cudaMemcpy(to, bounds.data(), bounds.size() * sizeof(bounds[0]), cudaMemcpyHostToDevice),
-          "cudaMemcpy");
-    }
   }
 
   const DecodeRun& run_;

@@ -13,14 +13,19 @@ plan::OpId AttendOnHost(DecoderPlan& plan, int layer, const HostPart& part,
   const llm::Model& m = plan.input.model;
   const int64_t tokens = int64_t{plan.input.batch} * m.queries;
   const int64_t output = tokens * m.query_heads * m.head_dim * llm::kActivationBytes;
-  Bytes sent = output;
-  if (part.sends_new_token) sent += tokens * m.KvBytesPerTokenLayer();
   plan.builder.At(layer, Role::kSync);
-  const OpId queries =
-      plan.builder.Run(plan.compute, Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, sent});
+  const auto send = [&](Bytes bytes) {
+    return plan.builder.Run(plan.compute,
+                            Copy{Direction::kDeviceToHost, CopyPath::kBulk, 1, bytes});
+  };
+  OpId sent = send(output);
+  if (part.sends_new_token) {
+    plan.builder.For(plan::Purpose::kOffloadFilled);
+    sent = send(tokens * m.KvBytesPerTokenLayer());
+  }
   meanwhile();
   plan.builder.At(layer, Role::kSync);
-  plan.builder.Run(plan.host, plan::HostSync{}, {queries});
+  plan.builder.Run(plan.host, plan::HostSync{}, {sent});
   if (part.search) part.search();
   plan.builder.At(layer, Role::kAttention);
   const OpId attended =
@@ -33,7 +38,7 @@ plan::OpId AttendOnHost(DecoderPlan& plan, int layer, const HostPart& part,
                                                       .group = part.group,
                                                       .threads = part.threads});
   plan.builder.SetRole(Role::kSync);
-  const int64_t sums = tokens * m.query_heads * int64_t{sizeof(float)};
+  const Bytes sums = part.merged ? tokens * m.query_heads * Bytes{sizeof(float)} : 0;
   return plan.builder.Run(
       plan.compute, Copy{Direction::kHostToDevice, CopyPath::kBulk, 1, output + sums}, {attended});
 }

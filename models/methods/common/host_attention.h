@@ -12,13 +12,14 @@ struct HostPart {
   int64_t kv_tokens = 0;  ///< summed over sequences and the heads that choose
   int32_t group = 1;      ///< query heads that attend each of them
   int32_t threads = 1;
-  bool sends_new_token = false;  ///< whether its keys and values go to the host with the queries
+  bool sends_new_token = false;  ///< whether its keys and values follow the queries to the host
+  bool merged = true;            ///< with what the GPU attends, so that softmax sums come back too
   /// Host work between the queries' arrival and the attention (a search); may be empty.
   std::function<void()> search = {};
 };
 
 /// Copies the step's queries to the host, lets `meanwhile` issue what the GPU does at the same
-/// time, waits for the queries, attends, and copies outputs with their softmax sums back. Returns
+/// time, waits for the queries, attends, and copies outputs back. Returns
 /// that copy, which is on the compute stream.
 plan::OpId AttendOnHost(DecoderPlan& plan, int layer, const HostPart& part,
                         const std::function<void()>& meanwhile);

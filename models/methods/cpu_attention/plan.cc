@@ -35,7 +35,8 @@ class CpuAttentionPlan : public PlanWriter {
                  {.kv_tokens = plan_.kv_rows() * on_host,
                   .group = plan_.input.model.group(),
                   .threads = static_cast<int32_t>(params_.threads),
-                  .sends_new_token = true},
+                  .sends_new_token = true,
+                  .merged = on_gpu > 0},
                  [&] {
                    if (on_gpu > 0) plan_.Attend(layer, plan_.kv_rows() * on_gpu, on_gpu);
                  });

@@ -30,21 +30,7 @@ class SnapKvHead final : public HeadKeeper {
       : tensors_(tensors), params_(params), first_head_(first_head), end_head_(end_head) {}
 
   std::vector<uint32_t> AfterPrefill() override {
-    const int64_t prompt = tensors_.prompt_tokens();
-    std::vector<uint32_t> kept;
-    if (prompt > params_.budget) {
-      const ObservationWindow window(tensors_, params_.window);
-      const int64_t before = prompt - params_.window;
-      kept = Best(Smooth(ObservationScores(tensors_, first_head_, end_head_, before, window.first,
-                                           window.end, Observed::kAllBefore),
-                         params_.kernel),
-                  0, params_.budget - params_.window);
-      for (auto t = static_cast<uint32_t>(before); t < prompt; ++t) kept.push_back(t);
-    } else {
-      kept.resize(static_cast<size_t>(prompt));
-      std::iota(kept.begin(), kept.end(), 0u);
-    }
-    return kept;
+    return KeptOfPrompt(tensors_, params_, first_head_, end_head_);
   }
 
  private:
@@ -54,6 +40,25 @@ class SnapKvHead final : public HeadKeeper {
 };
 
 }  // namespace
+
+std::vector<uint32_t> KeptOfPrompt(const LayerTensors& tensors, const SnapKvParams& params,
+                                   int first_head, int end_head) {
+  const int64_t prompt = tensors.prompt_tokens();
+  std::vector<uint32_t> kept;
+  if (prompt <= params.budget) {
+    kept.resize(static_cast<size_t>(prompt));
+    std::iota(kept.begin(), kept.end(), 0u);
+    return kept;
+  }
+  const ObservationWindow window(tensors, params.window);
+  const int64_t before = prompt - params.window;
+  kept = Best(Smooth(ObservationScores(tensors, first_head, end_head, before, window.first,
+                                       window.end, Observed::kAllBefore),
+                     params.kernel),
+              0, params.budget - params.window);
+  for (auto t = static_cast<uint32_t>(before); t < prompt; ++t) kept.push_back(t);
+  return kept;
+}
 
 void SnapKvPolicy::Replay(const LayerTensors& tensors, traces::LayerAccess& access,
                           AttendedRanges& attended) const {

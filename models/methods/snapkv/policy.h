@@ -1,10 +1,17 @@
 // SnapKV's policy: one choice at the end of the prompt.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "models/methods/method.h"
 #include "models/methods/snapkv/params.h"
 
 namespace stallcast::methods {
+
+/// Tokens of a prompt that query heads [first_head, end_head) keep together, ascending.
+std::vector<uint32_t> KeptOfPrompt(const LayerTensors& tensors, const SnapKvParams& params,
+                                   int first_head, int end_head);
 
 /// As the public code: softmax of the window's queries over all tokens that they see, summed over
 /// queries, averaged over `kernel` neighbours; the best beside the window stay. A trace without

@@ -478,6 +478,12 @@ TEST_F(CostModelTest, HostAttentionReadsAsFastAsMemoryAndThreadsLet) {
   Set(profile, "host.attention", "50GB/s");
   EXPECT_EQ(alone(profile, 100), Us(6 + 800));
   EXPECT_FALSE(CostModel(profile).Cost(attention).extrapolated);
+  profile.host.attention_rate = hardware::Curve({1, 4}, {5e9, 20e9});
+  EXPECT_EQ(alone(profile, 1), Us(8'000));
+  EXPECT_EQ(alone(profile, 4), Us(6 + 2'000));
+  EXPECT_FALSE(CostModel(profile).Cost(attention).extrapolated);
+  alone(profile, 8);
+  EXPECT_TRUE(CostModel(profile).Cost(attention).extrapolated);
 }
 
 TEST_F(CostModelTest, HostLookupsFindPlacesAndReadBytes) {

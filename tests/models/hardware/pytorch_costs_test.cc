@@ -90,6 +90,14 @@ TEST(PyTorchCostsTest, AnOpCostsItsHostTheCallsThatIssueIt) {
   EXPECT_NE(cost.host, plain.host);
 }
 
+TEST(PyTorchCostsTest, ASmallKernelTakesTheGpuWhatWasMeasured) {
+  Profile machine = Machine();
+  machine.handoff(Site::kKernel, Site::kKernel, How::kGraph) = 0.25e-6;
+  machine.pytorch.kernel = 1.75e-6;
+  const plan::Eager small{.op = Operator::kLaunch, .read = 0, .written = 0, .kernels = 3};
+  EXPECT_EQ(CostModel(machine).Cost(small).Alone(), FromSeconds(3 * 1.5e-6));
+}
+
 TEST(PyTorchCostsTest, AKernelOfFewBlocksReadsTheirShareOfTheMemory) {
   const Profile machine = Machine();
   const CostModel model(machine);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-#include "gui/timeline/link_bytes.h"
+#include "gui/timeline/traffic.h"
 
 #include <algorithm>
 
@@ -8,19 +8,27 @@ namespace {
 
 constexpr int64_t kStride = 16;
 
-bool Goes(traces::Role role, LinkWay way) {
-  return role == (way == LinkWay::kToGpu ? traces::Role::kRecall : traces::Role::kOffload);
+bool Goes(traces::Role role, Way way) {
+  switch (way) {
+    case Way::kToGpu:
+      return role == traces::Role::kRecall;
+    case Way::kToHost:
+      return role == traces::Role::kOffload;
+    case Way::kMemory:
+      return !traces::MovesData(role) && role != traces::Role::kHost;
+  }
+  return false;
 }
 
-double BytesOf(const Track& track, std::span<const int64_t> bytes, int64_t row, LinkWay way) {
+double BytesOf(const Track& track, std::span<const int64_t> bytes, int64_t row, Way way) {
   if (!Goes(track.role(row), way)) return 0;
   return static_cast<double>(std::max<int64_t>(0, bytes[static_cast<size_t>(row)]));
 }
 
 }  // namespace
 
-LinkBytes::LinkBytes(const Track& track, std::span<const int64_t> bytes) {
-  for (const LinkWay way : kLinkWays) {
+Traffic::Traffic(const Track& track, std::span<const int64_t> bytes) {
+  for (const Way way : kWays) {
     std::vector<double>& sums = sums_[static_cast<size_t>(way)];
     const bool any = std::ranges::any_of(track.roles(), [&](auto role) { return Goes(role, way); });
     if (!any) continue;
@@ -35,8 +43,8 @@ LinkBytes::LinkBytes(const Track& track, std::span<const int64_t> bytes) {
   }
 }
 
-double LinkBytes::Before(LinkWay way, Picoseconds time, const Track& track,
-                         std::span<const int64_t> bytes) const {
+double Traffic::Before(Way way, Picoseconds time, const Track& track,
+                       std::span<const int64_t> bytes) const {
   const std::vector<double>& sums = Of(way);
   const int64_t rows = track.Before(time);
   if (sums.empty() || rows == 0) return 0;
@@ -53,7 +61,7 @@ double LinkBytes::Before(LinkWay way, Picoseconds time, const Track& track,
                    static_cast<double>(track.duration(last).count());
 }
 
-int64_t LinkBytes::MemoryBytes() const {
+int64_t Traffic::MemoryBytes() const {
   int64_t bytes = 0;
   for (const auto& sums : sums_) bytes += static_cast<int64_t>(sums.capacity() * sizeof(double));
   return bytes;
