@@ -15,6 +15,8 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -309,6 +311,23 @@ std::optional<std::string> FewSteps(const Metrics& metrics, const PredictRequest
       "tells more",
       longest - metrics.step_times.begin(), metrics.step_times.size(), Milliseconds(*longest),
       share * 100);
+}
+
+// Kinds of work that a measured machine has from public tables, of other programs' kernels.
+std::optional<std::string> OfTables(const plan::Plan& plan, const hardware::Profile& machine) {
+  if (machine.status != "measured") return std::nullopt;  // said of the machine
+  std::set<std::string_view> kinds;
+  for (const plan::Work& work : plan.ops.works()) {
+    if (plan::CostedAs(plan::KindOf(work)).empty() || plan::PredictedOnly(work)) continue;
+    const auto fit = machine.kernels.find(plan::KindName(work));
+    if (fit != machine.kernels.end() && !fit->second.source.starts_with("measured")) {
+      kinds.insert(plan::KindName(work));
+    }
+  }
+  if (kinds.empty()) return std::nullopt;
+  return fmt::format(
+      "from tables: {}, as other programs' kernels take; a new calibration times ours",
+      fmt::join(kinds, ", "));
 }
 
 // Who issues it where nothing else is asked for.
@@ -791,6 +810,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
     }
     if (timeline) *timeline = ToTimeline(simulation, execution);
     out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
+    if (auto note = OfTables(plan, costs.profile())) out.notes.push_back(*std::move(note));
   }
   if (run.prefill) {
     StopIfAsked(stop);

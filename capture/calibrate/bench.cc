@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <utility>
+#include <variant>
 
 #include "capture/calibrate/host/measure_gather.h"
 #include "capture/calibrate/kernels/kernel_probe.h"
@@ -32,16 +34,29 @@ std::string Tokens(int64_t tokens) {
   return tokens % 1024 == 0 ? fmt::format("{}K", tokens / 1024) : fmt::format("{}", tokens);
 }
 
+void AddExperts(const llm::Model& m, int64_t rows, std::vector<Item>& items) {
+  const llm::Experts& e = *m.experts;
+  const int64_t pairs = rows * e.active;
+  for (const bool sums : {false, true}) {
+    KernelProbe probe = GroupedGemmProbe(m, rows, sums);
+    const auto& work = std::get<plan::GroupedGemm>(probe.work);
+    items.push_back(
+        {fmt::format("{} rows of {:.1f} experts, {} x {}", pairs, work.matrices, work.n, work.k),
+         std::move(probe)});
+  }
+  items.push_back({fmt::format("{} rows, {} of {}", rows, e.active, e.count), RouteProbe(rows, e)});
+  items.push_back(
+      {fmt::format("{} x {}", pairs, e.intermediate), SwiGluProbe(pairs, e.intermediate)});
+}
+
 void AddDecoder(const llm::Model& m, int64_t rows, std::vector<Item>& items) {
-  const int64_t heads = int64_t{m.query_heads} * m.head_dim;
   const bool prompt = rows >= 1024;
-  for (const auto& [n, k] : {std::pair{heads + int64_t{2} * m.kv_heads * m.head_dim, m.hidden},
-                             {m.hidden, heads},
-                             {2 * m.intermediate, m.hidden},
-                             {m.hidden, m.intermediate},
-                             {m.vocabulary, m.hidden}}) {
-    if (prompt && n == m.vocabulary) continue;  // of the last token alone
-    items.push_back({fmt::format("{} x {} x {}", rows, n, k), GemmProbe({rows, n, k})});
+  const llm::LayerWeights w = llm::WeightsOf(m, m.KindOf(m.layers - 1));
+  const llm::Matrix head{m.vocabulary, m.hidden};
+  for (const llm::Matrix* of : {&w.input, &w.output, &w.router, &w.gate_up, &w.down, &head}) {
+    if (of->n == 0 || (prompt && of == &head)) continue;  // of the last token alone
+    items.push_back(
+        {fmt::format("{} x {} x {}", rows, of->n, of->k), GemmProbe({rows, of->n, of->k})});
     items.back().probe.sustained = prompt;
   }
   items.push_back({fmt::format("{} x {}", rows, m.hidden), NormProbe(rows, m.hidden)});
@@ -51,9 +66,11 @@ void AddDecoder(const llm::Model& m, int64_t rows, std::vector<Item>& items) {
                                  bounds ? ", page bounds" : ""),
                      RopeProbe(rows, m.query_heads, m.kv_heads, m.head_dim, bounds)});
   }
-  items.push_back(
-      {fmt::format("{} x {}", rows, m.intermediate), SwiGluProbe(rows, m.intermediate)});
+  if (w.down.n > 0) {
+    items.push_back({fmt::format("{} x {}", rows, w.down.k), SwiGluProbe(rows, w.down.k)});
+  }
   if (prompt) return;
+  if (w.router.n > 0) AddExperts(m, rows, items);
   items.push_back({fmt::format("{} x {}", rows, m.vocabulary), SampleProbe(rows, m.vocabulary)});
 }
 
@@ -103,7 +120,7 @@ void AddSelection(const llm::Model& m, std::vector<Item>& items) {
 
 std::vector<Item> Items(const llm::Model& model) {
   std::vector<Item> items;
-  for (const int64_t rows : {1, 4, 8192}) AddDecoder(model, rows, items);
+  for (const int64_t rows : {1, 4, 8, 8192}) AddDecoder(model, rows, items);
   AddAttention(model, items);
   AddSelection(model, items);
   std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {

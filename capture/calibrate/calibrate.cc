@@ -277,6 +277,10 @@ hardware::Profile Calibrate(const CalibrateOptions& options) {
     fit.source =
         fmt::format("{}: {} shapes; spread is of each from the others", source, fit.points.size());
   }
+  if (const auto grouped = profile.kernels.find(plan::GroupedGemm::kName);
+      grouped != profile.kernels.end()) {
+    grouped->second.source += "; flops is gemm's, as experts of decode steps never reach it";
+  }
   AssumeOthers(profile);
   hardware::Check(profile, options.name);
   return profile;

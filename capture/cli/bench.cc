@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "capture/cli/commands.h"
+#include "models/llm/model_options.h"
 #include "sim/cli/output.h"
 #include "sim/cli/progress.h"
 #include "sim/names.h"
@@ -20,7 +21,7 @@ struct BenchCommand {
     sim::CheckModel(model, "--model");
     Progress progress;
     capture::BenchOptions options;
-    options.model = llm::FindModel(model);
+    options.model = llm::WithOptions(llm::FindModel(model), {{"weight-dtype", "bf16"}});
     options.filter = filter;
     options.progress = [&](const std::string& what, double share) { progress.Update(what, share); };
     const std::vector<capture::BenchRow> rows = capture::Bench(options);
@@ -55,7 +56,8 @@ Examples:
   stallcast-gpu bench --filter attention --format csv)");
   sub->add_option("--filter", command->filter, "Part of the kernels' names (default: all)")
       ->type_name("TEXT");
-  sub->add_option("--model", command->model, "Whose shapes to time (default: llama-3.1-8b)")
+  sub->add_option("--model", command->model,
+                  "Whose shapes to time, as bf16 (default: llama-3.1-8b)")
       ->type_name("NAME");
   AddFormat(*sub, command->format);
   sub->callback([command] { command->Run(); });

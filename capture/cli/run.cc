@@ -13,6 +13,7 @@
 #include "capture/cli/commands.h"
 #include "capture/gpu/measured_run.h"
 #include "capture/run_info.h"
+#include "kernels/executor/prefill_binder.h"
 #include "models/llm/model.h"
 #include "models/methods/decoder_plan.h"
 #include "sim/cli/output.h"
@@ -354,6 +355,7 @@ void RunCommand::Run() const {
       of.machine = sim::MachineOf(of.request);
       of.prediction = loaded.predictor->Predict(of.request);
       const sim::PreparedRun prepared = loaded.predictor->Prepare(of.request);
+      if (prefill) kernels::CheckPrefill(prepared.input.model);
       const capture::RunRequest request = RequestOf(of, prepared, loaded);
       const bool check = !no_check && prepared.log && of.request.host != plan::Host::kGraph;
       {

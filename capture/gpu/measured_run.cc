@@ -77,7 +77,7 @@ class BoundRun {
       : request_(request),
         weights_(weights),
         plan_(Executable(methods::WriteDecode(*request.method->method, request.input))),
-        log_(request.input.log, request.input.model, request.input.batch),
+        log_(request.input.log, llm::FullAttentionOnly(request.input.model), request.input.batch),
         layers_(Layers(request)),
         trace_(*request.trace, layers_, KvHeads(request)),
         run_(Describe(request, pool)),
@@ -145,9 +145,10 @@ class BoundRun {
     }
     kernels::DecodeRun run;
     run.input = input;
+    kernels::SetModel(input.model, run);
     run.trace = &trace_;
-    run.source_of =
-        methods::LayersByDepth(input.model.layers, layers_, request.trace->info.model().layers());
+    run.source_of = methods::LayersByDepth(run.input.model.layers, layers_,
+                                           request.trace->info.model().layers());
     run.recording = request.trace;
     run.recorded_layers = layers_;
     run.log = input.log == nullptr ? nullptr : &log_;
@@ -271,8 +272,7 @@ struct GpuMachine {
   std::unique_ptr<kernels::DecoderWeights> weights;
 
   const kernels::DecoderWeights& WeightsOf(const llm::Model& model) {
-    if (!weights || weights->model().name != model.name ||
-        weights->model().tensor_parallel != model.tensor_parallel) {
+    if (!weights || llm::Describe(weights->model()) != llm::Describe(model)) {
       weights.reset();
       weights = std::make_unique<kernels::DecoderWeights>(model);
     }
@@ -380,6 +380,11 @@ StepTimes GpuRun::Time(int repetitions, const hardware::Profile* calibrated) {
   }
   if (!impl_->run.has_values()) {
     times.notes.emplace_back("the trace holds no values: random ones were attended");
+  }
+  if (impl_->request.input.model.experts) {
+    times.notes.emplace_back(
+        "the experts of each row are set, not the router's choice: as many distinct ones a layer "
+        "as the prediction expects");
   }
   times.link_h2d = (before + impl_->machine.link.Rate()) / 2;
   return times;

@@ -5,12 +5,13 @@
 set -euo pipefail
 
 sections=(calibrate grid switches louiskv-prkv pariskv-wgkv hisparse-cpu shadowkv qwen background prefill
-  recordings synth long)
+  recordings synth long moe)
 if [ $# -lt 2 ]; then
   cat <<HELP
 usage: capture/results/measure.sh FOLDER NAME [SECTION...]
   Writes FOLDER/NAME.toml, the machine's profile, and FOLDER/NAME-runs.csv, NAME-prompts.csv and
   NAME-recordings.csv, predicted and measured, to be read by capture/results/report.py FOLDER NAME.
+  The section moe writes NAME-moe.csv; it takes 64 GB of device and 27 GB of pinned memory.
   A run that fails is said and left out. The exit status is then 1. The same call again repeats
   nothing that is there.
   Sections, in this order: ${sections[*]}
@@ -157,6 +158,18 @@ measure_long() {
   decode "$t64" --method full,quest,freekv,prkv --budget 2048 --repeat 3
   decode "$trace-128k.kvt" --method full,wgkv,pariskv --repeat 2
   run prompts "$trace-400k.kvt" --model $model --steps 24 --method full,wgkv --prefill --repeat 1
+}
+
+# Experts and windows. The shipped traces have no heads of 64 channels, so gpt-oss has its own.
+measure_moe() {
+  local few=(--method full,quest,freekv -g batch=1,8 --steps 8 --repeat 3 --weight-dtype bf16)
+  local prompt
+  run moe "$t8" "$t32" --model qwen3-30b-a3b "${few[@]}"
+  for prompt in 8K 32K; do
+    synthesize gpt-oss-$prompt --prompt $prompt --steps 64 --layers 2 --model gpt-oss-20b
+  done
+  run moe "$folder/traces/gpt-oss-8K.kvt" "$folder/traces/gpt-oss-32K.kvt" --model gpt-oss-20b \
+    "${few[@]}"
 }
 
 measure_prefill() {

@@ -8,11 +8,11 @@
 #include <array>
 #include <atomic>
 #include <string>
-#include <vector>
 
 #include "kernels/decoder/skinny_gemm.h"
 #include "kernels/device/tensor_core.cuh"
 #include "kernels/runtime/cuda_error.h"
+#include "kernels/runtime/device_attribute.h"
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -143,33 +143,6 @@ __global__ void __launch_bounds__(kThreads + kThreadsBeside, 1)
   }
 }
 
-struct Device {
-  int multiprocessors, shared_bytes;
-};
-
-int Current() {
-  int device = 0;
-  Check(cudaGetDevice(&device), "cudaGetDevice");
-  return device;
-}
-
-const Device& CurrentDevice() {
-  static const std::vector<Device> devices = [] {
-    int count = 0;
-    Check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
-    std::vector<Device> all(count);
-    for (int i = 0; i < count; ++i) {
-      Check(cudaDeviceGetAttribute(&all[i].multiprocessors, cudaDevAttrMultiProcessorCount, i),
-            "cudaDeviceGetAttribute");
-      Check(
-          cudaDeviceGetAttribute(&all[i].shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, i),
-          "cudaDeviceGetAttribute");
-    }
-    return all;
-  }();
-  return devices.at(Current());
-}
-
 /// What a block may ask for, beside its own sums and the system's 1 KiB.
 int64_t Room() {
   return CurrentDevice().shared_bytes - static_cast<int64_t>(2 * kWarps * sizeof(Sums)) - 1024;
@@ -193,7 +166,7 @@ void SkinnyGemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* c
                 "SkinnyGemm", "use Gemm");
   }
   static std::array<std::atomic<bool>, 64> ready{};
-  if (std::atomic<bool>& here = ready.at(Current()); !here) {
+  if (std::atomic<bool>& here = ready.at(CurrentDevice().device); !here) {
     Check(cudaFuncSetAttribute(SkinnyGemmKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(Room())),
           "cudaFuncSetAttribute(SkinnyGemm)");

@@ -22,9 +22,10 @@ namespace stallcast::kernels {
 /// Sequence b of the batch replays the trace from step b * stagger on, with the context that the
 /// trace has there, so its context is longer by as much than the plan says.
 struct DecodeRun {
-  methods::PlanInput input;
+  methods::PlanInput input;  ///< as the method sees it: its model's layers attend everything
+  llm::Model whole;          ///< the model with all of its layers
   const TraceTensors* trace = nullptr;
-  std::vector<int> source_of;  ///< by model layer: layer of `trace`
+  std::vector<int> source_of;  ///< by layer of input.model: layer of `trace`
   /// What `trace` was loaded from, and its number of each layer of `trace`.
   const traces::Trace* recording = nullptr;
   std::vector<int> recorded_layers;
@@ -51,6 +52,9 @@ struct DecodeRun {
   }
   SequenceKv Source(int layer) const { return trace->Kv(source_of[static_cast<size_t>(layer)]); }
 };
+
+/// Fills in `whole`, and the method's view of it as `input.model`.
+void SetModel(llm::Model whole, DecodeRun& run);
 
 /// Queries and attention output of a layer in a step, on the device.
 struct LayerIo {

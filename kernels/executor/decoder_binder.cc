@@ -10,7 +10,18 @@ namespace stallcast::kernels {
 DecoderBinder::DecoderBinder(const DecodeRun& run, const DecoderWeights& weights,
                              CacheBinder& cache)
     : run_(run), cache_(cache), layers_(weights, run.batch(), /*tokens=*/1) {
-  const llm::Model& m = run.input.model;
+  const llm::Model& m = run.whole;
+  if (run.input.model.layers < m.layers) windows_.emplace(run);
+  int full = 0, window = 0;
+  for (int layer = 0; layer < m.layers; ++layer) {
+    if (m.KindOf(layer).attention == llm::Layer::Attention::kFull) {
+      servers_.push_back({&cache, full, run.source_of[static_cast<size_t>(full)]});
+      ++full;
+    } else {
+      servers_.push_back({&*windows_, window, windows_->Source(window)});
+      ++window;
+    }
+  }
   const int64_t rows = run.batch();
   queries_ = Buffer<__nv_bfloat16>(int64_t{m.layers} * 2 * rows * m.query_heads * m.head_dim);
   position_ = Buffer<int32_t>(rows);
@@ -60,16 +71,17 @@ void DecoderBinder::LoadInjected() {
 void DecoderBinder::Reset() {
   Begin();
   std::vector<LayerIo> last;
-  for (int layer = 0; layer < run_.input.model.layers; ++layer) {
-    last.push_back({Queries(-1, layer), nullptr, nullptr});
+  for (int layer = 0; layer < run_.whole.layers; ++layer) {
+    if (ServerOf(layer).cache == &cache_) last.push_back({Queries(-1, layer), nullptr, nullptr});
   }
   cache_.Reset(last);
+  if (windows_) windows_->Reset({});
   Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 void DecoderBinder::Begin() {
   // The queries before step 0, for methods that compare with them.
-  const llm::Model& m = run_.input.model;
+  const llm::Model& m = run_.whole;
   const int64_t heads = int64_t{m.query_heads} * m.head_dim;
   const int64_t width = heads + int64_t{2} * m.kv_heads * m.head_dim;
   for (int layer = 0; layer < m.layers; ++layer) {
@@ -83,9 +95,8 @@ void DecoderBinder::Begin() {
 __nv_bfloat16* DecoderBinder::Injected(int step, int layer) const {
   const llm::Model& m = run_.input.model;
   const int64_t width = (m.query_heads + int64_t{2} * m.kv_heads) * m.head_dim;
-  const int source = run_.source_of[static_cast<size_t>(layer)];
   return injected_.get() +
-         (int64_t{step + 1} * run_.trace->layers() + source) * run_.batch() * width;
+         (int64_t{step + 1} * run_.trace->layers() + ServerOf(layer).source) * run_.batch() * width;
 }
 
 __nv_bfloat16* DecoderBinder::Queries(int step, int layer) const {
@@ -100,7 +111,8 @@ LayerIo DecoderBinder::Io(const plan::Op& op) const {
 }
 
 OpWork DecoderBinder::BindRopeAppend(const plan::Op& op) {
-  const CacheBinder::Append append = cache_.AppendAt(op.step, op.layer);
+  const Server& server = ServerOf(op.layer);
+  const CacheBinder::Append append = server.cache->AppendAt(op.step, server.layer);
   const __nv_bfloat16* qkv = Injected(op.step, op.layer);
   __nv_bfloat16* query = Queries(op.step, op.layer);
   return [this, append, qkv, query](cudaStream_t stream) {
@@ -112,7 +124,11 @@ OpWork DecoderBinder::BindRopeAppend(const plan::Op& op) {
 OpWork DecoderBinder::Bind(const plan::Op& op) {
   if (std::optional<OpWork> work = layers_.Bind(op)) return *work;
   if (std::holds_alternative<plan::RopeAppend>(op.work)) return BindRopeAppend(op);
-  return cache_.Bind(op, Io(op));
+  if (op.layer < 0) return cache_.Bind(op, Io(op));
+  const Server& server = ServerOf(op.layer);
+  plan::Op called = op;
+  called.layer = static_cast<int16_t>(server.layer);
+  return server.cache->Bind(called, Io(op));
 }
 
 }  // namespace stallcast::kernels

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "kernels/decoder/decoder.h"
+#include "kernels/decoder/experts.h"
 #include "kernels/executor/executor.h"
+#include "kernels/executor/expert_choices.h"
 #include "kernels/runtime/buffer.h"
 #include "models/llm/model.h"
 
@@ -24,7 +26,9 @@ class DecoderWeights {
   explicit DecoderWeights(const llm::Model& model);
 
   struct Layer {
-    Buffer<__nv_bfloat16> qkv, out, gate_up, down;  ///< [n][k]
+    Buffer<__nv_bfloat16> qkv, out;       ///< [n][k]
+    Buffer<__nv_bfloat16> gate_up, down;  ///< [n][k], of what all rows take; empty: nothing
+    Buffer<__nv_bfloat16> router, expert_gate_up, expert_down;  ///< [n][k], [expert][n][k]
   };
   const llm::Model& model() const { return model_; }
   const Layer& layer(int i) const { return layers_[static_cast<size_t>(i)]; }
@@ -41,7 +45,7 @@ class DecoderWeights {
 
 /// Activations of `sequences` * `tokens` rows, sequence after sequence, and what the ops of a plan
 /// do to them. Projections of queries, keys and values are computed, but not used: the binder gives
-/// the trace's to RopeAppend().
+/// the trace's to RopeAppend(). Routers rank the experts, but rows take those of ExpertChoices.
 class DecoderLayers {
  public:
   /// `weights` must outlive it.
@@ -53,19 +57,39 @@ class DecoderLayers {
 
   /// Attention output, read by the output projection: [row][query_heads][head_dim].
   __nv_bfloat16* attention() const { return attention_.get(); }
+  /// [row][hidden]
+  const Buffer<__nv_bfloat16>& residual() const { return residual_; }
 
  private:
+  /// Of c = a b^T.
+  struct Operands {
+    const __nv_bfloat16 *a = nullptr, *b = nullptr;
+    __nv_bfloat16* c = nullptr;
+  };
+  /// Of a layer's GEMMs, in the order of the plan; layer -1: of the logits.
+  std::vector<Operands> GemmsOf(int layer) const;
   OpWork BindNorm(const plan::Op& op, const plan::Norm& norm);
   OpWork BindGemm(const plan::Op& op, const plan::Gemm& gemm);
+  OpWork BindExperts(const plan::Op& op, const plan::GroupedGemm& gemm);
+  OpWork BindSwiGlu(const plan::Op& op, const plan::SwiGlu& swiglu);
+  bool HasExperts(int layer) const { return layer >= 0 && weights_.layer(layer).router.size() > 0; }
 
   const DecoderWeights& weights_;
   const int32_t sequences_;
   const int64_t tokens_;
   Buffer<__nv_bfloat16> residual_, normed_, qkv_, attention_, projected_, gate_up_, activated_,
       last_normed_, logits_;
+  // Of a mixture: by row, and by place (Routing).
+  Buffer<__nv_bfloat16> router_logits_, expert_gate_up_, expert_activated_;
+  RoutingMemory routing_;
+  ExpertChoices choices_;
   Buffer<int32_t> token_, host_token_;
   std::set<std::tuple<int64_t, int64_t, int64_t>> seen_;  // m, n, k of GEMMs already run
-  int gemms_in_layer_ = 0, norms_in_layer_ = 0, layer_ = -1;
+  /// How many ops of a kind the layer has had.
+  struct InLayer {
+    int layer = -1, norms = 0, gemms = 0, expert_gemms = 0, swiglus = 0;
+  };
+  InLayer in_layer_;
 };
 
 }  // namespace stallcast::kernels

@@ -1,12 +1,16 @@
 #include "kernels/executor/prefill_binder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <variant>
 
 #include "kernels/attention/prefill_attention.h"
 #include "kernels/runtime/cuda_error.h"
 #include "kernels/runtime/upload.h"
+#include "traces/common/error.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -42,10 +46,18 @@ double MeanNorm(const TraceTensors& trace, int layer, int64_t first, int64_t end
 
 }  // namespace
 
+void CheckPrefill(const llm::Model& model) {
+  const std::string why = llm::WhyNoPrefill(model);
+  if (why.empty()) return;
+  throw UsageError(fmt::format("the prefill of {} is predicted only: {}", model.title, why),
+                   "--prefill", "leave it out: the steps can be run");
+}
+
 PrefillBinder::PrefillBinder(const DecodeRun& run, const DecoderWeights& weights,
                              CacheBinder& cache)
     : run_(run), cache_(cache), layers_(weights, run.batch(), run.input.prompt_tokens) {
   const llm::Model& m = run.input.model;
+  CheckPrefill(run.whole);
   CheckHeads(run);
   const int64_t rows = run.batch() * run.input.prompt_tokens;
   for (int layer = 0; layer < run.trace->layers(); ++layer) injected_.push_back(Inject(layer));

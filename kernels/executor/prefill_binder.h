@@ -12,6 +12,9 @@
 
 namespace stallcast::kernels {
 
+/// Throws a usage Error where the prefill of such a model cannot be run.
+void CheckPrefill(const llm::Model& model);
+
 /// Binds the ops of a prefill plan. Every sequence reads the trace's prompt. Keys and values are
 /// the trace's; so are the prompt's last queries, as many as were captured, and those before them
 /// are random with the same mean norm. RoPE and append read them in place of the projection's

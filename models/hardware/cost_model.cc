@@ -48,13 +48,8 @@ class Coster {
         shape_(shape),
         counts_(counts) {}
 
-  OpCost operator()(const plan::Gemm&) const {
-    OpCost cost = Kernel();
-    cost.boosted = FlopsTime() >= static_cast<double>(counts_.device()) / fit_.bandwidth;
-    cost.streams_weights = !cost.boosted;
-    return cost;
-  }
-  OpCost operator()(const plan::GroupedGemm&) const { return Kernel(); }
+  OpCost operator()(const plan::Gemm&) const { return Product(); }
+  OpCost operator()(const plan::GroupedGemm&) const { return Product(); }
   OpCost operator()(const plan::Route&) const { return Kernel(); }
   OpCost operator()(const plan::LatentAttention&) const { return Kernel(); }
   OpCost operator()(const plan::LatentIndex&) const { return Kernel(); }
@@ -377,6 +372,13 @@ class Coster {
 
   static OpCost Boosted(OpCost cost) {
     cost.boosted = true;
+    return cost;
+  }
+
+  OpCost Product() const {
+    OpCost cost = Kernel();
+    cost.boosted = FlopsTime() >= static_cast<double>(counts_.device()) / fit_.bandwidth;
+    cost.streams_weights = !cost.boosted;
     return cost;
   }
 

@@ -33,6 +33,7 @@ struct Family {
   /// Every so many layers one attends everything, the last of each; 0: the file says it.
   int32_t full_every = 0;
   bool tied_embeddings = false, qkv_bias = false, gelu = false, output_gate = false;
+  bool sinks = false;  ///< attention has sinks, and all matrices biases
 };
 
 constexpr std::array kFamilies = {
@@ -48,7 +49,7 @@ constexpr std::array kFamilies = {
     Family{.type = "qwen3_next", .full_every = 4, .output_gate = true},
     Family{.type = "qwen3_5_text", .full_every = 4, .output_gate = true},
     Family{.type = "qwen3_5_moe_text", .full_every = 4, .output_gate = true},
-    Family{.type = "gpt_oss", .full_every = 2, .qkv_bias = true},
+    Family{.type = "gpt_oss", .full_every = 2, .qkv_bias = true, .sinks = true},
     Family{.type = "glm4_moe"},
     Family{.type = "glm_moe_dsa"},
     Family{.type = "deepseek_v2"},
@@ -308,6 +309,9 @@ Model ModelOf(const Config& file, const std::string& where) {
   }
   const Config quantization = config.Inside("quantization_config");
   if (!quantization.empty()) ApplyQuantization(quantization, model);
+  if (fallback.sinks) {
+    model.notes.emplace_back("left out: attention sinks, and the biases of its matrices");
+  }
   const std::string dtype =
       config.Text("dtype").empty() ? config.Text("torch_dtype") : config.Text("dtype");
   if (dtype == "float32") model.notes.emplace_back("weights of float32 are run as bf16");

@@ -1,5 +1,6 @@
 #include "models/llm/model.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "models/llm/config_json.h"
 #include "models/llm/model_check.h"
 #include "models/llm/shapes.h"
+#include "models/llm/widths.h"
 #include "traces/common/error.h"
 
 namespace stallcast::llm {
@@ -228,17 +230,33 @@ std::string Describe(const Model& m) {
 }
 
 std::string WhyNotExecutable(const Model& model) {
+  const auto has = [&](Layer::Attention attention) {
+    return std::ranges::find(model.kinds, attention, &Layer::attention) != model.kinds.end();
+  };
   if (model.latent) return "latent attention is predicted only";
-  if (model.experts) return "a mixture of experts is predicted only";
   if (model.output_gate) return "gated attention is predicted only";
-  if (model.FullLayers() != model.layers) {
-    return "layers that do not attend the whole context are predicted only";
+  if (model.head_dim != 64 && model.head_dim != 128) {
+    return fmt::format("attention of heads of {} channels is predicted only", model.head_dim);
   }
+  if (has(Layer::Attention::kLinear)) return "layers of linear attention are predicted only";
+  if (has(Layer::Attention::kNone)) return "layers that do not attend are predicted only";
   if (model.weights != plan::Width{} || model.kv != plan::Width{}) {
     return "weights and KV other than bf16 are predicted only";
   }
+  if (model.experts && model.experts->width != plan::Width{}) {
+    return fmt::format("experts of {} are predicted only; --weight-dtype bf16 runs them as bf16",
+                       NameOf(model.experts->width));
+  }
   if (model.tensor_parallel != 1) return "what GPUs of a shared model exchange is predicted only";
   if (model.queries != 1) return "several tokens a step are predicted only";
+  return "";
+}
+
+std::string WhyNoPrefill(const Model& model) {
+  if (model.experts) {
+    return "no kernel multiplies the many rows that a prompt gives each expert";
+  }
+  if (model.FullLayers() != model.layers) return "no kernel attends a window in a prompt";
   return "";
 }
 

@@ -130,8 +130,10 @@ Model FullAttentionOnly(const Model& model);
 Model AtContext(Model model, int64_t longest);
 /// All of a shape as one line: two models are alike if theirs are.
 std::string Describe(const Model& model);
-/// Why the executor cannot run it on a GPU; empty: it can.
+/// Why the executor cannot run its decode steps on a GPU; empty: it can.
 std::string WhyNotExecutable(const Model& model);
+/// Why the executor cannot run its prefill, where it can run its steps; empty: it can.
+std::string WhyNoPrefill(const Model& model);
 
 std::vector<std::string> ModelNames();
 /// A known model by name, or the one of a config.json. Unknown: usage Error listing all.

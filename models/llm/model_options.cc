@@ -35,6 +35,8 @@ void SetKv(std::string_view value, Model& model) {
 void SetWeights(std::string_view value, Model& model) {
   model.weights = WidthNamed(value, /*for_kv=*/false, Where("weight-dtype"));
   if (model.experts) model.experts->width = model.weights;
+  std::erase_if(model.notes,
+                [](const std::string& note) { return note.starts_with("weights of "); });
   model.notes.push_back(
       fmt::format("weights of all layers: {}, as asked; embeddings and norms are "
                   "bf16",

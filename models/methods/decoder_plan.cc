@@ -295,14 +295,15 @@ void Mlp(DecoderPlan& d, int layer, const llm::Layer& kind, const llm::LayerWeig
     const llm::Experts& e = *m.experts;
     const double taken = m.DistinctExperts(rows);
     const int64_t pairs = rows * e.active;
-    const auto grouped = [&](const llm::Matrix& matrix) {
-      d.builder.Run(d.compute, plan::GroupedGemm{pairs, matrix.n, matrix.k, taken, matrix.width});
+    const auto grouped = [&](const llm::Matrix& matrix, int64_t outputs) {
+      d.builder.Run(d.compute,
+                    plan::GroupedGemm{pairs, matrix.n, matrix.k, taken, matrix.width, outputs});
     };
     RunGemm(d, rows, weights.router);
     d.builder.Run(d.compute, plan::Route{rows, e.count, e.active});
-    grouped(weights.expert_gate_up);
+    grouped(weights.expert_gate_up, pairs);
     d.builder.Run(d.compute, plan::SwiGlu{pairs, e.intermediate});
-    grouped(weights.expert_down);
+    grouped(weights.expert_down, rows);  // and the sum over a row's experts
   }
   if (weights.gate_up.n > 0) {
     RunGemm(d, rows, weights.gate_up);

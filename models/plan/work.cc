@@ -34,7 +34,7 @@ struct Counter {
   WorkCounts operator()(const GroupedGemm& w) const {
     const double weights = w.matrices * static_cast<double>(w.weights.Of(w.k * w.n));
     return {.device_read = w.rows * w.k * kElement + static_cast<Bytes>(weights),
-            .device_written = w.rows * w.n * kElement,
+            .device_written = (w.outputs > 0 ? w.outputs : w.rows) * w.n * kElement,
             .flops = Product({2, w.rows, w.n, w.k})};
   }
   WorkCounts operator()(const Route& w) const {
@@ -421,6 +421,13 @@ constexpr std::array<std::string_view, kOpKinds> AllCostedAs(std::index_sequence
 }
 constexpr auto kCostedAs = AllCostedAs(std::make_index_sequence<kOpKinds>{});
 
+// A kind that is costed as another one is predicted only, unless it says that it is run.
+template <class T>
+constexpr bool RunOf() {
+  if constexpr (requires { T::kRun; }) return T::kRun;
+  return CostedAsOf<T>().empty();
+}
+
 template <class... Kind>
 bool IsAny(const Work& work) {
   return (std::holds_alternative<Kind>(work) || ...);
@@ -448,6 +455,10 @@ std::string_view KindName(int kind) {
 
 std::string_view CostedAs(int kind) {
   return kind >= 0 && kind < kOpKinds ? kCostedAs[static_cast<size_t>(kind)] : std::string_view{};
+}
+
+bool PredictedOnly(const Work& work) {
+  return std::visit([]<class T>(const T&) { return !RunOf<T>(); }, work);
 }
 
 bool IsHostWork(const Work& work) {

@@ -30,9 +30,12 @@ struct Gemm {
 struct GroupedGemm {
   static constexpr std::string_view kName = "grouped_gemm";
   static constexpr std::string_view kCostedAs = "gemm";
+  static constexpr bool kRun = true;
   int64_t rows = 0, n = 0, k = 0;
   double matrices = 0;
   Width weights = {};
+  /// Rows written, where what a token's rows give is added up with weights; 0: all.
+  int64_t outputs = 0;
   bool operator==(const GroupedGemm&) const = default;
 };
 
@@ -40,6 +43,7 @@ struct GroupedGemm {
 struct Route {
   static constexpr std::string_view kName = "route";
   static constexpr std::string_view kCostedAs = "norm";
+  static constexpr bool kRun = true;
   int64_t rows = 0;
   int32_t experts = 0, active = 0;
   bool operator==(const Route&) const = default;
@@ -529,10 +533,11 @@ inline int KindOf(const Work& work) { return static_cast<int>(work.index()); }
 std::string_view KindName(int kind);
 inline std::string_view KindName(const Work& work) { return KindName(KindOf(work)); }
 
-/// Of a kind that the executor does not run, the one by whose law it is costed where a profile has
-/// no fit of its own; empty: it runs.
+/// Of a kind that a profile may leave out, the one by whose law it is costed there; empty: every
+/// profile has a fit of it.
 std::string_view CostedAs(int kind);
-inline bool PredictedOnly(const Work& work) { return !CostedAs(KindOf(work)).empty(); }
+/// Whether the executor does not run it.
+bool PredictedOnly(const Work& work);
 
 /// True for work that occupies a host thread rather than a stream.
 bool IsHostWork(const Work& work);

@@ -203,7 +203,7 @@ TEST_F(ModelKinds, WhatOnlyPredictionsHaveIsSaid) {
         p.notes, [](const std::string& note) { return note.starts_with("predicted only"); });
   };
   EXPECT_FALSE(says("Llama-3.3-70B"));
-  EXPECT_TRUE(says("Mixtral-8x7B"));
+  EXPECT_FALSE(says("Mixtral-8x7B"));
   EXPECT_TRUE(says("DeepSeek-V3"));
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/runtime/fill.h"
 #include "kernels/runtime/probe.h"
 #include "models/llm/model.h"
+#include "models/llm/model_options.h"
 
 namespace stallcast::capture {
 
@@ -230,16 +231,28 @@ KernelProbe PrefillAttentionProbe(int64_t tokens, int32_t kv_heads, int32_t grou
           /*sustained=*/true};
 }
 
+std::vector<llm::Model> ModelsToRun() {
+  size_t free = 0, all = 0;
+  kernels::Check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
+  std::vector<llm::Model> models;
+  for (const std::string& name : llm::ModelNames()) {
+    llm::Model model = llm::WithOptions(llm::FindModel(name), {{"weight-dtype", "bf16"}});
+    if (!llm::WhyNotExecutable(model).empty()) continue;
+    if (model.experts && model.WeightBytes() > static_cast<Bytes>(all)) continue;
+    models.push_back(std::move(model));
+  }
+  return models;
+}
+
 std::vector<KernelProbe> GemmProbes() {
   std::set<std::pair<int64_t, int64_t>> products;
-  for (const std::string& name : llm::ModelNames()) {
-    const llm::Model m = llm::FindModel(name);
-    if (!llm::WhyNotExecutable(m).empty()) continue;
-    const int64_t heads = int64_t{m.query_heads} * m.head_dim;
-    products.insert({heads + int64_t{2} * m.kv_heads * m.head_dim, m.hidden});
-    products.insert({m.hidden, heads});
-    products.insert({2 * m.intermediate, m.hidden});
-    products.insert({m.hidden, m.intermediate});
+  for (const llm::Model& m : ModelsToRun()) {
+    for (int layer = 0; layer < m.layers; ++layer) {
+      const llm::LayerWeights w = llm::WeightsOf(m, m.KindOf(layer));
+      for (const llm::Matrix* matrix : {&w.input, &w.output, &w.router, &w.gate_up, &w.down}) {
+        if (matrix->n > 0) products.insert({matrix->n, matrix->k});
+      }
+    }
     products.insert({m.vocabulary, m.hidden});
   }
   std::vector<KernelProbe> probes;
@@ -259,7 +272,7 @@ std::vector<KernelProbe> GemmProbes() {
 std::vector<KernelProbe> DecoderProbes() {
   std::vector<KernelProbe> probes;
   for (const int64_t rows : {1, 2, 4, 8, 16, 64, 1024, 8192}) {
-    for (const int64_t width : {1024, 3584, 4096, 5120, 8192}) {
+    for (const int64_t width : {1024, 2048, 3584, 4096, 5120, 8192}) {
       probes.push_back(NormProbe(rows, width));
     }
   }
@@ -273,7 +286,7 @@ std::vector<KernelProbe> DecoderProbes() {
     }
   }
   for (const int64_t rows : {1, 2, 4, 8, 16, 64, 1024, 8192}) {
-    for (const int64_t width : {3072, 9728, 14336, 18944, 28672}) {
+    for (const int64_t width : {768, 3072, 9728, 14336, 18944, 28672}) {
       probes.push_back(SwiGluProbe(rows, width));
     }
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/runtime/upload.h"
+#include "models/llm/model.h"
 #include "models/plan/work.h"
 
 namespace stallcast::capture {
@@ -39,6 +40,10 @@ struct KernelProbe {
 
 // A probe each, of bf16 and heads of `dim` channels; `rows` are KV heads over all sequences.
 KernelProbe GemmProbe(const plan::Gemm& work);
+/// A model's experts, of which `tokens` rows take as many distinct ones as are expected: the first
+/// GEMM of each, or, with `sums`, the second, which adds up a row's.
+KernelProbe GroupedGemmProbe(const llm::Model& model, int64_t tokens, bool sums);
+KernelProbe RouteProbe(int64_t tokens, const llm::Experts& experts);
 KernelProbe NormProbe(int64_t rows, int64_t width);
 KernelProbe RopeProbe(int64_t tokens, int32_t query_heads, int32_t kv_heads, int32_t dim,
                       bool bounds);
@@ -61,8 +66,12 @@ KernelProbe AssignSlotsProbe(int32_t rows, int32_t k, int32_t slots);
 /// Missed pages of a head each, from a buffer into their slots.
 KernelProbe LayoutProbe(int32_t pieces, int32_t page_tokens, int32_t dim);
 
-/// Of one kind each; of gemm the products of all known models and prefill's large ones.
+/// Known models that the executor runs, as bf16; mixtures of experts where this GPU holds them.
+std::vector<llm::Model> ModelsToRun();
+
+/// Of one kind each; of gemm the products of those models and prefill's large ones.
 std::vector<KernelProbe> GemmProbes();
+std::vector<KernelProbe> ExpertProbes();     ///< grouped_gemm, route
 std::vector<KernelProbe> DecoderProbes();    ///< norm, rope_append, swiglu, sample
 std::vector<KernelProbe> AttentionProbes();  ///< decode_attention, prefill_attention
 std::vector<KernelProbe> SelectionProbes();  ///< summarize, query_similarity, score, top_k, sort,

@@ -48,9 +48,9 @@ class Streaming {
   kernels::Buffer<int> sink_{1};
 };
 
-// Before it is timed, a probe chooses its kernels, as GEMMs do. By then the driver must have cleared
-// the memory that the probe before freed. The device is synchronised because a stopwatch's streams
-// do not wait for the default stream, which fills the inputs.
+// Before it is timed, a probe chooses its kernels, as GEMMs do. By then the driver must have
+// cleared the memory that the probe before freed. The device is synchronised because a stopwatch's
+// streams do not wait for the default stream, which fills the inputs.
 Prepared Ready(Stopwatch& watch, const KernelProbe& probe) {
   watch.Settle();
   Prepared prepared = probe.prepare();
@@ -65,7 +65,9 @@ bool AmongProducts(const TimedProbe& timed) {
 
 // Products are what is dragged, and scatters owe by their bytes (hardware::WriteBack).
 bool OwesWhatIsSeen(const plan::Work& work) {
-  return !std::holds_alternative<plan::Gemm>(work) && !std::holds_alternative<plan::Layout>(work);
+  return !std::holds_alternative<plan::Gemm>(work) &&
+         !std::holds_alternative<plan::GroupedGemm>(work) &&
+         !std::holds_alternative<plan::Layout>(work);
 }
 
 // Of an empty kernel's, by the fastest of trains in turn: others on the host slow either for a
@@ -131,8 +133,8 @@ Timing TimeKernel(Stopwatch& watch, const KernelProbe& probe, double gap) {
 
 std::vector<TimedProbe> TimeKernels(Stopwatch& watch, double gap, const Progress& progress) {
   std::vector<KernelProbe> probes;
-  for (auto family : {GemmProbes(), DecoderProbes(), AttentionProbes(), SelectionProbes(),
-                      RetrievalProbes(), LowRankProbes()}) {
+  for (auto family : {GemmProbes(), ExpertProbes(), DecoderProbes(), AttentionProbes(),
+                      SelectionProbes(), RetrievalProbes(), LowRankProbes()}) {
     std::move(family.begin(), family.end(), std::back_inserter(probes));
   }
   std::vector<TimedProbe> timed;
@@ -207,6 +209,12 @@ void FitKernels(const std::vector<TimedProbe>& timed, hardware::Profile& profile
          timing.launches * profile.host.launch / plan::Count(probe.work).launches, timing.drag});
   }
   for (const auto& [name, works] : kinds) profile.kernels[name] = FitKernel(works);
+  // Of experts, decode steps alone are timed, which no rate of operations limits. A prompt's are
+  // limited as any GEMM is.
+  const auto grouped = profile.kernels.find(plan::GroupedGemm::kName);
+  if (grouped != profile.kernels.end() && grouped->second.flops_rate == 0) {
+    grouped->second.flops_rate = profile.kernels.find(plan::Gemm::kName)->second.flops_rate;
+  }
 }
 
 }  // namespace stallcast::capture

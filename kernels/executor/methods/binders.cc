@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "traces/common/error.h"
 
 namespace stallcast::kernels {
@@ -24,6 +26,11 @@ PromptKv CacheBinder::PromptAt(int /*layer*/) {
 
 OpWork CacheBinder::BindPrefill(const plan::Op& op, const PrefillIo& /*io*/) {
   CannotBind("prefill", op);
+}
+
+void SetModel(llm::Model whole, DecodeRun& run) {
+  run.input.model = llm::FullAttentionOnly(whole);
+  run.whole = std::move(whole);
 }
 
 void CheckHeads(const DecodeRun& run) {

@@ -3,8 +3,8 @@
 
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/bind_by_kind.h"
+#include "kernels/executor/contiguous_cache.h"
 #include "kernels/executor/methods/binders.h"
-#include "kernels/executor/methods/contiguous_cache.h"
 #include "kernels/executor/methods/page_bounds.h"
 #include "kernels/selection/selection.h"
 #include "models/methods/quest/params.h"

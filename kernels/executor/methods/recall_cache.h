@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/executor/cache_binder.h"
+#include "kernels/executor/contiguous_cache.h"
 #include "kernels/executor/device_table.h"
-#include "kernels/executor/methods/contiguous_cache.h"
 #include "kernels/movement/movement.h"
 #include "kernels/selection/selection.h"
 #include "models/methods/common/page_cache.h"

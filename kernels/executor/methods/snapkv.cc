@@ -6,9 +6,9 @@
 
 #include "kernels/executor/attention_launcher.h"
 #include "kernels/executor/bind_by_kind.h"
+#include "kernels/executor/contiguous_cache.h"
 #include "kernels/executor/device_table.h"
 #include "kernels/executor/methods/binders.h"
-#include "kernels/executor/methods/contiguous_cache.h"
 #include "models/methods/snapkv/params.h"
 #include "models/methods/snapkv/policy.h"
 #include "traces/common/error.h"

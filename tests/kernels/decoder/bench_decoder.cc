@@ -1,4 +1,5 @@
-// The small kernels of a decoder layer and its matrix products, at the shapes of Llama-3.1-8B.
+// The small kernels of a decoder layer and its matrix products, at the shapes of Llama-3.1-8B, and
+// mixtures of experts.
 #include <fmt/format.h>
 
 #include <array>
@@ -7,7 +8,11 @@
 #include <vector>
 
 #include "kernels/decoder/decoder.h"
+#include "kernels/decoder/experts.h"
+#include "kernels/executor/expert_choices.h"
 #include "kernels/runtime/fill.h"
+#include "models/llm/model.h"
+#include "models/llm/model_options.h"
 #include "tests/kernels/measure.h"
 
 namespace stallcast::kernels {
@@ -95,6 +100,77 @@ void Products(Stopwatch& watch, double read_rate) {
   }
 }
 
+// The experts of a step's tokens as one kernel, and as a GEMM an expert: cuBLASLt's or
+// SkinnyGemm(), whichever is faster.
+void Experts(Stopwatch& watch, double read_rate) {
+  constexpr int kRoutings = 16;
+  for (const char* name : {"qwen3-30b-a3b", "gpt-oss-20b"}) {
+    const llm::Model model = llm::WithOptions(llm::FindModel(name), {{"weight-dtype", "bf16"}});
+    const llm::Experts& e = *model.experts;
+    const llm::LayerWeights layer = llm::WeightsOf(model, {.experts = true});
+    for (const int32_t tokens : {1, 8, 32}) {
+      const int64_t pairs = int64_t{tokens} * e.active;
+      const double distinct = model.DistinctExperts(tokens);
+      const ExpertChoices choices(tokens, e.active, e.count, distinct);
+      const Buffer<__nv_bfloat16> logits(int64_t{tokens} * e.count);
+      FillRandom(logits.get(), logits.size(), 1, 1, watch.stream());
+      std::vector<RoutingMemory> routings;
+      for (int i = 0; i < kRoutings; ++i) {
+        routings.emplace_back(tokens, e.count, e.active);
+        Route(logits.get(), choices.At(0, i), routings.back().routing(), watch.stream());
+      }
+      const double route = watch.InGraph(
+          [&](int i) {
+            Route(logits.get(), choices.At(0, i), routings[i % kRoutings].routing(),
+                  watch.stream());
+          },
+          kLaunches);
+      Print("route", tokens, 2.0 * tokens * e.count, route, read_rate);
+      for (const bool sums : {false, true}) {
+        const llm::Matrix& of = sums ? layer.expert_down : layer.expert_gate_up;
+        const int64_t expert = of.n * of.k;
+        const Buffer<__nv_bfloat16> weights(of.count * expert), a(pairs * of.k), c(pairs * of.n);
+        FillRandom(weights.get(), weights.size(), 1, 2, watch.stream());
+        FillRandom(a.get(), a.size(), 1, 3, watch.stream());
+        const double bytes = 2.0 * (distinct * static_cast<double>(expert) +
+                                    static_cast<double>(pairs * of.k + pairs * of.n));
+        const auto grouped = [&](int i) {
+          const Routing& routing = routings[i % kRoutings].routing();
+          if (sums) {
+            GroupedGemmSum(a.get(), weights.get(), c.get(), routing, of.n, of.k, /*adds=*/false,
+                           watch.stream());
+          } else {
+            GroupedGemm(a.get(), weights.get(), c.get(), routing, of.n, of.k, watch.stream());
+          }
+        };
+        Print(sums ? "down" : "gate+up", tokens, bytes, watch.InGraph(grouped, kRoutings, 11),
+              read_rate);
+        Gemm gemm;
+        std::vector<std::vector<ExpertGroup>> groups;
+        for (const RoutingMemory& memory : routings) {
+          const Routing& routing = memory.routing();
+          Check(cudaStreamSynchronize(watch.stream()), "cudaStreamSynchronize");
+          const int32_t count = Downloaded(static_cast<const int32_t*>(routing.groups), 1).front();
+          groups.push_back(Downloaded(static_cast<const ExpertGroup*>(routing.group), count));
+        }
+        const auto run = [&](const ExpertGroup& group) {
+          gemm.Run(a.get() + group.first * of.k, weights.get() + group.expert * expert,
+                   c.get() + group.first * of.n, group.rows, of.n, of.k, watch.stream());
+        };
+        for (const auto& step : groups) {
+          for (const ExpertGroup& group : step) run(group);  // chooses their algorithms
+        }
+        const double looped = watch.InGraph(
+            [&](int i) {
+              for (const ExpertGroup& group : groups[static_cast<size_t>(i)]) run(group);
+            },
+            kRoutings, 11);
+        Print("... looped", tokens, bytes, looped, read_rate);
+      }
+    }
+  }
+}
+
 // When products begin behind an idle GPU, ms: those before each.
 constexpr std::array kUntil = {5, 10, 20, 50, 100, 200, 400, 800, 1600};
 
@@ -159,6 +235,8 @@ void Run() {
              "GB/s");
   Small(watch, read_rate);
   Products(watch, read_rate);
+  fmt::print("Experts of Qwen3-30B-A3B, then of gpt-oss-20b as bf16, by tokens of a step\n");
+  Experts(watch, read_rate);
   fmt::print(
       "\nA product of 8192 x 28672 x 4096, ms, by when it begins behind an idle GPU, ms\n{:<9}",
       "");

@@ -11,6 +11,7 @@
 #include "kernels/executor/executor.h"
 #include "kernels/executor/prefill_binder.h"
 #include "models/methods/decoder_plan.h"
+#include "tests/kernels/executor/rounded_trace.h"
 #include "tests/kernels/on_device.h"
 #include "tests/models/methods/random_trace.h"
 
@@ -30,16 +31,6 @@ llm::Model SmallModel(int dim) {
   model.intermediate = 512;
   model.vocabulary = 1000;
   return model;
-}
-
-// As the device has it, so that policies see the same.
-void RoundToBf16(traces::Trace& trace) {
-  for (traces::Tensor& tensor : trace.tensors) {
-    std::vector<float> values(static_cast<size_t>(tensor.spec.elements()));
-    std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
-    for (float& value : values) value = __bfloat162float(__float2bfloat16(value));
-    std::memcpy(tensor.data.data(), values.data(), tensor.data.size());
-  }
 }
 
 // Hands on what a method does, and keeps what its steps attended and its prefill is given.
@@ -111,6 +102,7 @@ class PrefillRun : public OnDevice {
       projected.emplace(input.log, input.model, batch);
       tensors.emplace(trace, std::vector{0, 1, 2});
       run.input = input;
+      SetModel(input.model, run);
       run.trace = &*tensors;
       run.source_of = run.recorded_layers = {0, 1, 2};
       run.recording = &trace;

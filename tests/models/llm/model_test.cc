@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "models/llm/model_options.h"
 #include "traces/common/error.h"
 
 namespace stallcast::llm {
@@ -43,6 +44,25 @@ TEST(ModelTest, ParametersOfMixturesAndHybridsMatchPublishedCounts) {
   EXPECT_NEAR(billions("qwen3-next-80b-a3b"), 80, 0.5);
   EXPECT_NEAR(billions("gemma-3-12b"), 11.8, 0.1);
   EXPECT_NEAR(billions("mistral-7b-v0.1"), 7.24, 0.005);
+}
+
+// Mixtures and windows are run as bf16; their prompts are not.
+TEST(ModelTest, TheExecutorRunsStepsOfMixturesAndWindowsOfBf16) {
+  const auto as_bf16 = [](const char* name) {
+    return WithOptions(FindModel(name), {{"weight-dtype", "bf16"}});
+  };
+  for (const char* name : {"llama-3.1-8b", "qwen3-30b-a3b", "mixtral-8x7b", "mistral-7b-v0.1"}) {
+    EXPECT_EQ(WhyNotExecutable(FindModel(name)), "") << name;
+  }
+  EXPECT_NE(WhyNotExecutable(FindModel("gpt-oss-20b")), "");
+  EXPECT_EQ(WhyNotExecutable(as_bf16("gpt-oss-20b")), "");
+  for (const char* name : {"deepseek-v3", "qwen3-next-80b-a3b", "gemma-3-12b"}) {
+    EXPECT_NE(WhyNotExecutable(as_bf16(name)), "") << name;
+  }
+  EXPECT_EQ(WhyNoPrefill(FindModel("llama-3.1-8b")), "");
+  for (const char* name : {"qwen3-30b-a3b", "mistral-7b-v0.1"}) {
+    EXPECT_NE(WhyNoPrefill(FindModel(name)), "") << name;
+  }
 }
 
 TEST(ModelTest, OnlyLayersThatAttendEverythingGrowWithTheContext) {

@@ -26,6 +26,10 @@ std::vector<Case> Cases() {
       {GroupedGemm{.rows = 16, .n = 1536, .k = 2048, .matrices = 7.5},
        {.device_read = 47'251'456, .device_written = 49'152, .flops = 100'663'296},
        47'300'608},
+      // The same the other way, summed to two rows.
+      {GroupedGemm{.rows = 16, .n = 2048, .k = 1536, .matrices = 7.5, .outputs = 2},
+       {.device_read = 47'235'072, .device_written = 8'192, .flops = 100'663'296},
+       47'243'264},
       {Route{.rows = 4, .experts = 128, .active = 8},
        {.device_read = 1'024, .device_written = 256, .flops = 2'560},
        1'280},

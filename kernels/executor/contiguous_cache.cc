@@ -1,4 +1,4 @@
-#include "kernels/executor/methods/contiguous_cache.h"
+#include "kernels/executor/contiguous_cache.h"
 
 namespace stallcast::kernels {
 
