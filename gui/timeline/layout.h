@@ -47,8 +47,8 @@ struct LaneRow {
   int32_t track = -1;     ///< kOps: of the model; kGhost: of the ghost
   int32_t tracks = 1;     ///< kOps of a folded lane: all of them, one over the other
   Way way = Way::kToGpu;  ///< kTraffic
-  Box box;                ///< whole, over the chart's width
-  Box shown;              ///< what scrolling leaves of it; may be empty
+  Box box = {};           ///< whole, over the chart's width
+  Box shown = {};         ///< what scrolling leaves of it; may be empty
 };
 
 struct LaneBox {

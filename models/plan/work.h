@@ -412,6 +412,7 @@ struct HostGather {
 struct HostAttention {
   static constexpr std::string_view kName = "host_attention";
   static constexpr std::string_view kCostedAs = "host_gather";
+  static constexpr bool kRun = true;
   int64_t kv_tokens = 0;  ///< summed over sequences and the heads that choose
   int32_t sequences = 0, query_heads = 0, head_dim = 0;
   int32_t queries = 1;     ///< new tokens a sequence
