@@ -166,7 +166,8 @@ measure_moe() {
   local prompt
   run moe "$t8" "$t32" --model qwen3-30b-a3b "${few[@]}"
   for prompt in 8K 32K; do
-    synthesize gpt-oss-$prompt --prompt $prompt --steps 64 --layers 2 --model gpt-oss-20b
+    synthesize gpt-oss-$prompt --prompt $prompt --steps 64 --layers 2 --model gpt-oss-20b \
+      --local-window 256
   done
   run moe "$folder/traces/gpt-oss-8K.kvt" "$folder/traces/gpt-oss-32K.kvt" --model gpt-oss-20b \
     "${few[@]}"

@@ -25,6 +25,8 @@ KEPT = {
                    "measured_traced_ms", "predicted_exposed_recall_ms",
                    "measured_exposed_recall_ms"),
 }
+# Sections of measure.sh that have a CSV file of their own: the columns of runs.
+KEPT |= {"moe": KEPT["runs"], "hisparse-cpu": KEPT["runs"]}
 DISTINCT = 1.03  # measured times whose order counts differ by so much
 
 
@@ -110,6 +112,36 @@ def histogram(values):
     return "```\n" + "\n".join(lines) + "\n```"
 
 
+def beside(rows, *titles):
+    """Each run, predicted beside measured."""
+    return table([*titles, "predicted ms", "measured ms", "error"],
+                 [[*(row[title] for title in titles), f"{float(row['predicted_ms']):.2f}",
+                   f"{float(row['measured_ms']):.2f}", f"{error(row):+.1f} %"] for row in rows])
+
+
+def spread_of(rows):
+    """The median error of some runs and the worst."""
+    values = errors(rows)
+    if not values:
+        return "no runs"
+    return (f"{len(values)} runs, {statistics.median(map(abs, values)):.1f} % at the median, "
+            f"{max(values, key=abs):+.1f} % at worst")
+
+
+def as_run(rows):
+    """Steps of PyTorch's programs, and of each what the GPU and the link were busy for."""
+    lines = []
+    for row in rows:
+        busy = [f"{float(row[f'predicted_{of}_ms']):.1f}, {float(row[f'measured_{of}_ms']):.1f}"
+                for of in ("kernels", "to_gpu", "to_host")]
+        lines.append([row["program"], f"{int(row['context']):,}", row["batch"],
+                      f"{float(row['predicted_ms']):.1f}", f"{float(row['measured_ms']):.1f}",
+                      f"{float(row['least_ms']):.0f} to {float(row['most_ms']):.0f}",
+                      f"{error(row):+.0f} %", *busy])
+    return table(["program", "tokens", "batch", "predicted ms", "measured ms", "its steps", "error",
+                  "kernels", "to GPU", "to host"], lines)
+
+
 def describe(row):
     parts = [row["method"], row["params"], f"{int(row['context']):,} tokens",
              f"batch {row['batch']}"]
@@ -190,6 +222,13 @@ def page():
         "RECORDED": f"{recorded_within(found['recordings'])} of {len(found['recordings'])}",
         "LAUNCHES": f"{launches[0]:.1f} to {launches[-1]:.1f} us, "
                     f"{statistics.median(launches):.1f} us at the median",
+        "MOE": beside(read(HERE / "moe.csv"), "model", "method", "context", "batch"),
+        "MOE_SUMS": spread_of(read(HERE / "moe.csv")),
+        "HOST_RUNS": beside(read(HERE / "hisparse-cpu.csv"), "method", "params", "context",
+                            "batch"),
+        "HOST_SUMS": spread_of(read(HERE / "hisparse-cpu.csv")),
+        "AS_RUN": as_run(read(HERE / "transformers-steps.csv")),
+        "AS_RUN_SUMS": spread_of(read(HERE / "transformers-steps.csv")),
         "MACHINES": table(["host", "launch us", "runs", "median %", "within 8 %", "worst %"],
                           [[row[title] for title in ("host", "launch_us", "runs", "median_percent",
                                                      "within_8_percent", "worst_percent")]
