@@ -109,12 +109,12 @@ const char* TypeOf(Kind kind) {
   }
 }
 
-// What the view shows of a column. Casts give types to other readers, such as DuckDB's.
+// What the view shows of a column.
 std::string Shown(const Column& column) {
   const auto of_texts = [&](const char* made) {
     return fmt::format(
-        "CAST((SELECT {} FROM (SELECT texts.text FROM json_each(rows.{}) AS word "
-        "JOIN texts ON texts.id = word.value ORDER BY word.key)) AS TEXT)",
+        "(SELECT {} FROM (SELECT texts.text FROM json_each(rows.{}) AS word "
+        "JOIN texts ON texts.id = word.value ORDER BY word.key))",
         made, column.name);
   };
   switch (column.kind) {
@@ -129,8 +129,7 @@ std::string Shown(const Column& column) {
     case Kind::kArray:
       return of_texts("json_group_array(text)");
     case Kind::kTime:
-      return fmt::format("CAST(strftime('%Y-%m-%dT%H:%M:%SZ', rows.{}, 'unixepoch') AS TEXT)",
-                         column.name);
+      return fmt::format("strftime('%Y-%m-%dT%H:%M:%SZ', rows.{}, 'unixepoch')", column.name);
     case Kind::kNumber:
       return fmt::format("rows.{}", column.name);
   }
