@@ -84,7 +84,8 @@ void SweepCommand::Run() const {
   if (launch.rank > 0) {
     const bool sweeps = show.empty() && !options.trace.empty() && !options.out.empty();
     const std::unique_ptr<sim::Ranks> ranks = sweeps ? sim::JoinRanks() : nullptr;
-    if (ranks) Help(*ranks);
+    // A launcher that this MPI does not know leaves each process by itself: the first one sweeps.
+    if (ranks && ranks->rank() > 0) Help(*ranks);
     return;
   }
   SweepForm of = form;
