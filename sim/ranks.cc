@@ -12,6 +12,7 @@
 
 #include <cstdlib>
 #include <list>
+#include <set>
 #endif
 
 namespace stallcast::sim {
@@ -47,20 +48,32 @@ class MpiRanks : public Ranks {
     Advance();
   }
 
+  // Never waits for the rest of a message: a rank that dies may have sent half of it.
   std::optional<Message> Receive() override {
     Advance();
     int there = 0, size = 0;
+    MPI_Message found;
     MPI_Status status;
-    if (MPI_Iprobe(MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, &there, &status) != MPI_SUCCESS || !there) {
-      return std::nullopt;
+    if (MPI_Improbe(MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, &there, &found, &status) == MPI_SUCCESS &&
+        there) {
+      MPI_Get_count(&status, MPI_BYTE, &size);
+      Incoming& begun = incoming_.emplace_back();
+      begun.message = {status.MPI_SOURCE, std::string(static_cast<size_t>(size), '\0')};
+      MPI_Imrecv(begun.message.text.data(), size, MPI_BYTE, &found, &begun.request);
     }
-    MPI_Get_count(&status, MPI_BYTE, &size);
-    Message message{status.MPI_SOURCE, std::string(static_cast<size_t>(size), '\0')};
-    if (MPI_Recv(message.text.data(), size, MPI_BYTE, message.from, 0, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-      return std::nullopt;
+    std::set<int> unfinished;  // senders whose later messages have to wait
+    for (auto at = incoming_.begin(); at != incoming_.end(); ++at) {
+      int whole = 0;
+      if (unfinished.contains(at->message.from)) continue;
+      if (MPI_Test(&at->request, &whole, MPI_STATUS_IGNORE) != MPI_SUCCESS || !whole) {
+        unfinished.insert(at->message.from);
+        continue;
+      }
+      Message message = std::move(at->message);
+      incoming_.erase(at);
+      return message;
     }
-    return message;
+    return std::nullopt;
   }
 
   bool Drain(std::chrono::milliseconds longest) override {
@@ -81,6 +94,11 @@ class MpiRanks : public Ranks {
     explicit Outgoing(std::string of) : text(std::move(of)) {}
   };
 
+  struct Incoming {
+    Message message;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
   // Forgets what has gone.
   void Advance() {
     std::erase_if(outgoing_, [](Outgoing& sent) {
@@ -91,6 +109,7 @@ class MpiRanks : public Ranks {
 
   int rank_ = 0, size_ = 1;
   std::list<Outgoing> outgoing_;
+  std::list<Incoming> incoming_;  // in the order in which they were begun
 };
 
 }  // namespace
