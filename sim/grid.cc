@@ -1,12 +1,16 @@
 #include "sim/grid.h"
 
 #include <fmt/format.h>
+#include <tbb/parallel_for.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -20,7 +24,7 @@ namespace stallcast::sim {
 namespace {
 
 constexpr int64_t kMostValues = 10'000;
-constexpr int64_t kMostPoints = 1'000'000;
+constexpr int64_t kMostPoints = 10'000'000;
 
 struct NumberWithUnit {
   double number;
@@ -209,15 +213,24 @@ std::string ModelKey(const std::string& name) {
 }
 
 // Of the machines of a grid, each as often overridden as points ask for it: a profile is large.
+// Thread safe.
 class Machines {
  public:
   uint64_t FingerprintOf(const PredictRequest& r) {
-    const auto [at, fresh] = known_.try_emplace({r.machine, r.machine_overrides});
-    if (fresh) at->second = Fingerprint(MachineOf(r));
-    return at->second;
+    const std::pair key(r.machine, r.machine_overrides);
+    {
+      const std::lock_guard lock(mutex_);
+      const auto at = known_.find(key);
+      if (at != known_.end()) return at->second;
+    }
+    const uint64_t fingerprint = Fingerprint(MachineOf(r));
+    const std::lock_guard lock(mutex_);
+    known_.emplace(key, fingerprint);
+    return fingerprint;
   }
 
  private:
+  std::mutex mutex_;
   std::map<std::pair<std::string, decltype(PredictRequest::machine_overrides)>, uint64_t> known_;
 };
 
@@ -278,8 +291,34 @@ int64_t ParseTokens(std::string_view text, std::string_view where) {
   return *value;
 }
 
-std::vector<GridPoint> ExpandGrid(const PredictRequest& base, const std::vector<Axis>& given) {
-  std::vector<Axis> axes = given;
+struct Grid::Impl {
+  PredictRequest base;
+  std::vector<Axis> axes;
+  std::vector<Target> targets;  // of the axes
+  std::vector<uint32_t> cells;  // of the points
+  std::string id;
+  Machines machines;
+
+  // The last axis changes fastest.
+  GridPoint At(uint32_t cell) {
+    std::vector<size_t> at(axes.size());
+    for (size_t i = axes.size(); i > 0; --i) {
+      at[i - 1] = cell % axes[i - 1].values.size();
+      cell /= static_cast<uint32_t>(axes[i - 1].values.size());
+    }
+    GridPoint point{base, {}};
+    for (size_t i = 0; i < axes.size(); ++i) {
+      Apply(point.request, axes[i], targets[i], axes[i].values[at[i]]);
+    }
+    point.key = KeyOf(point.request, machines);
+    return point;
+  }
+};
+
+Grid::Grid(const PredictRequest& base, const std::vector<Axis>& given)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->base = base;
+  std::vector<Axis>& axes = impl_->axes = given;
   std::set<std::string> names;
   std::vector<std::string> methods = {base.method};
   int64_t size = 1;
@@ -291,7 +330,7 @@ std::vector<GridPoint> ExpandGrid(const PredictRequest& base, const std::vector<
     if (axis.name == "method") methods = axis.values;
     size *= std::ssize(axis.values);
     if (size > kMostPoints) {
-      throw UsageError("the grid has more than a million points", "--grid", "use fewer values");
+      throw UsageError("the grid has more than 10 million points", "--grid", "use fewer values");
     }
   }
   for (const std::string& m : methods) CheckName("method", m, MethodNames(), "--grid method");
@@ -299,31 +338,50 @@ std::vector<GridPoint> ExpandGrid(const PredictRequest& base, const std::vector<
   std::stable_sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) {
     return (a.name == "method") > (b.name == "method");
   });
-  std::vector<Target> targets;
   for (const Axis& axis : axes) {
-    targets.push_back(TargetOf(axis, methods));
+    impl_->targets.push_back(TargetOf(axis, methods));
     for (const std::string& value : axis.values) {
-      if (targets.back() == Target::kModel) {
-        CheckModel(value, "--grid model");
-      }
+      if (impl_->targets.back() == Target::kModel) CheckModel(value, "--grid model");
     }
   }
 
-  std::vector<GridPoint> points;
-  std::set<std::string> keys;
-  Machines machines;
-  std::vector<size_t> at(axes.size(), 0);
-  while (true) {
-    GridPoint point{base, {}};
-    for (size_t i = 0; i < axes.size(); ++i) {
-      Apply(point.request, axes[i], targets[i], axes[i].values[at[i]]);
-    }
-    point.key = KeyOf(point.request, machines);
-    if (keys.insert(point.key).second) points.push_back(std::move(point));
-    size_t i = axes.size();
-    while (i > 0 && ++at[i - 1] == axes[i - 1].values.size()) at[--i] = 0;
-    if (i == 0) return points;
+  using Hash = std::pair<uint64_t, uint64_t>;
+  std::vector<Hash> hashes(static_cast<size_t>(size));
+  tbb::parallel_for(uint32_t{0}, static_cast<uint32_t>(size), [&](uint32_t cell) {
+    const std::string key = impl_->At(cell).key;
+    const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
+    hashes[cell] = {hash.high64, hash.low64};
+  });
+  // Of cells that are one point, the first stands.
+  std::vector<uint32_t>& cells = impl_->cells;
+  cells.resize(hashes.size());
+  std::iota(cells.begin(), cells.end(), uint32_t{0});
+  std::ranges::sort(cells, {}, [&](uint32_t cell) { return std::pair(hashes[cell], cell); });
+  const auto repeated =
+      std::ranges::unique(cells, [&](uint32_t a, uint32_t b) { return hashes[a] == hashes[b]; });
+  cells.erase(repeated.begin(), repeated.end());
+  cells.shrink_to_fit();
+  std::ranges::sort(cells);
+  uint64_t id = 0;
+  for (const uint32_t cell : cells) {
+    const uint64_t words[] = {id, hashes[cell].first, hashes[cell].second};
+    id = XXH3_64bits(words, sizeof words);
   }
+  impl_->id = fmt::format("{:016x}", id);
+}
+
+Grid::~Grid() = default;
+
+size_t Grid::size() const { return impl_->cells.size(); }
+GridPoint Grid::operator[](size_t point) const { return impl_->At(impl_->cells[point]); }
+const std::string& Grid::id() const { return impl_->id; }
+
+std::vector<GridPoint> ExpandGrid(const PredictRequest& base, const std::vector<Axis>& axes) {
+  const Grid grid(base, axes);
+  std::vector<GridPoint> points;
+  points.reserve(grid.size());
+  for (size_t i = 0; i < grid.size(); ++i) points.push_back(grid[i]);
+  return points;
 }
 
 }  // namespace stallcast::sim

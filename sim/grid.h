@@ -1,6 +1,9 @@
 // The grid of a sweep: axes as written on a command line, and the predictions that they ask for.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +23,8 @@ struct Axis {
 /// more than 10,000 values: usage Error.
 Axis ParseAxis(std::string_view text);
 
-/// Parses a count of tokens: "32768", "32K" (of 1024) or "1M". `where` names the option in the usage
-/// Error.
+/// Parses a count of tokens: "32768", "32K" (of 1024) or "1M". `where` names the option in the
+/// usage Error.
 int64_t ParseTokens(std::string_view text, std::string_view where);
 
 struct GridPoint {
@@ -31,10 +34,30 @@ struct GridPoint {
   std::string key;
 };
 
-/// The points of a grid over `base`, each once. An axis is `method`, `machine`, `model`, `context`,
-/// `batch`, `tp`, a method parameter (points of methods without it collapse into one) or a path in
-/// a machine's profile such as link.h2d. Unknown names, values that do not parse, an axis given
-/// twice, and more than a million points: usage Errors.
+/// The points of a grid over `base`, each once, made when they are asked for: 4 bytes a point stay.
+/// An axis is `method`, `machine`, `model`, `context`, `batch`, `tp`, a method parameter (points of
+/// methods without it collapse into one) or a path in a machine's profile such as link.h2d. Unknown
+/// names, values that do not parse, an axis given twice, and more than 10 million points: usage
+/// Errors.
+class Grid {
+ public:
+  Grid(const PredictRequest& base, const std::vector<Axis>& axes);
+  ~Grid();
+  Grid(const Grid&) = delete;
+  Grid& operator=(const Grid&) = delete;
+
+  size_t size() const;
+  /// Thread safe.
+  GridPoint operator[](size_t point) const;
+  /// A hash of all points, in their order.
+  const std::string& id() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// All points of a Grid.
 std::vector<GridPoint> ExpandGrid(const PredictRequest& base, const std::vector<Axis>& axes);
 
 }  // namespace stallcast::sim

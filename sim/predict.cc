@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -374,6 +376,37 @@ struct Predictor::Impl {
   std::optional<LogCache> cache;
   std::mutex mutex;  // guards what follows
   std::map<std::string, Replayed> logs;
+
+  // A machine's costs take longer to make than a short plan takes to run, and points of a sweep
+  // have them in common. A profile's file may change meanwhile, so none is kept for long.
+  class KnownCosts {
+   public:
+    std::shared_ptr<const hardware::CostModel> Of(const PredictRequest& request) {
+      const auto now = std::chrono::steady_clock::now();
+      const std::pair key(request.machine, request.machine_overrides);
+      {
+        const std::lock_guard lock(mutex_);
+        if (now - since_ > kKept || costs_.size() > kMost) {
+          costs_.clear();
+          since_ = now;
+        }
+        const auto at = costs_.find(key);
+        if (at != costs_.end()) return at->second;
+      }
+      auto made = std::make_shared<const hardware::CostModel>(MachineOf(request));
+      const std::lock_guard lock(mutex_);
+      return costs_.emplace(key, std::move(made)).first->second;
+    }
+
+   private:
+    static constexpr std::chrono::seconds kKept{1};
+    static constexpr size_t kMost = 100;
+    std::mutex mutex_;
+    std::chrono::steady_clock::time_point since_;
+    std::map<std::pair<std::string, decltype(PredictRequest::machine_overrides)>,
+             std::shared_ptr<const hardware::CostModel>>
+        costs_;
+  } known_costs;
 
   // Calls what uses the trace; an error then names the file, and what reading it found wrong.
   template <class Use>
@@ -755,7 +788,7 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   out.request = request;
   PredictRequest& run = out.request;
   const traces::proto::TraceInfo& trace = info();
-  hardware::Profile profile = MachineOf(run);
+  std::shared_ptr<const hardware::CostModel> known = impl_->known_costs.Of(run);
   const PreparedRun prepared = Prepare(run, stop);
   const methods::PlanInput& input = prepared.input;
   const llm::Model& model = input.model;
@@ -767,20 +800,23 @@ Prediction Predictor::Predict(const PredictRequest& request, traces::Timeline* t
   const int64_t longest = run.context + run.steps;
 
   const bool pytorch = plan::CallsOperators(*run.host, run.as_run);
-  const bool unmeasured = pytorch && !profile.pytorch.measured() && profile.pytorch.each == 0;
+  const bool unmeasured =
+      pytorch && !known->profile().pytorch.measured() && known->profile().pytorch.each == 0;
   if (unmeasured) {
+    hardware::Profile profile = known->profile();
     profile.pytorch.each = std::sqrt(hardware::kLeastOperator * hardware::kMostOperator);
     out.notes.push_back(fmt::format(
         "assumed: each operator of PyTorch takes {:.0f} us of the host, and {:.0f} to {:.0f} where "
         "a band is given: {} has no [pytorch]; python3 -m stallcast_capture.host_costs measures it",
         profile.pytorch.each * 1e6, hardware::kLeastOperator * 1e6, hardware::kMostOperator * 1e6,
         profile.name));
-  } else if (pytorch && profile.pytorch.each == 0) {
-    if (std::string note = hardware::AssumedOperators(profile); !note.empty()) {
+    known = std::make_shared<const hardware::CostModel>(std::move(profile));
+  } else if (pytorch && known->profile().pytorch.each == 0) {
+    if (std::string note = hardware::AssumedOperators(known->profile()); !note.empty()) {
       out.notes.push_back(std::move(note));
     }
   }
-  const hardware::CostModel costs(std::move(profile));
+  const hardware::CostModel& costs = *known;
   {
     StopIfAsked(stop);
     const plan::Plan plan = methods::WriteDecode(method, input);

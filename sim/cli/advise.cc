@@ -373,8 +373,9 @@ class Reporter {
     if (now - start_ < std::chrono::seconds(3) || now - last_ < std::chrono::seconds(3)) return;
     last_ = now;
     bar_.Clear();
-    fmt::print(stderr, "{:.0f} s: {}{}\n", std::chrono::duration<double>(now - start_).count(),
-               what, best_);
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    const std::string line = fmt::format("{:.0f} s: {}{}", seconds, what, best_);
+    fmt::print(stderr, "{}\n", Wrap(line, ErrorWidth(), 2));
   }
 
   Objective objective_;

@@ -8,6 +8,7 @@
 
 #include "sim/cli/help.h"
 #include "sim/cli/output.h"
+#include "sim/launch.h"
 #include "sim/names.h"
 #include "traces/common/error.h"
 #include "traces/common/whole_file.h"
@@ -15,8 +16,9 @@
 namespace stallcast::cli {
 namespace {
 
+// Of the processes of mpirun, which fail alike, one says so.
 int Fail(const Program& program, const std::string& message, int status) {
-  fmt::print(stderr, "{}: {}\n", program.name, message);
+  if (sim::LaunchOf().rank == 0) fmt::print(stderr, "{}: {}\n", program.name, message);
   return status;
 }
 

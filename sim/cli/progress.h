@@ -13,7 +13,11 @@ namespace stallcast::cli {
 class Progress {
  public:
   using Listener = std::function<void(const std::string& what, double share)>;
-  Progress();
+  enum Form {
+    kBar,
+    kLines  ///< one every ten seconds where standard error is no terminal, as under mpirun
+  };
+  explicit Progress(Form form = kBar);
   /// Tells `listener` each update, from any thread, and draws nothing.
   explicit Progress(Listener listener);
   ~Progress();
@@ -30,6 +34,7 @@ class Progress {
   Listener listener_;
   std::mutex mutex_;
   bool terminal_ = false;
+  bool lines_ = false;
   bool drawn_ = false;
   double share_ = 2;  ///< of the last update; at first above any
   Clock::time_point start_, last_;

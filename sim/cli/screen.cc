@@ -50,6 +50,12 @@ Screen OutputScreen() {
   return {std::getenv("COLUMNS") ? WidthOf(std::getenv("COLUMNS")) : 80, colour};
 }
 
+size_t ErrorWidth() {
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? std::max<size_t>(size.ws_col, kLeastWidth) : 80;
+}
+
 std::string Paint(std::string_view text, Tone tone, const Screen& screen) {
   const std::string_view begin = Sequence(tone);
   if (!screen.colour || begin.empty() || text.empty()) return std::string(text);

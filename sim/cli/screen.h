@@ -16,6 +16,9 @@ struct Screen {
 /// $COLUMNS or 100 characters, and no colours, so that the same command writes the same text.
 Screen OutputScreen();
 
+/// Characters a line of standard error: its terminal's, or 80.
+size_t ErrorWidth();
+
 enum class Tone {
   kPlain,
   kStrong,  ///< bold: the best of a table

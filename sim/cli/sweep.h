@@ -10,6 +10,7 @@
 #include "sim/cli/progress.h"
 #include "sim/cli/run_options.h"
 #include "sim/cli/sweep_output.h"
+#include "sim/shared_sweep.h"
 #include "sim/sweep.h"
 
 namespace stallcast::cli {
@@ -28,7 +29,10 @@ struct Swept {
   int64_t points = 0;
   sim::SweepCounts counts;
 };
+/// The trace and the grid.
+sim::SweepInputs OpenSweep(const SweepOptions& options, Progress& progress);
 /// Predicts the grid's points into the file `out`. Error: no point has a result.
-Swept RunSweep(const SweepOptions& options, Progress& progress, const std::stop_token& stop = {});
+Swept RunSweep(const SweepOptions& options, Progress& progress, const std::stop_token& stop = {},
+               const sim::PredictWork& predict = sim::PredictHere);
 
 }  // namespace stallcast::cli

@@ -14,6 +14,7 @@
 #include "sim/cli/requirement_options.h"
 #include "sim/cli/sweep_plot.h"
 #include "sim/cli/sweep_rows.h"
+#include "traces/common/error.h"
 
 namespace stallcast::cli {
 namespace {
@@ -282,6 +283,11 @@ void ShowSweep(const SweepForm& form) {
   const bool table = form.format == Format::kTable;
   if (table || !form.plot.empty()) {
     sim::ResultStore store(form.file, /*create=*/false);
+    if (store.Count() > kMostInTable) {
+      throw UsageError(
+          fmt::format("{} points are too many for a table or a plot", Count(store.Count())),
+          form.file, "use --format csv or json, or SQL on the file's view `points`");
+    }
     const Points points(store, Shown(form));
     if (!form.plot.empty()) PlotSweep(points, form.required, form.order, form.plot);
     if (table) return Print(points.size() == 0 ? "no points\n" : ShowTable(store, points, form));

@@ -9,6 +9,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "sim/sweep.h"
 
@@ -114,12 +115,12 @@ SweepRows RowsOf(const Points& points, const sim::Requirements& required, const 
   std::vector<AskedColumn> asked = AskedColumns(points);
   const TextColumn methods = asked.front().values;
   std::vector<AskedColumn> workload;
-  for (const AskedColumn& column : asked) {
+  for (AskedColumn& column : asked) {
     const bool shown = &column == &asked.front() || Varies(column, methods, points);
-    (shown ? rows.varying : rows.constant).push_back(column);
     const bool of_workload =
         std::find(kWorkload.begin(), kWorkload.end(), column.name) != kWorkload.end();
     if (of_workload && shown) workload.push_back(column);
+    (shown ? rows.varying : rows.constant).push_back(std::move(column));
   }
 
   WorkloadBests bests(required);
@@ -154,13 +155,28 @@ void WorkloadFronts::Add(const std::string& workload, const sim::Figures& f, boo
   Members& members = by_workload_[workload];
   members.points.push_back(point);
   members.coordinates.push_back({f.step_ms, f.gpu_bytes, -f.attention_mass});
+  if (members.points.size() < members.most) return;
+  members.Prune();
+  members.most = 2 * members.points.size() + kMostBeaten;
 }
 
-std::vector<bool> WorkloadFronts::Find() const {
+void WorkloadFronts::Members::Prune() {
+  const std::vector<bool> front = sim::ParetoFront(coordinates);
+  size_t kept = 0;
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (!front[i]) continue;
+    points[kept] = points[i];
+    std::swap(coordinates[kept++], coordinates[i]);
+  }
+  points.resize(kept);
+  coordinates.resize(kept);
+}
+
+std::vector<bool> WorkloadFronts::Find() {
   std::vector<bool> front(points_);
-  for (const auto& [name, members] : by_workload_) {
-    const std::vector<bool> of_workload = sim::ParetoFront(members.coordinates);
-    for (size_t i = 0; i < members.points.size(); ++i) front[members.points[i]] = of_workload[i];
+  for (auto& [name, members] : by_workload_) {
+    members.Prune();
+    for (const size_t point : members.points) front[point] = true;
   }
   return front;
 }

@@ -31,16 +31,20 @@ struct SweepRows {
 SweepRows RowsOf(const Points& points, const sim::Requirements& required, const SortOrder& order);
 
 /// Points that no other one of their workload beats in step time, GPU memory and attention mass.
+/// Holds those of the fronts, as many again and some.
 class WorkloadFronts {
  public:
   /// Points are added in their order; a failed one is on no front.
   void Add(const std::string& workload, const sim::Figures& figures, bool failed);
-  std::vector<bool> Find() const;
+  std::vector<bool> Find();
 
  private:
+  static constexpr size_t kMostBeaten = 50'000;
   struct Members {
     std::vector<size_t> points;
     std::vector<std::vector<double>> coordinates;
+    size_t most = kMostBeaten;  // then those that are beaten go
+    void Prune();
   };
   std::map<std::string, Members> by_workload_;
   size_t points_ = 0;

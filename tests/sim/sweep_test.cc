@@ -122,7 +122,7 @@ TEST(Grid, WrongNamesAndValuesAreUsageErrors) {
       EXPECT_TRUE(error.usage()) << error.what();
     }
   }
-  std::vector<std::string> many(2000, "1");
+  std::vector<std::string> many(4000, "1");
   EXPECT_THROW(ExpandGrid(Base(), {{"batch", many}, {"context", many}}), Error);
 }
 
@@ -157,13 +157,15 @@ class SweepTest : public testing::Test {
  protected:
   void SetUp() override { WriteSmallTrace(trace()); }
 
-  std::vector<GridPoint> Points() const {
+  static PredictRequest Of2K() {
     PredictRequest base = Base();
     base.context = 2048;
-    return ExpandGrid(
-        base,
-        {{"budget", {"1280", "1536"}}, {"link.h2d", {"25GB/s", "50GB/s"}}, {"batch", {"1", "2"}}});
+    return base;
   }
+  static std::vector<Axis> Axes(const std::vector<std::string>& budgets = {"1280", "1536"}) {
+    return {{"budget", budgets}, {"link.h2d", {"25GB/s", "50GB/s"}}, {"batch", {"1", "2"}}};
+  }
+  static std::vector<GridPoint> Points() { return ExpandGrid(Of2K(), Axes()); }
   // On the results file, as another program may write it.
   void Execute(const std::string& sql) const {
     sqlite3* database = nullptr;
@@ -205,7 +207,7 @@ TEST_F(SweepTest, PredictsEachWantedPointUntilStopped) {
 
 TEST_F(SweepTest, StoresWhatPredictSays) {
   Predictor predictor(trace());
-  const auto points = Points();
+  const Grid points(Of2K(), Axes());
   ASSERT_EQ(points.size(), 8u);
   ResultStore store(results(), true);
   std::vector<int64_t> finished;
@@ -217,7 +219,8 @@ TEST_F(SweepTest, StoresWhatPredictSays) {
 
   const ResultStore::Rows rows = store.Read();
   ASSERT_EQ(rows.rows.size(), 8u);
-  for (const GridPoint& point : points) {
+  for (size_t p = 0; p < points.size(); ++p) {
+    const GridPoint point = points[p];
     const auto row = std::find_if(rows.rows.begin(), rows.rows.end(), [&](const auto& r) {
       return std::get<std::string>(r[rows.Column("point")]) == point.key;
     });
@@ -237,26 +240,29 @@ TEST_F(SweepTest, StoresWhatPredictSays) {
 
 TEST_F(SweepTest, GoesOnWhereItStopped) {
   Predictor predictor(trace());
-  const auto points = Points();
+  const Grid points(Of2K(), Axes());
   {
     ResultStore store(results(), true);
-    Sweep(predictor, std::span(points).first(3), store, false);
+    Sweep(predictor, Grid(Of2K(), Axes({"1536"})), store, false);
   }
   ResultStore store(results(), true);
   const SweepCounts counts = Sweep(predictor, points, store, false);
-  EXPECT_EQ(counts.present, 3);
-  EXPECT_EQ(counts.done, 5);
+  EXPECT_EQ(counts.present, 4);
+  EXPECT_EQ(counts.done, 4);
   EXPECT_EQ(Sweep(predictor, points, store, true).done, 8);
   EXPECT_EQ(store.Read().rows.size(), 8u);
 }
 
 TEST_F(SweepTest, PredictsAnewWhatAnotherBuildLeft) {
   Predictor predictor(trace());
-  const auto points = Points();
+  const Grid points(Of2K(), Axes());
   ResultStore store(results(), true);
   Sweep(predictor, points, store, false);
-  Execute("UPDATE points SET program = 'another', step_mean_ms = -1 WHERE batch = 2");
-  EXPECT_TRUE(store.Find(points.back().key, predictor.key())->by_others);
+  Execute("INSERT INTO texts (text) VALUES ('another')");
+  Execute(
+      "UPDATE rows SET program = (SELECT id FROM texts WHERE text = 'another'), step_mean_ms = -1 "
+      "WHERE batch = 2");
+  EXPECT_TRUE(store.Find(points[7].key, predictor.key())->by_others);
   const SweepCounts counts = Sweep(predictor, points, store, false);
   EXPECT_EQ(counts.anew, 4);
   EXPECT_EQ(counts.done, 4);
@@ -269,28 +275,102 @@ TEST_F(SweepTest, PredictsAnewWhatAnotherBuildLeft) {
 
 TEST_F(SweepTest, GoesOnInAFileOfAnEarlierVersion) {
   Predictor predictor(trace());
-  const auto points = Points();
+  const auto grid = [](const std::vector<std::string>& batches) {
+    return Grid(Of2K(), {{"batch", batches}});
+  };
   {
     ResultStore store(results(), true);
-    Sweep(predictor, std::span(points).first(2), store, false);
+    Sweep(predictor, grid({"1", "2"}), store, false);
   }
+  Execute("DROP VIEW points");
   for (const char* column : {"evicted_units", "step_p50_ms", "program"}) {
-    Execute(std::string("ALTER TABLE points DROP COLUMN ") + column);
+    Execute(std::string("ALTER TABLE rows DROP COLUMN ") + column);
   }
+  Execute("CREATE VIEW points AS SELECT id, point, trace, finished FROM rows");
   ResultStore store(results(), true);
   // What it lacks is not known of the points that it holds: they are predicted anew where wanted.
-  EXPECT_EQ(Sweep(predictor, std::span(points).subspan(1, 2), store, false).anew, 1);
+  const Grid wanted = grid({"2", "3"});
+  EXPECT_EQ(Sweep(predictor, wanted, store, false).anew, 1);
   const ResultStore::Rows rows = store.Read();
   ASSERT_EQ(rows.rows.size(), 3u);
   for (const auto& row : rows.rows) {
-    const bool old = std::get<std::string>(row[rows.Column("point")]) == points[0].key;
+    const bool old = std::get<double>(row[rows.Column("batch")]) == 1;
     const ResultStore::Value& step = row[rows.Column("step_p50_ms")];
     EXPECT_EQ(std::holds_alternative<std::monostate>(step), old);
-    if (std::get<std::string>(row[rows.Column("point")]) == points[1].key) {
+    if (std::get<std::string>(row[rows.Column("point")]) == wanted[0].key) {
       EXPECT_EQ(std::get<double>(step),
-                Seconds(predictor.Predict(points[1].request).metrics.step_p50) * 1e3);
+                Seconds(predictor.Predict(wanted[0].request).metrics.step_p50) * 1e3);
     }
     EXPECT_GT(std::get<double>(row[rows.Column("step_p95_ms")]), 0);
+  }
+}
+
+// What releases before the view wrote: a table of that name.
+TEST_F(SweepTest, AFileOfBeforeTheViewIsReadAndNotWritten) {
+  Execute("CREATE TABLE points (point TEXT, trace TEXT, finished TEXT, step_mean_ms REAL)");
+  Execute("INSERT INTO points VALUES ('b', 't', 'f', 2.5), ('a', 't', 'f', NULL)");
+  Execute("PRAGMA user_version = 2");
+  EXPECT_THROW(ResultStore(results(), true), Error);
+  const ResultStore::Rows rows = ResultStore(results(), false).Read();
+  ASSERT_EQ(rows.rows.size(), 2u);
+  EXPECT_EQ(rows.At(0, "point"), ResultStore::Value(std::string("a")));
+  EXPECT_EQ(rows.At(1, "step_mean_ms"), ResultStore::Value(2.5));
+}
+
+// Other programs read the view, this one the tables below it.
+TEST_F(SweepTest, TheViewShowsWhatIsRead) {
+  Predictor predictor(trace());
+  ResultStore store(results(), true);
+  Sweep(predictor, Grid(Of2K(), Axes({"64", "1280"})), store, false);
+  const ResultStore::Rows rows = store.Read();
+  ASSERT_EQ(rows.rows.size(), 8u);
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(results().c_str(), &database), SQLITE_OK);
+  sqlite3_stmt* view = nullptr;
+  ASSERT_EQ(sqlite3_prepare_v2(database, "SELECT * FROM points ORDER BY id", -1, &view, nullptr),
+            SQLITE_OK);
+  for (size_t row = 0; row < rows.rows.size(); ++row) {
+    ASSERT_EQ(sqlite3_step(view), SQLITE_ROW);
+    for (int i = 0; i < sqlite3_column_count(view); ++i) {
+      const std::string name = sqlite3_column_name(view, i);
+      if (name == "id") continue;
+      const ResultStore::Value& read = rows.At(row, name);
+      const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(view, i));
+      if (const auto* expected = std::get_if<std::string>(&read)) {
+        EXPECT_EQ(text ? text : "NULL", *expected) << name;
+      } else if (const auto* number = std::get_if<double>(&read)) {
+        EXPECT_EQ(sqlite3_column_double(view, i), *number) << name;
+      } else {
+        EXPECT_EQ(sqlite3_column_type(view, i), SQLITE_NULL) << name;
+      }
+    }
+  }
+  sqlite3_finalize(view);
+  // Readers with types, such as DuckDB, take them from here; what the view computes has none.
+  ASSERT_EQ(
+      sqlite3_prepare_v2(database,
+                         "SELECT name FROM pragma_table_info('points') WHERE type = '' "
+                         "AND name NOT IN ('point', 'finished', 'params', 'overrides', 'notes')",
+                         -1, &view, nullptr),
+      SQLITE_OK);
+  EXPECT_EQ(sqlite3_step(view), SQLITE_DONE);
+  sqlite3_finalize(view);
+  sqlite3_close(database);
+}
+
+TEST_F(SweepTest, RowsComeInTheOrderOfTheirGrid) {
+  Predictor predictor(trace());
+  ResultStore store(results(), true);
+  const Grid part(Of2K(), Axes({"1536"})), all(Of2K(), Axes());
+  Sweep(predictor, part, store, false);
+  Sweep(predictor, all, store, false);
+  Sweep(predictor, part, store, true);
+  std::vector<std::string> expected;
+  for (const size_t i : {4, 5, 6, 7, 0, 1, 2, 3}) expected.push_back(all[i].key);
+  const ResultStore::Rows rows = store.Read();
+  ASSERT_EQ(rows.rows.size(), 8u);
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(rows.At(i, "point"), ResultStore::Value(expected[i])) << i;
   }
 }
 
@@ -299,7 +379,7 @@ TEST_F(SweepTest, AFailedPointIsStoredAndStopsNothing) {
   PredictRequest base = Base();
   base.context = 2048;
   // FreeKV's budget has to hold sink and window, 512 tokens each.
-  const auto points = ExpandGrid(base, {{"budget", {"64", "1536"}}});
+  const Grid points(base, {{"budget", {"64", "1536"}}});
   ResultStore store(results(), true);
   const SweepCounts counts = Sweep(predictor, points, store, false);
   EXPECT_EQ(counts.done, 1);
@@ -317,10 +397,11 @@ TEST_F(SweepTest, AFailedPointIsStoredAndStopsNothing) {
 
 TEST_F(SweepTest, AFailedPointIsTriedAgain) {
   Predictor predictor(trace());
-  const auto points = Points();
+  const Grid points(Of2K(), Axes());
   ResultStore store(results(), true);
   Sweep(predictor, points, store, false);
-  store.PutFailure(points[3], {predictor.key(), "t.kvt"}, "out of memory");
+  store.Put(1, StoredFailure(points[3], {predictor.key(), "t.kvt"}, "out of memory"));
+  store.Flush();
   const SweepCounts counts = Sweep(predictor, points, store, false);
   EXPECT_EQ(counts.present, 7);
   EXPECT_EQ(counts.done, 1);
@@ -328,7 +409,7 @@ TEST_F(SweepTest, AFailedPointIsTriedAgain) {
 }
 
 TEST_F(SweepTest, ATraceOfAnotherScaleIsAnother) {
-  const auto points = Points();
+  const Grid points(Of2K(), Axes());
   ResultStore store(results(), true);
   Predictor predictor(trace());
   Sweep(predictor, points, store, false);
@@ -367,7 +448,7 @@ TEST_F(SweepTest, ReadsAFileOfAnotherFolderWithoutARightToWrite) {
   {
     Predictor predictor(trace());
     ResultStore store(results(), true);
-    Sweep(predictor, Points(), store, false);
+    Sweep(predictor, Grid(Of2K(), Axes()), store, false);
   }
   fs::permissions(results(), fs::perms::owner_read);
   fs::permissions(folder_.path(), fs::perms::owner_read | fs::perms::owner_exec);
@@ -379,11 +460,11 @@ TEST_F(SweepTest, RefusesADamagedFile) {
   {
     Predictor predictor(trace());
     ResultStore store(results(), true);
-    Sweep(predictor, Points(), store, false);
+    Sweep(predictor, Grid(Of2K(), Axes()), store, false);
   }
   std::fstream file(results(), std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(static_cast<std::streamoff>(fs::file_size(results()) / 2));
-  file << std::string(4096, 'x');
+  file << std::string(32768, 'x');
   file.close();
   EXPECT_THROW(ResultStore(results(), true), Error);
   EXPECT_THROW(ResultStore(results(), false), Error);
@@ -399,7 +480,11 @@ TEST_F(SweepTest, TwoProcessesShareOneFile) {
         ResultStore store(results(), true);
         Prediction prediction;
         for (int round = 0; round < 20; ++round) {
-          for (const GridPoint& point : points) store.Put(point, {"trace", "t.kvt"}, prediction);
+          for (size_t p = 0; p < points.size(); ++p) {
+            const StoredTrace of{"trace", "t.kvt"};
+            store.Put(static_cast<int64_t>(p), Stored(points[p], of, prediction));
+            store.Flush();
+          }
         }
         ::_exit(0);
       } catch (...) {

@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence, Union
 
 from . import _core
+from ._error import Error
 from ._options import Value, arguments, documented, text
 from ._progress import Progress, listener
 
@@ -60,7 +61,14 @@ def sweep(
         file = text(out) if out is not None else os.path.join(folder, "results.sqlite")
         axes = [f"{name}={text(values)}" for name, values in (grid or {}).items()]
         given = arguments("sweep", _core.sweep_options(), {**options, "grid": axes, "out": file})
-        points, failed, problems = _core.sweep(text(trace), given, listener(progress))
+        try:
+            points, failed, problems = _core.sweep(text(trace), given, listener(progress))
+        except Error as error:
+            if out is not None or error.where != file:
+                raise
+            # The file is gone when the caller reads of it.
+            remedy = "with out=FILE, read_sweep(FILE) has the reason of each point"
+            raise Error(f"{error.problem}; {remedy}", error.problem, "", remedy) from None
         if failed:
             reasons = "; ".join(f"{count} x {problem}" for problem, count in problems)
             warnings.warn(f"{failed} of {points} points failed: {reasons}", stacklevel=2)
