@@ -431,8 +431,9 @@ class Drawing {
     }
     const sim::TimePair pair{{time[0]}, {time[1]}};
     if (level == 2) return text + QStringLiteral("   ") + SignedShareText(pair.relative());
-    return QStringLiteral("%1   predicted %2   measured %3   %4")
-        .arg(text, TimeText(time[0]), TimeText(time[1]), SignedShareText(pair.relative()));
+    return QStringLiteral("%1   %2 %3   measured %4   %5")
+        .arg(text, in_.pair->replay() ? QStringLiteral("replayed") : QStringLiteral("predicted"),
+             TimeText(time[0]), TimeText(time[1]), SignedShareText(pair.relative()));
   }
 
   void Ruler() {
