@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <deque>
 #include <limits>
 #include <queue>
@@ -13,6 +14,7 @@
 
 #include "models/hardware/profile.h"
 #include "sim/exposed_time.h"
+#include "sim/predict.h"
 #include "sim/replay_changes.h"
 #include "sim/replay_plan.h"
 #include "traces/common/error.h"
@@ -185,7 +187,9 @@ class Runner {
     version_.assign(nodes, 0);
   }
 
-  Times Run() {
+  Times Run(const std::stop_token& stop) {
+    constexpr size_t kLook = 4096;  // events between two looks whether to stop
+    size_t seen = 0;
     for (size_t n = 0; n < graph_.size(); ++n) {
       if (missing_[n] > 0) continue;
       const ReplayOp& op = OpOf(n);
@@ -194,6 +198,7 @@ class Runner {
     }
     size_t done = 0;
     while (!events_.empty()) {
+      if (++seen % kLook == 0 && stop.stop_requested()) throw Cancelled();
       const Event event = events_.top();
       events_.pop();
       now_ = event.time;
@@ -520,9 +525,10 @@ Picoseconds CeilingOf(const ReplayPlan& plan, const Timeline& t, int64_t steps) 
   return Picoseconds(steps > 0 ? most / steps : 0);
 }
 
-Replayed RunPlan(const ReplayPlan& plan) {
+Replayed RunPlan(const ReplayPlan& plan, const std::stop_token& stop) {
+  if (stop.stop_requested()) throw Cancelled();
   const Graph graph(plan);
-  const Times times = Runner(plan, graph).Run();
+  const Times times = Runner(plan, graph).Run(stop);
   Replayed replayed;
   replayed.timeline = Drawer(plan, graph, times).Draw();
   replayed.summary = Summarize(replayed.timeline);
@@ -555,6 +561,35 @@ ReplayMachine MakeReplayMachine(const hardware::Profile& profile) {
   return machine;
 }
 
+std::string MachineOfRecording(std::string_view recorded) {
+  std::string is(recorded);
+  for (char& c : is) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string best = "h200";
+  size_t most = 0;
+  for (const std::string& name : hardware::ProfileNames()) {
+    // All words of a name but its memory's size, "a100-80gb", which tells equal ones apart. The
+    // most letters: "h20" is in "h200" too.
+    size_t letters = 0;
+    bool all = true;
+    for (size_t at = 0; at <= name.size();) {
+      const size_t end = std::min(name.find('-', at), name.size());
+      const std::string word = name.substr(at, end - at);
+      const bool found = is.find(word) != std::string::npos;
+      if (found) letters += word.size();
+      all = all && (found || word.ends_with("gb"));
+      at = end + 1;
+    }
+    if (all && letters > most) best = name, most = letters;
+  }
+  return best;
+}
+
+bool TakeAsOneStep(Timeline* recording) {
+  if (!traces::StepSpans(*recording).empty()) return false;
+  std::ranges::fill(recording->step, 0);
+  return true;
+}
+
 Replay::Replay(const Timeline& recording, const ReplayMachine& machine)
     : plan_(std::make_unique<Plan>(Plan{MakeReplayPlan(recording, machine)})) {
   if (traces::StepSpans(recording).empty()) {
@@ -566,17 +601,18 @@ Replay::~Replay() = default;
 
 const std::vector<std::string>& Replay::notes() const { return plan_->plan.notes; }
 
-Replayed Replay::Run(std::span<const ReplayChange> changes) const {
-  if (changes.empty()) return RunPlan(plan_->plan);
+Replayed Replay::Run(std::span<const ReplayChange> changes, const std::stop_token& stop) const {
+  if (changes.empty()) return RunPlan(plan_->plan, stop);
   ReplayPlan plan = plan_->plan;
   int64_t changed = 0;
   for (const ReplayChange& change : changes) changed = Apply(change, &plan);
-  Replayed replayed = RunPlan(plan);
+  Replayed replayed = RunPlan(plan, stop);
   replayed.changed = changed;
   return replayed;
 }
 
-std::vector<ReplayTop> Replay::Top(size_t count, const Replayed& unchanged) const {
+std::vector<ReplayTop> Replay::Top(size_t count, const Replayed& unchanged,
+                                   const std::stop_token& stop) const {
   const ReplayPlan& plan = plan_->plan;
   const Timeline& t = *plan.recording;
   const auto steps = std::max<int64_t>(1, std::ssize(unchanged.summary.steps));
@@ -613,7 +649,7 @@ std::vector<ReplayTop> Replay::Top(size_t count, const Replayed& unchanged) cons
   for (Group* group : order) {
     ReplayPlan without = plan;
     for (const int64_t k : group->ops) RemoveOp(&without.ops[static_cast<size_t>(k)]);
-    group->top.gain = unchanged.summary.step - RunPlan(without).summary.step;
+    group->top.gain = unchanged.summary.step - RunPlan(without, stop).summary.step;
     tops.push_back(std::move(group->top));
   }
   return tops;

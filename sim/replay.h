@@ -5,8 +5,10 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/timeline_summary.h"
@@ -40,9 +42,13 @@ std::span<const ReplayVerbInfo> ReplayVerbs();
 /// What `set` takes: "link.h2d", with help.
 std::span<const std::pair<std::string_view, std::string_view>> ReplaySettings();
 
-/// One change, as "scale kind=offload 0.5" or "set link.h2d 2x". A FILTER is `all`, or terms joined
-/// by commas that all must hold: kind=, role=, name= and lane= (a part of the text), layer=,
-/// step= and bytes= (a number or a range 3-7 or 3-).
+/// Terms of a filter: "kind", with help.
+std::span<const std::pair<std::string_view, std::string_view>> ReplayFields();
+
+/// One change, as "scale kind=offload 0.5" or "set link.h2d 2x". A FILTER is `all`, or terms of
+/// ReplayFields() joined by commas that all must hold. Texts are alternatives joined by |: kind=,
+/// role=, name= and lane=. The last two fit by a part of the name, or in quotes by all of it. The
+/// other terms are a number or a range, 3-7 or 3-.
 struct ReplayChange {
   ReplayVerb verb = ReplayVerb::kSet;
   std::string filter;    ///< of kSet: the setting
@@ -61,6 +67,11 @@ struct ReplayMachine {
   Picoseconds graph_gap{-1};          ///< between kernels of a CUDA graph; below 0: as on a stream
 };
 ReplayMachine MakeReplayMachine(const hardware::Profile& profile);
+/// The shipped machine that a recording names, or h200 where it names none.
+std::string MachineOfRecording(std::string_view recorded);
+
+/// Where no row has a step, the recording as a whole becomes one; false: there are steps.
+bool TakeAsOneStep(traces::Timeline* recording);
 
 struct Replayed {
   traces::Timeline timeline;  ///< the recording's lanes and rows at their new times
@@ -98,11 +109,13 @@ class Replay {
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
 
-  /// Applies the changes in turn. Error: a change matches nothing.
-  Replayed Run(std::span<const ReplayChange> changes = {}) const;
+  /// Applies the changes in turn. Error: a change matches nothing. Throws Cancelled soon after
+  /// `stop` was requested, as Top() does.
+  Replayed Run(std::span<const ReplayChange> changes = {}, const std::stop_token& stop = {}) const;
   /// The `count` groups with the largest exposed time, ties by time busy. `unchanged` is what Run()
   /// without changes gives.
-  std::vector<ReplayTop> Top(size_t count, const Replayed& unchanged) const;
+  std::vector<ReplayTop> Top(size_t count, const Replayed& unchanged,
+                             const std::stop_token& stop = {}) const;
   /// What was inferred or assumed, and what cannot be replayed with its share of the time.
   const std::vector<std::string>& notes() const;
 

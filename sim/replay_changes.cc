@@ -15,6 +15,7 @@
 #include "sim/names.h"
 #include "traces/common/error.h"
 #include "traces/common/factor.h"
+#include "traces/step_spans.h"
 
 namespace stallcast::sim {
 namespace {
@@ -42,11 +43,22 @@ constexpr std::array<ReplayVerbInfo, 9> kVerbs = {{
 }};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kSettings = {{
-    {"link.h2d", "rate of copies to the GPU"},
-    {"link.d2h", "rate of copies to the host"},
-    {"link", "both"},
-    {"memory.bandwidth", "of the GPU: all kernels, as if each were bound by it"},
-    {"host.speed", "calls and what host threads do between them"},
+    {"link.h2d", "speed of copies to the GPU"},
+    {"link.d2h", "speed of copies to the host"},
+    {"link", "speed of copies both ways"},
+    {"memory.bandwidth", "speed of the GPU's memory, as if it bound every kernel"},
+    {"host.speed", "speed of host threads: calls, and the time between them"},
+}};
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kFields = {{
+    {"kind", "recall, offload, gemm, ..., as --top and `info` have it"},
+    {"role", "recall, offload, attention, ..."},
+    {"name", "of the op: a part of it, or all of it in quotes"},
+    {"lane", "of the stream or thread: a part of its name, or all of it in quotes"},
+    {"layer", "a number or a range: 3, 3-7, 3-"},
+    {"step", "a number or a range"},
+    {"bytes", "that it moves: a number or a range"},
+    {"start", "recorded, after its step's begin in us: a number or a range"},
 }};
 
 constexpr const char* kWhere = "--change";
@@ -63,101 +75,156 @@ double FactorOf(std::string_view text, std::string_view whole) {
   return *factor;
 }
 
-// A condition on ops.
+// A condition on ops: one of the texts fits, or the number lies within.
 struct Term {
-  std::string field, text;
+  struct Text {
+    std::string text;
+    bool whole = false;  // in quotes: no part of a name fits
+  };
+  std::string_view field;
+  std::vector<Text> texts;
   int64_t low = 0, high = 0;
 };
+
+// At `separator` outside quotes.
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  bool quoted = false;
+  size_t begin = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') quoted = !quoted;
+    if (text[i] != separator || quoted) continue;
+    parts.push_back(text.substr(begin, i - begin));
+    begin = i + 1;
+  }
+  parts.push_back(text.substr(begin));
+  return parts;
+}
+
+// "3", "3-7" or "3-"; false: none of these.
+bool ParseRange(std::string_view text, Term* term) {
+  const char* at = text.data();
+  const char* const stop = at + text.size();
+  auto [next, error] = std::from_chars(at, stop, term->low);
+  term->high = term->low;
+  if (error == std::errc() && next != stop && *next == '-') {
+    if (++next == stop) {
+      term->high = std::numeric_limits<int64_t>::max();
+    } else {
+      const auto result = std::from_chars(next, stop, term->high);
+      next = result.ptr;
+      error = result.ec;
+    }
+  }
+  return error == std::errc() && next == stop;
+}
+
+Term ParseTerm(std::string_view term, const std::string& where) {
+  const size_t equals = term.find('=');
+  const auto field = std::ranges::find(kFields, term.substr(0, equals),
+                                       [](const auto& known) { return known.first; });
+  if (equals == std::string_view::npos || field == kFields.end() || equals + 1 == term.size()) {
+    std::string known;
+    for (const auto& [name, help] : kFields) known += fmt::format("{}=, ", name);
+    throw UsageError(fmt::format("'{}' is no term of a filter", term), where,
+                     fmt::format("give all, or {}joined by commas", known));
+  }
+  Term parsed;
+  parsed.field = field->first;
+  const std::string_view value = term.substr(equals + 1);
+  const std::set<std::string_view> texts = {"kind", "role", "name", "lane"};
+  if (!texts.contains(parsed.field)) {
+    if (!ParseRange(value, &parsed)) {
+      throw UsageError(fmt::format("'{}' is no number or range", value), where,
+                       "give 3, 3-7 or 3-");
+    }
+    return parsed;
+  }
+  for (const std::string_view text : Split(value, '|')) {
+    const bool whole = text.size() > 1 && text.front() == '"' && text.back() == '"';
+    if (text.empty() || (!whole && text.find('"') != std::string_view::npos)) {
+      throw UsageError(fmt::format("'{}' is neither a part of a name nor one in quotes", text),
+                       where, "give name=gemm, or name=\"the whole name\"");
+    }
+    parsed.texts.push_back(whole ? Term::Text{std::string(text.substr(1, text.size() - 2)), true}
+                                 : Term::Text{std::string(text), false});
+  }
+  return parsed;
+}
 
 std::vector<Term> ParseFilter(const std::string& filter, std::string_view whole) {
   std::vector<Term> terms;
   if (filter == "all") return terms;
-  size_t begin = 0;
-  while (begin <= filter.size()) {
-    const size_t end = std::min(filter.find(',', begin), filter.size());
-    const std::string term = filter.substr(begin, end - begin);
-    begin = end + 1;
-    const size_t equals = term.find('=');
-    Term parsed{term.substr(0, equals), equals == std::string::npos ? "" : term.substr(equals + 1)};
-    const std::set<std::string_view> fields = {"kind",  "role", "name", "lane",
-                                               "layer", "step", "bytes"};
-    if (equals == std::string::npos || !fields.contains(parsed.field) || parsed.text.empty()) {
-      throw UsageError(
-          fmt::format("'{}' is no term of a filter", term), fmt::format("{} '{}'", kWhere, whole),
-          "give all, or kind=, role=, name=, lane=, layer=, step= or bytes=, joined by commas");
-    }
-    if (parsed.field == "layer" || parsed.field == "step" || parsed.field == "bytes") {
-      const char* at = parsed.text.data();
-      const char* const stop = at + parsed.text.size();
-      auto [next, error] = std::from_chars(at, stop, parsed.low);
-      parsed.high = parsed.low;
-      if (error == std::errc() && next != stop && *next == '-') {
-        if (++next == stop) {
-          parsed.high = std::numeric_limits<int64_t>::max();
-        } else {
-          std::tie(next, error) = [&] {
-            const auto result = std::from_chars(next, stop, parsed.high);
-            return std::pair(result.ptr, result.ec);
-          }();
-        }
-      }
-      if (error != std::errc() || next != stop) {
-        throw UsageError(fmt::format("'{}' is no number or range", parsed.text),
-                         fmt::format("{} '{}'", kWhere, whole), "give 3, 3-7 or 3-");
-      }
-    }
-    terms.push_back(std::move(parsed));
-  }
+  const std::string where = fmt::format("{} '{}'", kWhere, whole);
+  for (const std::string_view term : Split(filter, ',')) terms.push_back(ParseTerm(term, where));
   return terms;
 }
 
 class Filter {
  public:
   Filter(const ReplayChange& change, const ReplayPlan& plan)
-      : t_(*plan.recording),
-        plan_(plan),
-        kinds_(plan.kinds),
-        terms_(ParseFilter(change.filter, change.text)) {
+      : t_(*plan.recording), plan_(plan), terms_(ParseFilter(change.filter, change.text)) {
     for (const Term& term : terms_) {
-      if (term.field != "name") continue;
-      std::vector<bool> fits(t_.names.size());
-      for (size_t i = 0; i < fits.size(); ++i)
-        fits[i] = t_.names[i].find(term.text) != std::string::npos;
-      names_.push_back(std::move(fits));
+      std::vector<bool>& fits = fits_.emplace_back();
+      if (term.field == "name") {
+        for (const std::string& name : t_.names) fits.push_back(Holds(term, name));
+      }
+      if (term.field == "lane") {
+        for (const traces::TimelineLane& lane : t_.lanes) fits.push_back(Holds(term, lane.name));
+        for (const std::string& name : plan.new_lanes) fits.push_back(Holds(term, name));
+      }
+      if (term.field == "start") {
+        for (const auto& [step, span] : traces::StepSpans(t_)) begins_[step] = span.start;
+      }
     }
   }
-  bool names() const { return !names_.empty(); }
+  bool names() const {
+    return std::ranges::any_of(terms_, [](const Term& term) { return term.field == "name"; });
+  }
 
   bool Fits(const ReplayOp& op) const {
     const auto row = static_cast<size_t>(op.row);
-    size_t name = 0;
-    for (const Term& term : terms_) {
+    for (size_t i = 0; i < terms_.size(); ++i) {
+      const Term& term = terms_[i];
       bool fits = true;
-      if (term.field == "kind") fits = kinds_[op.kind] == term.text;
-      if (term.field == "role") fits = Name(t_.role[row]) == term.text;
-      if (term.field == "name") fits = names_[name++][t_.name[row]];
-      if (term.field == "lane") fits = LaneName(op.lane).find(term.text) != std::string::npos;
+      if (term.field == "kind") fits = Is(term, plan_.kinds[op.kind]);
+      if (term.field == "role") fits = Is(term, Name(t_.role[row]));
+      if (term.field == "name") fits = fits_[i][t_.name[row]];
+      if (term.field == "lane") fits = fits_[i][op.lane];
       if (term.field == "layer") fits = Within(term, t_.layer[row]);
       if (term.field == "step") fits = Within(term, t_.step[row]);
       if (term.field == "bytes") fits = Within(term, t_.bytes[row]);
+      if (term.field == "start") fits = StartsWithin(term, row);
       if (!fits) return false;
     }
     return true;
   }
 
  private:
-  const std::string& LaneName(uint16_t lane) const {
-    return lane < t_.lanes.size() ? t_.lanes[lane].name
-                                  : plan_.new_lanes[size_t{lane} - t_.lanes.size()];
+  static bool Is(const Term& term, std::string_view name) {
+    return std::ranges::any_of(term.texts,
+                               [&](const Term::Text& text) { return text.text == name; });
+  }
+  static bool Holds(const Term& term, const std::string& name) {
+    return std::ranges::any_of(term.texts, [&](const Term::Text& text) {
+      return text.whole ? name == text.text : name.find(text.text) != std::string::npos;
+    });
   }
   static bool Within(const Term& term, int64_t value) {
     return value >= term.low && value <= term.high;
   }
+  bool StartsWithin(const Term& term, size_t row) const {
+    constexpr int64_t kMicrosecond = 1'000'000;
+    const auto begin = begins_.find(t_.step[row]);
+    return begin != begins_.end() &&
+           Within(term, (t_.start[row] - begin->second).count() / kMicrosecond);
+  }
+
   const Timeline& t_;
   const ReplayPlan& plan_;
-  const std::vector<std::string>& kinds_;
   std::vector<Term> terms_;
-  std::vector<std::vector<bool>> names_;
+  std::vector<std::vector<bool>> fits_;    // of each term: by name or lane
+  std::map<int32_t, Picoseconds> begins_;  // of steps
 };
 
 int64_t Scaled(int64_t time, double factor) {
@@ -355,36 +422,35 @@ std::span<const ReplayVerbInfo> ReplayVerbs() { return kVerbs; }
 std::span<const std::pair<std::string_view, std::string_view>> ReplaySettings() {
   return kSettings;
 }
+std::span<const std::pair<std::string_view, std::string_view>> ReplayFields() { return kFields; }
 
 ReplayChange ParseReplayChange(std::string_view text) {
-  std::vector<std::string> words;
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t begin = text.find_first_not_of(' ', at);
-    if (begin == std::string_view::npos) break;
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    words.emplace_back(text.substr(begin, end - begin));
-    at = end;
-  }
+  const auto trim = [](std::string_view part) {
+    const size_t first = std::min(part.find_first_not_of(' '), part.size());
+    return part.substr(first, part.find_last_not_of(' ') + 1 - first);
+  };
   ReplayChange change;
-  change.text = text;
+  const std::string_view whole = trim(text);
+  change.text = whole;
   std::vector<std::string> names;
   for (const ReplayVerbInfo& info : kVerbs) names.emplace_back(info.name);
-  if (words.empty()) {
+  if (whole.empty()) {
     throw UsageError("an empty change", kWhere, "give one, as 'scale kind=offload 0.5'");
   }
-  CheckName("change", words[0], names, kWhere);
-  const ReplayVerbInfo& info = *std::ranges::find(kVerbs, words[0], &ReplayVerbInfo::name);
+  const std::string_view verb = whole.substr(0, whole.find(' '));
+  CheckName("change", verb, names, kWhere);
+  const ReplayVerbInfo& info = *std::ranges::find(kVerbs, verb, &ReplayVerbInfo::name);
   change.verb = info.verb;
+  // Names hold blanks: the last word is the argument, if there is one, and the rest the filter.
+  const std::string_view rest = trim(whole.substr(verb.size()));
   const bool has_argument = info.arguments.find(' ') != std::string_view::npos;
-  // Names hold blanks: what stands between the verb and the argument is the filter.
-  const size_t last = words.size() - (has_argument ? 1 : 0);
-  for (size_t i = 1; i < last; ++i) change.filter += (i == 1 ? "" : " ") + words[i];
-  if (has_argument && words.size() > 1) change.argument = words.back();
-  if (change.filter.empty() || (has_argument && words.size() < 3)) {
+  const size_t blank = has_argument ? rest.rfind(' ') : rest.size();
+  if (rest.empty() || blank == std::string_view::npos) {
     throw UsageError(fmt::format("'{}' is not complete", text), kWhere,
                      fmt::format("give {} {}", info.name, info.arguments));
   }
+  change.filter = trim(rest.substr(0, blank));
+  change.argument = trim(rest.substr(blank));
   switch (change.verb) {
     case ReplayVerb::kSet: {
       std::vector<std::string> settings;

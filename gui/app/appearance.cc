@@ -95,6 +95,8 @@ void Apply(Appearance appearance) {
           "QWidget[role=\"message\"] QLabel { color: %6; }"
           "QLabel[role=\"error\"] { color: %7; }"
           "QLabel[role=\"muted\"] { color: %8; }"
+          "QLabel[role=\"heading\"] { border-bottom: 1px solid %9; padding: 3px 0; "
+          "font-weight: bold; }"
           "QToolButton[role=\"heading\"] { border: 0; border-bottom: 1px solid %9; padding: 4px; "
           "font-weight: bold; background: transparent; }"
           "QToolButton[role=\"heading\"]:focus { border: 1px solid %10; }"

@@ -15,10 +15,10 @@ struct Kind {
 constexpr Kind kKinds[] = {{"does not fit", Weight::kLoss},    {"projected", Weight::kLimit},
                            {"synthetic", Weight::kLimit},      {"derived", Weight::kLimit},
                            {"extrapolated", Weight::kLimit},   {"overridden", Weight::kChoice},
-                           {"not predicted", Weight::kLimit},  {"predicted only", Weight::kLimit},
-                           {"attention mass", Weight::kLimit}, {"dropped", Weight::kLoss},
-                           {"zero stamps", Weight::kLoss},     {"truncated", Weight::kLoss},
-                           {"damaged", Weight::kLoss}};
+                           {"change", Weight::kChoice},        {"not predicted", Weight::kLimit},
+                           {"predicted only", Weight::kLimit}, {"attention mass", Weight::kLimit},
+                           {"dropped", Weight::kLoss},         {"zero stamps", Weight::kLoss},
+                           {"truncated", Weight::kLoss},       {"damaged", Weight::kLoss}};
 
 // Of a note that says its kind before a colon, that; of another, its first words.
 QString NameOf(const QString& note) {
@@ -59,7 +59,7 @@ void Caveats::AddNotes(const std::vector<std::string>& notes) {
 }
 
 void Caveats::AddMatching(const TimelinePair& pair) {
-  if (pair.both() &&
+  if (pair.both() && pair.matched() == 0 &&
       pair.model(Side::kMeasured)->timeline().origin == traces::Timeline::Origin::kImported) {
     Add(QStringLiteral("not matched"), Weight::kLimit,
         QStringLiteral("the recording is another program's: its ops do not say which of the plan "

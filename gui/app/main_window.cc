@@ -3,7 +3,6 @@
 
 #include <QDockWidget>
 #include <QDragEnterEvent>
-#include <QElapsedTimer>
 #include <QFileInfo>
 #include <QHeaderView>
 #include <QLabel>
@@ -19,7 +18,6 @@
 #include <QUndoStack>
 #include <QVBoxLayout>
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "gui/app/caveat_banner.h"
@@ -29,9 +27,11 @@
 #include "gui/app/event_table.h"
 #include "gui/app/icons.h"
 #include "gui/app/message_bar.h"
+#include "gui/app/request_command.h"
 #include "gui/app/welcome_page.h"
 #include "gui/app/wrapping_delegate.h"
 #include "gui/timeline/timeline_view.h"
+#include "gui/whatif/replay_panel.h"
 #include "gui/whatif/summary_card.h"
 #include "gui/whatif/whatif_panel.h"
 #include "traces/common/shipped.h"
@@ -51,40 +51,7 @@ constexpr int kLow = 38;      // lines: in a window with less, all docks share t
 constexpr int kSmallScreen = 1600;
 constexpr double kFirstShare = 0.9;  // of a large screen
 constexpr auto kWelcomedKey = "window/welcomed";
-constexpr int kOneMoveMilliseconds = 1000;
-
-// A change of what is predicted. Moves of one slider are one step back.
-class RequestCommand : public QUndoCommand {
- public:
-  using Apply = std::function<void(const sim::PredictRequest&)>;
-  RequestCommand(sim::PredictRequest before, sim::PredictRequest after, Apply apply)
-      : QUndoCommand(QStringLiteral("change of values")),
-        before_(std::move(before)),
-        after_(std::move(after)),
-        apply_(std::move(apply)) {
-    since_.start();
-  }
-
-  void undo() override { apply_(before_); }
-  void redo() override {
-    if (std::exchange(done_, true)) apply_(after_);
-  }
-  int id() const override { return kId; }
-  bool mergeWith(const QUndoCommand* next) override {
-    const auto* command = dynamic_cast<const RequestCommand*>(next);
-    if (!command || since_.elapsed() > kOneMoveMilliseconds) return false;
-    after_ = command->after_;
-    since_.restart();
-    return true;
-  }
-
- private:
-  static constexpr int kId = 1000;  // apart from those of the view
-  sim::PredictRequest before_, after_;
-  Apply apply_;
-  bool done_ = false;  // it was, when it was pushed
-  QElapsedTimer since_;
-};
+constexpr int kPredictionMove = 1000;  // kind of step back, apart from those of the view
 
 // The timeline of the quick prediction with the figures of the refined one.
 SharedResult Refine(const PredictionResult& quick, const PredictionResult& refined) {
@@ -173,12 +140,15 @@ void MainWindow::BuildDocks() {
   column->setSpacing(0);
   summary_ = new SummaryCard(left);
   whatif_ = new WhatIfPanel(left);
+  replay_ = new ReplayPanel(left);
+  replay_->hide();
   predict_recording_ = new QToolButton(left);
   predict_recording_->setObjectName(QStringLiteral("predict_recording"));
   predict_recording_->hide();
   column->addWidget(summary_);
   column->addWidget(predict_recording_, 0, Qt::AlignHCenter);
   column->addWidget(whatif_, 1);
+  column->addWidget(replay_, 1);
   whatif_dock_ = dock("whatif", QStringLiteral("What if"), left, Qt::LeftDockWidgetArea);
 
   charts_ = new ChartsPanel(this);
@@ -290,6 +260,7 @@ void MainWindow::Connect() {
     });
   }
   connect(whatif_, &WhatIfPanel::Changed, this, &MainWindow::OnControlsChanged);
+  ConnectReplay();
   connect(timeline_, &TimelineView::OpHovered, details_, &DetailsPanel::Hover);
   connect(timeline_, &TimelineView::OpSelected, details_, &DetailsPanel::Select);
   connect(timeline_, &TimelineView::AreaSelected, details_, &DetailsPanel::SelectArea);
@@ -514,8 +485,9 @@ void MainWindow::SetRequest(const sim::PredictRequest& request) {
 void MainWindow::OnControlsChanged(const sim::PredictRequest& request) {
   asked_ = true;
   if (last_request_ && *last_request_ != request && trace_ && !undoing_) {
-    timeline_->undo_stack()->push(
-        new RequestCommand(*last_request_, request, [this](const sim::PredictRequest& to) {
+    timeline_->undo_stack()->push(new RequestCommand<sim::PredictRequest>(
+        QStringLiteral("change of values"), kPredictionMove, *last_request_, request,
+        [this](const sim::PredictRequest& to) {
           undoing_ = true;
           SetRequest(to);
           undoing_ = false;
@@ -654,8 +626,8 @@ void MainWindow::SetSamples(int32_t samples) {
 bool MainWindow::idle() const {
   const bool pins_busy = std::any_of(pin_workers_.begin(), pin_workers_.end(),
                                      [](const PredictionWorker& w) { return w.busy(); });
-  return !opener_.busy() && !worker_.busy() && !refining_ && !pins_busy && !charts_->busy() &&
-         !restoring_ && !matching_;
+  return !opener_.busy() && !worker_.busy() && !replayer_.busy() && !refining_ && !pins_busy &&
+         !charts_->busy() && !restoring_ && !matching_;
 }
 
 void MainWindow::dragEnterEvent(QDragEnterEvent* event) {

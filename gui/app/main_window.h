@@ -13,9 +13,11 @@
 #include "gui/app/files_model.h"
 #include "gui/app/opened_file.h"
 #include "gui/app/session.h"
+#include "gui/timeline/timeline_view.h"
 #include "gui/whatif/comparison_model.h"
 #include "gui/whatif/latest_job.h"
 #include "gui/whatif/prediction_worker.h"
+#include "gui/whatif/replay_worker.h"
 
 class QDockWidget;
 class QLabel;
@@ -32,11 +34,12 @@ class Commands;
 class DetailsPanel;
 class EventTable;
 class MessageBar;
+class ReplayPanel;
 class SummaryCard;
-class TimelineView;
 class CaveatBanner;
 class WelcomePage;
 class WhatIfPanel;
+struct ReplayTarget;
 
 /// What the ghost on the timeline shows.
 enum class Ghost : uint8_t { kNone, kFormer, kPinA, kPinB };
@@ -79,6 +82,7 @@ class MainWindow : public QMainWindow {
   Commands& commands() { return *commands_; }
   TimelineView& timeline() { return *timeline_; }
   WhatIfPanel& whatif() { return *whatif_; }
+  ReplayPanel& replay() { return *replay_; }
   ChartsPanel& charts() { return *charts_; }
   CaveatBanner& caveats() { return *caveats_; }
   MessageBar& messages() { return *messages_; }
@@ -86,6 +90,8 @@ class MainWindow : public QMainWindow {
   ComparisonModel& comparison() { return *comparison_; }
   EventTable& table() { return *table_; }
   const SharedResult& result() const { return result_; }
+  /// Of the recording that stands alone; null: there is none, or it is on its way.
+  const SharedReplay& replayed() const { return replayed_; }
 
   /// As the window was when it was last closed: docks, theme where one was chosen, and size.
   void RestoreLayout(bool with_size, bool with_theme);
@@ -120,6 +126,18 @@ class MainWindow : public QMainWindow {
   void OnFailed(const Error& error);
   void OnControlsChanged(const sim::PredictRequest& request);
   void OnPinned(Pin pin, const SharedResult& result);
+
+  // A recording that stands alone, replayed.
+  void ConnectReplay();
+  void SetReplayRequest(const ReplayRequest& request);
+  void OnReplayRequest(const ReplayRequest& request);
+  void OnReplayed(const SharedReplay& result);
+  void OnReplayFailed(const Error& error);
+  void OnNotReplayable(const Error& error);
+  /// Null: none stands alone.
+  void ReplayAlone(const std::shared_ptr<const TimelineModel>& recording);
+  void AddChanges(QMenu* menu, const MenuSubject& subject);
+  void AskForChange(const sim::ReplayVerbInfo& verb, const ReplayTarget& target);
 
   void Activate(const QModelIndex& index);
   void UseTrace(const SharedFile& file);
@@ -171,6 +189,7 @@ class MainWindow : public QMainWindow {
   QToolBar* toolbar_ = nullptr;
   MessageBar* messages_ = nullptr;
   WhatIfPanel* whatif_ = nullptr;
+  ReplayPanel* replay_ = nullptr;
   SummaryCard* summary_ = nullptr;
   QToolButton* predict_recording_ = nullptr;  // while a recording stands alone
   ChartsPanel* charts_ = nullptr;
@@ -207,6 +226,13 @@ class MainWindow : public QMainWindow {
   SharedResult former_;            // what it was before the controls began to move
   bool refining_ = false;          // the quantiles are still to come
   QTimer moving_;                  // runs while controls move
+  ReplayWorker replayer_;
+  ReplayRequest replay_request_;
+  SharedReplay replayed_;                 // of the recording that stands alone
+  SharedReplay replayed_before_;          // what it was before the changes
+  std::optional<QString> replay_failed_;  // why the changes at hand cannot be replayed
+  std::optional<QString> unreplayable_;   // why the recording cannot be
+  std::optional<ReplayRequest> restoring_replay_;
   Ghost ghost_ = Ghost::kFormer;
   std::optional<FilesModel::Item> predicted_;  // shown instead of the live prediction
   std::optional<FilesModel::Item> measured_;

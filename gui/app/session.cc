@@ -62,6 +62,7 @@ void SaveSession(const Session& session, const QString& path) {
       {"predicted", PlaceJson(session.predicted)},
       {"measured", PlaceJson(session.measured)},
       {"request", ToJson(session.request)},
+      {"replay", ToJson(session.replay)},
       {"pins", pins},
       {"ghost", session.ghost},
       {"chart", session.chart},
@@ -104,6 +105,7 @@ Session LoadSession(const QString& path) {
   session.predicted = PlaceFrom(json["predicted"], session.files.size());
   session.measured = PlaceFrom(json["measured"], session.files.size());
   session.request = RequestFromJson(json["request"].toObject());
+  session.replay = ReplayRequestFromJson(json["replay"].toObject());
   const QJsonObject pins = json["pins"].toObject();
   for (int pin = 0; pin < kPins; ++pin) {
     const QJsonValue pinned = pins[Name(static_cast<Pin>(pin))];

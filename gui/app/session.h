@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "gui/whatif/comparison_model.h"
+#include "gui/whatif/replay_request.h"
 #include "sim/predict.h"
 
 namespace stallcast::gui {
@@ -24,6 +25,7 @@ struct Session {
   };
   std::optional<Place> predicted, measured;  ///< none: the live prediction; nothing
   sim::PredictRequest request;
+  ReplayRequest replay;  ///< changes to the recording, where it stands alone
   struct Pinned {
     sim::PredictRequest request;
     QString trace;  ///< of the files

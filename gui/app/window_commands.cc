@@ -23,6 +23,7 @@
 #include "gui/app/main_window.h"
 #include "gui/app/message_bar.h"
 #include "gui/timeline/timeline_view.h"
+#include "gui/whatif/replay_panel.h"
 #include "gui/whatif/whatif_panel.h"
 #include "traces/convert/timeline_file.h"
 
@@ -118,14 +119,22 @@ void MainWindow::BuildFileCommands() {
 void MainWindow::BuildWhatIfCommands() {
   commands_->Add(kWhatIf, "find_value", QStringLiteral("&Find a Value…"),
                  QKeySequence(Qt::CTRL | Qt::Key_K),
-                 QStringLiteral("Goes to the controls and searches them"), [this] {
+                 QStringLiteral("Goes to the controls and searches them; with a recording alone, "
+                                "to the list of its changes"),
+                 [this] {
                    ShowDock(whatif_dock_);
+                   if (replayer_.recording()) return replay_->FocusEntry();
                    whatif_->FocusSearch();
                  });
-  commands_->Add(kWhatIf, "reset", QStringLiteral("&Reset Parameters"),
-                 QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_R),
-                 QStringLiteral("Method and machine back to their defaults"),
-                 [this] { whatif_->Reset(); });
+  commands_->Add(
+      kWhatIf, "reset", QStringLiteral("&Reset Parameters"),
+      QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_R),
+      QStringLiteral("Method and machine back to their defaults; with a recording alone, "
+                     "all changes out"),
+      [this] {
+        if (replayer_.recording()) return replay_->Reset();
+        whatif_->Reset();
+      });
   commands_->Add(kWhatIf, "show_live", QStringLiteral("Show &Live Prediction"),
                  QKeySequence(Qt::CTRL | Qt::Key_L),
                  QStringLiteral("Shows the prediction of the controls instead of a file's"),

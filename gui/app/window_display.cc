@@ -9,6 +9,7 @@
 #include "gui/app/caveat_banner.h"
 #include "gui/app/main_window.h"
 #include "gui/timeline/timeline_view.h"
+#include "gui/whatif/replay_panel.h"
 #include "gui/whatif/summary_card.h"
 #include "gui/whatif/whatif_panel.h"
 #include "models/hardware/profile.h"
@@ -68,10 +69,12 @@ void MainWindow::ShowSides() {
   for (auto* item : {&predicted_, &measured_}) {
     if (*item && !files_->Timeline(**item)) item->reset();
   }
-  const Model predicted = predicted_ ? files_->Timeline(*predicted_)
-                          : result_  ? result_->model
-                                     : nullptr;
+  Model predicted = predicted_ ? files_->Timeline(*predicted_) : result_ ? result_->model : nullptr;
   const Model measured = measured_ ? files_->Timeline(*measured_) : nullptr;
+  const bool alone = measured && !predicted && !trace_ &&
+                     measured->timeline().origin != traces::Timeline::Origin::kPredicted;
+  ReplayAlone(alone ? measured : nullptr);
+  if (alone && replayed_) predicted = replayed_->model;
   Match(predicted, measured);
   charts_->SetSides(predicted, measured);
   if (!log_) charts_->SetLog(result_ ? result_->log : nullptr);
@@ -88,7 +91,7 @@ void MainWindow::ShowSides() {
   }
   files_->SetShown(shown);
   bool holds_run = false;
-  if (measured && !predicted && !trace_) {
+  if (alone) {
     const SharedFile& recording = files_->files()[measured_->file];
     try {
       static_cast<void>(sim::RunOf(recording->info, recording->path.toStdString()));
@@ -98,7 +101,8 @@ void MainWindow::ShowSides() {
     }
   }
   predict_recording_->setVisible(holds_run);
-  whatif_->setVisible(trace_ || !measured);
+  whatif_->setVisible(!alone && (trace_ || !measured));
+  replay_->setVisible(alone && !unreplayable_);
   comparison_->SetMeasured(measured ? MeasuredFields(*measured) : std::map<std::string, double>());
   if (!trace_) ShowSummary();
   ShowGhost();
@@ -112,9 +116,9 @@ void MainWindow::Match(const Model& predicted, const Model& measured) {
   matched_ = {predicted, measured};
   matching_ = true;
   const uint64_t ticket = ++match_ticket_;
-  const auto match = [this, ticket, predicted, measured,
-                      before = timeline_->pair()](const std::stop_token&) {
-    const auto pair = TimelinePair::Make({predicted}, {measured}, before.get());
+  const auto match = [this, ticket, predicted, measured, before = timeline_->pair(),
+                      replay = replayer_.recording() != nullptr](const std::stop_token&) {
+    const auto pair = TimelinePair::Make({predicted}, {measured}, before.get(), replay);
     QMetaObject::invokeMethod(
         this,
         [this, ticket, pair] {
@@ -143,6 +147,14 @@ void MainWindow::Match(const Model& predicted, const Model& measured) {
 }
 
 void MainWindow::ShowGhost() {
+  if (replayed_) {
+    // Before the first change stands the recording, replayed.
+    const bool shown = ghost_ == Ghost::kFormer && replayed_->model != nullptr;
+    const bool changed = replayed_before_ && replayed_before_->model;
+    const Model before = changed ? replayed_before_->model : replayed_->of->model;
+    return timeline_->SetGhost(shown && before != replayed_->model ? before : nullptr,
+                               changed ? QStringLiteral("before") : QStringLiteral("unchanged"));
+  }
   const Former former = FormerOf(ghost_, former_, *comparison_);
   const bool shown = !predicted_ && former.result && former.result != result_;
   timeline_->SetGhost(shown ? former.result->model : nullptr, former.name);
@@ -150,9 +162,23 @@ void MainWindow::ShowGhost() {
 
 // Compares with what the ghost shows; where it shows nothing, with pin A.
 void MainWindow::ShowSummary() {
-  if (failed_) return summary_->ShowFailed(*failed_);
+  if (failed_) {
+    return summary_->ShowFailed(
+        QStringLiteral("prediction"),
+        QStringLiteral("These values cannot be predicted: %1").arg(*failed_));
+  }
+  if (replay_failed_) {
+    return summary_->ShowFailed(
+        QStringLiteral("replay"),
+        QStringLiteral("These changes cannot be replayed: %1").arg(*replay_failed_));
+  }
+  if (replayed_) return summary_->ShowReplay(*replayed_, replayed_before_.get());
   if (!result_ && !trace_ && measured_ && !opener_.busy()) {
-    return summary_->ShowMeasured(*files_->Timeline(*measured_));
+    return summary_->ShowMeasured(
+        *files_->Timeline(*measured_),
+        unreplayable_
+            ? QStringLiteral("This recording cannot be replayed: it %1").arg(*unreplayable_)
+            : QString());
   }
   if (!result_) {
     return opener_.busy() || refining_ ? summary_->ShowWaiting() : summary_->ShowNothing();
@@ -178,6 +204,14 @@ void MainWindow::ShowCaveats() {
   }
   if (measured_) {
     caveats.AddNotes(files_->Timeline(*measured_)->timeline().notes);
+  }
+  if (replayed_) {
+    if (replayed_->model) caveats.AddNotes(replayed_->model->timeline().notes);
+    caveats.AddNotes(replayed_->of->notes);
+    if (replay_failed_) {
+      caveats.AddNotes({"former changes: the timeline is of the changes before; " +
+                        replay_failed_->toStdString()});
+    }
   }
   // Of the files that the picture comes from.
   for (size_t i = 0; i < files_->files().size(); ++i) {
@@ -243,7 +277,8 @@ void MainWindow::PredictRecording() {
   const QFileInfo beside(QFileInfo(recording->path).dir(), trace.fileName());
   const QFileInfo shipped(QDir(QString::fromStdString(traces::SampleFolder().string())),
                           trace.fileName());
-  const QFileInfo kept(QDir(QString::fromStdString(Shipped("capture/results/traces").string())), trace.fileName());
+  const QFileInfo kept(QDir(QString::fromStdString(Shipped("capture/results/traces").string())),
+                       trace.fileName());
   for (const QFileInfo& place : {trace, beside, shipped, kept}) {
     if (place.isFile()) return Open({place.filePath()});
   }
@@ -259,20 +294,20 @@ void MainWindow::ShowRuns() {
     }
   }
   std::vector<StepTimes> from_files;
-  const auto add = [&](const char* name, const std::optional<FilesModel::Item>& item) {
-    if (!item) return;
-    const Model model = files_->Timeline(*item);
+  const auto add = [&](const char* name, const Model& model, bool truncated) {
     StepTimes times{.name = QLatin1String(name), .times = {}};
     for (const TimelineModel::Step& step : model->steps()) times.times.push_back(Span(step));
     // Where the file was cut off, the last step is not whole.
-    if (files_->files()[item->file]->report.truncated && !times.times.empty()) {
-      times.times.pop_back();
-    }
+    if (truncated && !times.times.empty()) times.times.pop_back();
     if (!model->steps().empty()) times.first_step = model->steps().front().step;
     from_files.push_back(std::move(times));
   };
-  add("predicted", predicted_);
-  add("measured", measured_);
+  const auto add_file = [&](const char* name, const std::optional<FilesModel::Item>& item) {
+    if (item) add(name, files_->Timeline(*item), files_->files()[item->file]->report.truncated);
+  };
+  add_file("predicted", predicted_);
+  if (replayed_ && replayed_->model) add("with changes", replayed_->model, false);
+  add_file("measured", measured_);
   charts_->SetRuns(std::move(runs), std::move(from_files));
 }
 

@@ -65,6 +65,18 @@ QString CommandLine(const PredictionResult& result) {
   return words.join(' ');
 }
 
+QString CommandLine(const ReplayRequest& request, const QString& recording) {
+  QStringList words{QStringLiteral("stallcast"), QStringLiteral("replay"), recording};
+  for (const auto& [name, value] : request.settings) {
+    words << QStringLiteral("--set") << QString::fromStdString(name + "=" + value);
+  }
+  for (const ReplayRequest::Change& change : request.changes) {
+    if (change.on) words << QStringLiteral("--change") << QString::fromStdString(change.text);
+  }
+  for (QString& word : words) word = Quoted(word);
+  return words.join(' ');
+}
+
 QString Image(const QImage& image, const QString& what) {
   QBuffer buffer;
   buffer.open(QIODevice::WriteOnly);
@@ -113,6 +125,12 @@ void MainWindow::SaveReportTo(const QString& path) {
   if (result_ && !predicted_) {
     html += Heading("How to get the same");
     html += QStringLiteral("<pre>%1</pre>\n").arg(CommandLine(*result_).toHtmlEscaped());
+  }
+  if (replayed_) {
+    html += Heading("How to get the same");
+    html += QStringLiteral("<pre>%1</pre>\n")
+                .arg(CommandLine(replayed_->request, files_->files()[measured_->file]->path)
+                         .toHtmlEscaped());
   }
   html += Heading("Files");
   html += QStringLiteral("<ul>");

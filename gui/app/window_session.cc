@@ -22,6 +22,7 @@ void MainWindow::SaveSessionTo(const QString& path) const {
   session.predicted = place(predicted_);
   session.measured = place(measured_);
   session.request = whatif_->request();
+  session.replay = replay_request_;
   for (const Pin pin : {Pin::kA, Pin::kB}) {
     if (const SharedResult& pinned = comparison_->pinned(pin)) {
       session.pins[static_cast<size_t>(pin)] = {pinned->request, pinned->trace};
@@ -69,6 +70,7 @@ void MainWindow::FinishRestore() {
   for (const Pin pin : {Pin::kA, Pin::kB}) {
     if (const auto& pinned = session.pins[static_cast<size_t>(pin)]) RestorePin(pin, *pinned);
   }
+  restoring_replay_ = session.replay;
   // Files that could not be opened are not in the list, so places are found by name.
   for (const auto& place : {session.predicted, session.measured}) {
     if (!place) continue;
@@ -79,6 +81,7 @@ void MainWindow::FinishRestore() {
   }
   restoring_view_ = session.timeline;
   ShowSides();
+  restoring_replay_.reset();
   ShowWelcome();
 }
 

@@ -20,6 +20,7 @@
 #include "gui/app/main_window.h"
 #include "gui/app/screenshot.h"
 #include "gui/timeline/timeline_view.h"
+#include "gui/whatif/replay_panel.h"
 #include "gui/whatif/whatif_panel.h"
 #include "traces/common/error.h"
 
@@ -166,6 +167,18 @@ void DrawSweep(const QString& path) {
   picture.Save(path);
 }
 
+// An offloaded step whose write-back moves the new token alone, above the step as it was recorded.
+void DrawRecording(const QString& path) {
+  Picture picture({QStringLiteral("../tests/sim/recordings/offloaded-32768.kvt")}, {},
+                  Appearance::kLight, {1440, 900});
+  MainWindow& window = picture.window();
+  for (const char* change : {"scale kind=offload 0.001", "scale kind=recall 0.25"}) {
+    window.replay().AddChange(change);
+    WaitUntilIdle(window);
+  }
+  picture.Save(path);
+}
+
 }  // namespace
 }  // namespace stallcast::gui
 
@@ -184,6 +197,7 @@ int main(int argc, char** argv) {
     DrawMeasured(folder + QStringLiteral("/measured.png"));
     DrawWhatIf(folder + QStringLiteral("/whatif.png"));
     DrawSweep(folder + QStringLiteral("/sweep-dark.png"));
+    DrawRecording(folder + QStringLiteral("/recording.png"));
   } catch (const stallcast::Error& error) {
     fmt::print(stderr, "draw_screenshots: {}\n", error.what());
     return 1;

@@ -26,8 +26,6 @@ class Filter {
 
   bool empty() const { return terms_.empty(); }
 
- private:
-  friend class FilterMask;
   struct Term {
     enum class Kind : uint8_t {
       kName,
@@ -47,6 +45,10 @@ class Filter {
     double least = -std::numeric_limits<double>::infinity();
     double most = std::numeric_limits<double>::infinity();
   };
+  const std::vector<Term>& terms() const { return terms_; }  ///< all must fit
+
+ private:
+  friend class FilterMask;
   static Term Parse(std::string_view word);
   std::vector<Term> terms_;
 };

@@ -64,7 +64,8 @@ class Drawing {
       if (caption.empty()) continue;
       const traces::Timeline& t = in_.pair->model(side)->timeline();
       out().fills.push_back({caption, {Kind::kPanel}});
-      const QString origin = OriginText(t.origin);
+      const bool replay = side == Side::kPredicted && in_.pair->replay();
+      const QString origin = replay ? QStringLiteral("Replayed") : OriginText(t.origin);
       const Box name{Px(8), caption.y0, layout_.chart_x0, caption.y1};
       AddLabel(name, origin, TextStyle::kBold, {Kind::kText});
       AddLabel({layout_.chart_x0 + Px(kPadding), caption.y0, caption.x1 - Px(kPadding), caption.y1},
@@ -431,8 +432,9 @@ class Drawing {
     }
     const sim::TimePair pair{{time[0]}, {time[1]}};
     if (level == 2) return text + QStringLiteral("   ") + SignedShareText(pair.relative());
-    return QStringLiteral("%1   predicted %2   measured %3   %4")
-        .arg(text, TimeText(time[0]), TimeText(time[1]), SignedShareText(pair.relative()));
+    return QStringLiteral("%1   %2 %3   measured %4   %5")
+        .arg(text, in_.pair->replay() ? QStringLiteral("replayed") : QStringLiteral("predicted"),
+             TimeText(time[0]), TimeText(time[1]), SignedShareText(pair.relative()));
   }
 
   void Ruler() {

@@ -52,11 +52,12 @@ int64_t BytesOf(const std::vector<T>& column) {
 
 std::shared_ptr<const TimelinePair> TimelinePair::Make(sim::Predicted<Model> predicted,
                                                        sim::Measured<Model> measured,
-                                                       const TimelinePair* before) {
+                                                       const TimelinePair* before, bool replay) {
   std::shared_ptr<TimelinePair> pair(new TimelinePair);
   pair->sides_[0].model = std::move(predicted.value);
   pair->sides_[1].model = std::move(measured.value);
   if (pair->both()) {
+    pair->replay_ = replay;
     pair->Match();
     pair->LendWaits(before);
   }
@@ -84,8 +85,8 @@ void TimelinePair::Match() {
     side.residual.assign(rows, std::numeric_limits<float>::quiet_NaN());
   }
   // What another program recorded has numbers of its own, if any.
-  const bool of_a_plan = m.timeline().origin != traces::Timeline::Origin::kImported &&
-                         p.timeline().origin != traces::Timeline::Origin::kImported;
+  const bool comparable = replay_ || (m.timeline().origin != traces::Timeline::Origin::kImported &&
+                                      p.timeline().origin != traces::Timeline::Origin::kImported);
   const auto match = [&](int64_t op) {
     ForEachCommon(p, p.ops().RowsOf(op), m, m.ops().RowsOf(op), [&](auto p_rows, auto m_rows) {
       ++matched_;
@@ -104,7 +105,7 @@ void TimelinePair::Match() {
       set(sides_[1], m_rows, p_span.first_row);
     });
   };
-  if (of_a_plan) p.ops().ForEachOp(match);
+  if (comparable) p.ops().ForEachOp(match);
   for (SideData& side : sides_) {
     const int64_t rows = side.model->rows();
     double weighted = 0, weight = 0;

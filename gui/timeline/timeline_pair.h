@@ -34,10 +34,12 @@ class TimelinePair {
 
   /// Either side may be null. A measured side that has no waits gets those of the predicted one
   /// when both are of one plan: then it, too, names what the compute lane waited for. `before` is a
-  /// pair made earlier, of which is taken what is still right.
+  /// pair made earlier, of which is taken what is still right. `replay`: the predicted side is the
+  /// measured one replayed, so that op ids mean the same whoever recorded them.
   static std::shared_ptr<const TimelinePair> Make(sim::Predicted<Model> predicted,
                                                   sim::Measured<Model> measured,
-                                                  const TimelinePair* before = nullptr);
+                                                  const TimelinePair* before = nullptr,
+                                                  bool replay = false);
 
   const Model& model(Side side) const { return sides_[static_cast<size_t>(side)].model; }
   bool both() const { return model(Side::kPredicted) && model(Side::kMeasured); }
@@ -49,6 +51,8 @@ class TimelinePair {
   int64_t unlike() const { return unlike_; }
   /// The measured side's waits are the predicted side's.
   bool lent_waits() const { return lent_from_ != nullptr; }
+  /// The predicted side is the measured one replayed.
+  bool replay() const { return replay_; }
 
   /// Predicted minus measured duration of the row's op, as a share of the measured one; NaN without
   /// twin, infinite where the measured one took no time.
@@ -77,6 +81,7 @@ class TimelinePair {
   static void Add(const SideData& side, int64_t row, double sign, double& weighted, double& weight);
 
   std::array<SideData, 2> sides_;
+  bool replay_ = false;
   int64_t matched_ = 0, unlike_ = 0;
   Model lent_from_;  // the measured side as it was given, when its waits are lent
 };

@@ -32,6 +32,7 @@ void TimelineView::SetPair(std::shared_ptr<const TimelinePair> pair) {
 
 const std::shared_ptr<const TimelinePair>& TimelineView::pair() const { return impl_->pair_; }
 
+const TimelineView::Model& TimelineView::ghost() const { return impl_->ghost_; }
 void TimelineView::SetGhost(Model ghost, const QString& name) {
   impl_->SetGhost(std::move(ghost), name);
 }

@@ -6,6 +6,7 @@
 #include <QList>
 #include <QUndoStack>
 #include <QWidget>
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,8 +19,20 @@
 #include "sim/compare.h"
 
 class QAction;
+class QMenu;
 
 namespace stallcast::gui {
+
+/// What a context menu is opened on.
+struct MenuSubject {
+  /// Of the selected area: what it holds of a side, by the side's clock.
+  struct Area {
+    Picoseconds begin{0}, end{0};
+    std::vector<int32_t> lanes;  ///< ascending
+  };
+  std::optional<OpRef> op;
+  std::array<std::optional<Area>, 2> areas;  ///< by side; none: not on the area
+};
 
 /// Shows one or two timelines. Commands are actions, for menus, toolbars and the palette; keys work
 /// while the view has the focus. Time on the
@@ -44,6 +57,7 @@ class TimelineView : public QWidget {
   /// Another prediction, drawn as a thin band of this name beside each predicted lane; null removes
   /// it.
   void SetGhost(Model ghost, const QString& name = QStringLiteral("before"));
+  const Model& ghost() const;
 
   /// Aligns the sides by the rows of this name (an NVTX range, say) instead of by step; empty: by
   /// step. Falls back as Align() does; alignment() tells.
@@ -103,6 +117,8 @@ class TimelineView : public QWidget {
   void StepChanged(int step);  ///< CurrentStep()
   void ColorByChanged(stallcast::gui::ColorBy color);
   void FilterChanged(const QString& words);
+  /// Before a context menu is shown: who listens may add to it.
+  void MenuOpened(QMenu* menu, const stallcast::gui::MenuSubject& subject);
   void Message(const QString& text);  ///< for a status bar: nothing found, no twin, ...
   void Painted(qint64 nanoseconds);   ///< how long a frame took: geometry and painting
 

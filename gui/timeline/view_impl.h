@@ -129,6 +129,7 @@ class TimelineView::Impl {
   QPoint PlaceAtHand() const { return menu_at_.value_or(cursor_); }
   Picoseconds TimeAtHand() const;
   std::optional<size_t> NoteAtHand() const;
+  MenuSubject::Area AreaOf(Side side) const;
   void GoToNote(int direction);
   std::optional<AxisRange> TwoLayers(int32_t step) const;
   QAction* Command(const char* name) const;

@@ -81,12 +81,19 @@ void TimelineView::Impl::ShowMenu(QPoint at, QPoint on_screen) {
     if (!menu->isEmpty()) menu->addSeparator();
     for (const char* name : names) menu->addAction(Command(name));
   };
+  MenuSubject subject;
+  const bool on_area = sums_ && area_box_ && area_box_->Contains(at.x(), at.y());
   const Hit hit = HitAt(scene_.frame, at.x(), at.y());
   if (hit.kind == Hit::Kind::kOp) {
-    Select(OpRef{hit.side, hit.first}, false);
+    subject.op = OpRef{hit.side, hit.first};
+    Select(subject.op, false);
     add({"show_selection", "go_twin", "go_cause", "find_alike", "copy_selection"});
-  } else if (sums_ && area_box_ && area_box_->Contains(at.x(), at.y())) {
+  } else if (on_area) {
     add({"show_selection", "copy_selection"});
+  }
+  for (const Side side : kSides) {
+    if (!on_area || area_tracks_[static_cast<size_t>(side)].empty()) continue;
+    subject.areas[static_cast<size_t>(side)] = AreaOf(side);
   }
   if (layout_.LaneAt(at.x(), at.y()) != nullptr) {
     add({"pin_lane", "fold_lane", "hide_lane"});
@@ -97,7 +104,19 @@ void TimelineView::Impl::ShowMenu(QPoint at, QPoint on_screen) {
     if (NoteAtHand()) menu->addAction(Command("remove_note"));
   }
   add({"toggle_color", "toggle_waits", "show_all"});
+  Q_EMIT view_->MenuOpened(menu, subject);
   menu->popup(on_screen);
+}
+
+MenuSubject::Area TimelineView::Impl::AreaOf(Side side) const {
+  const AxisMap& map = side == Side::kPredicted ? alignment_.predicted : alignment_.measured;
+  MenuSubject::Area area{map.FromAxis(sums_->range.begin), map.FromAxis(sums_->range.end), {}};
+  for (const int32_t track : area_tracks_[static_cast<size_t>(side)]) {
+    area.lanes.push_back(pair_->model(side)->tracks()[static_cast<size_t>(track)].lane);
+  }
+  std::ranges::sort(area.lanes);
+  area.lanes.erase(std::ranges::unique(area.lanes).begin(), area.lanes.end());
+  return area;
 }
 
 Picoseconds TimelineView::Impl::TimeAtHand() const {

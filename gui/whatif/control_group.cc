@@ -58,7 +58,7 @@ ControlRow* ControlGroup::Make(Item& item) {
   }
   column_->insertWidget(at, item.row);
   connect(item.row, &ControlRow::Changed, this, &ControlGroup::Changed);
-  item.row->Show(request_);
+  item.row->Show(item.control.read(request_));
   item.row->setVisible(item.fits);
   return item.row;
 }
@@ -99,7 +99,7 @@ void ControlGroup::Reveal(const std::string& path) {
 void ControlGroup::Show(const sim::PredictRequest& request) {
   request_ = request;
   for (const Item& item : items_) {
-    if (item.row != nullptr) item.row->Show(request);
+    if (item.row != nullptr) item.row->Show(item.control.read(request));
   }
   for (ControlGroup* group : groups_) group->Show(request);
   ShowHeading();

@@ -205,8 +205,8 @@ void ControlRow::AddText(QWidget* editor) {
   });
 }
 
-void ControlRow::Show(const sim::PredictRequest& request) {
-  is_default_ = !control_.read(request).has_value();
+void ControlRow::Show(const std::optional<std::string>& text) {
+  is_default_ = !text.has_value();
   // What a machine's value means, and behind it its path as --set takes it.
   QString label = control_.label;
   const bool explained = control_.path.starts_with("machine.") && !control_.help.isEmpty() &&
@@ -216,7 +216,7 @@ void ControlRow::Show(const sim::PredictRequest& request) {
   // As text: a font would be lost with the next change of theme.
   label_->setText(is_default_ ? label : QStringLiteral("<b>%1 *</b>").arg(label.toHtmlEscaped()));
   reset_->setVisible(!is_default_);
-  ShowValue(control_.Value(request));
+  ShowValue(text ? QString::fromStdString(*text) : control_.default_value);
 }
 
 void ControlRow::ShowValue(const QString& text) {

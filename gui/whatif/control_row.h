@@ -25,8 +25,8 @@ class ControlRow : public QWidget {
   explicit ControlRow(Control control, QWidget* parent = nullptr);
 
   const Control& control() const { return control_; }
-  /// Shows what the request says; emits nothing.
-  void Show(const sim::PredictRequest& request);
+  /// Shows what a request says, nothing: the default. Emits nothing.
+  void Show(const std::optional<std::string>& text);
   /// Shows this below the control; empty: nothing.
   void SetError(const QString& text);
   QString error() const;

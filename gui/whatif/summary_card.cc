@@ -5,17 +5,44 @@
 #include <QVBoxLayout>
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "gui/timeline/theme.h"
 #include "gui/timeline/words.h"
 #include "gui/whatif/comparison_model.h"
+#include "gui/whatif/fact_lines.h"
+#include "gui/whatif/replay_worker.h"
 #include "sim/prediction_fields.h"
 
 namespace stallcast::gui {
 namespace {
 
 QString Short(double value) { return QString::number(value, 'g', 4); }
+
+QString PercentAgainst(double value, double reference, const QString& name) {
+  const double percent = reference > 0 ? (value - reference) / reference * 100 : 0;
+  return QStringLiteral("%1%2 % against %3")
+      .arg(percent > 0 ? QStringLiteral("+") : QString())
+      .arg(percent, 0, 'f', 1)
+      .arg(name);
+}
+
+// The largest three, as "recall 60.1, host 20"; none that is lost beside the first.
+QString Largest(const std::map<std::string, Picoseconds>& times) {
+  constexpr size_t kMost = 3;
+  constexpr int kLost = 100;  // times less
+  std::vector<std::pair<Picoseconds, std::string>> sorted;
+  for (const auto& [kind, time] : times) sorted.emplace_back(time, kind);
+  std::ranges::sort(sorted, std::greater<>());
+  QStringList texts;
+  for (size_t i = 0; i < std::min(kMost, sorted.size()); ++i) {
+    const auto& [time, kind] = sorted[i];
+    if (time.count() <= 0 || time * kLost < sorted[0].first) break;
+    texts << QStringLiteral("%1 %2").arg(Text(kind), Short(Milliseconds(time)));
+  }
+  return texts.join(QStringLiteral(", "));
+}
 
 }  // namespace
 
@@ -29,10 +56,11 @@ SummaryCard::SummaryCard(QWidget* parent) : QWidget(parent) {
   change_ = new QLabel(this);
   change_->setObjectName(QStringLiteral("change"));
   change_->setWordWrap(true);
-  facts_ = new QLabel(this);
+  facts_ = new FactLines(this);
   facts_->setObjectName(QStringLiteral("facts"));
-  facts_->setWordWrap(true);
-  facts_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+  advice_ = new QLabel(this);
+  advice_->setWordWrap(true);
+  advice_->setProperty("role", "muted");
   problem_ = new QLabel(this);
   problem_->setObjectName(QStringLiteral("problem"));
   problem_->setProperty("role", "error");
@@ -43,12 +71,19 @@ SummaryCard::SummaryCard(QWidget* parent) : QWidget(parent) {
   column->addWidget(step_);
   column->addWidget(change_);
   column->addWidget(facts_);
+  column->addWidget(advice_);
   column->addWidget(problem_);
   ShowNothing();
 }
 
+void SummaryCard::SetFacts(const QStringList& facts, const QString& advice) {
+  facts_->SetFacts(facts);
+  facts_->setVisible(!facts.isEmpty());
+  advice_->setText(advice);
+  advice_->setVisible(!advice.isEmpty());
+}
+
 void SummaryCard::SetProblem(const QString& text) {
-  facts_->setVisible(!facts_->text().isEmpty());
   problem_->setText(text);
   problem_->setVisible(!text.isEmpty());
 }
@@ -56,24 +91,23 @@ void SummaryCard::SetProblem(const QString& text) {
 void SummaryCard::ShowNothing() {
   step_->setText(QStringLiteral("No prediction"));
   change_->clear();
-  facts_->setText(
-      QStringLiteral("Open a .kvt trace with queries and keys (Ctrl+O) or the sample "
-                     "(Ctrl+Alt+O) to predict from it."));
+  SetFacts({}, QStringLiteral("Open a .kvt trace with queries and keys (Ctrl+O) or the sample "
+                              "(Ctrl+Alt+O) to predict from it."));
   SetProblem({});
 }
 
 void SummaryCard::ShowWaiting() {
   step_->setText(QStringLiteral("..."));
   change_->clear();
-  facts_->setText(QStringLiteral("Reading and predicting"));
+  SetFacts({QStringLiteral("Reading and predicting")});
   SetProblem({});
 }
 
-void SummaryCard::ShowFailed(const QString& why) {
-  step_->setText(QStringLiteral("No prediction"));
+void SummaryCard::ShowFailed(const QString& what, const QString& why) {
+  step_->setText(QStringLiteral("No %1").arg(what));
   change_->clear();
-  facts_->clear();
-  SetProblem(QStringLiteral("These values cannot be predicted: %1").arg(why));
+  SetFacts({});
+  SetProblem(why);
 }
 
 void SummaryCard::ShowBusy(bool busy) { step_->setEnabled(!busy); }
@@ -85,12 +119,8 @@ void SummaryCard::Show(const sim::Prediction& prediction, const sim::Prediction*
   step_->setText(QStringLiteral("%1 ms median step").arg(Short(step)));
   change_->clear();
   if (reference) {
-    const double before = Milliseconds(reference->metrics.step_p50);
-    const double percent = before > 0 ? (step - before) / before * 100 : 0;
-    change_->setText(QStringLiteral("%1%2 % against %3")
-                         .arg(percent > 0 ? QStringLiteral("+") : QString())
-                         .arg(percent, 0, 'f', 1)
-                         .arg(reference_name));
+    change_->setText(
+        PercentAgainst(step, Milliseconds(reference->metrics.step_p50), reference_name));
   }
   change_->setVisible(reference != nullptr);
   QStringList facts;
@@ -122,17 +152,15 @@ void SummaryCard::Show(const sim::Prediction& prediction, const sim::Prediction*
   if (prediction.prefill) {
     facts << QStringLiteral("prefill %1 s").arg(Short(Seconds(*prediction.prefill)));
   }
-  // Lines break between facts only.
-  for (QString& fact : facts) fact.replace(' ', QChar::Nbsp);
-  facts_->setText(facts.join(QStringLiteral("\u00a0· ")));
+  SetFacts(facts);
   const auto shortage = std::ranges::find_if(
       prediction.notes, [](const std::string& note) { return note.starts_with("does not fit"); });
   SetProblem(shortage == prediction.notes.end() ? QString() : QString::fromStdString(*shortage));
 }
 
-void SummaryCard::ShowMeasured(const TimelineModel& model) {
+void SummaryCard::ShowMeasured(const TimelineModel& model, const QString& problem) {
   change_->hide();
-  SetProblem({});
+  SetProblem(problem);
   std::map<std::string, double> fields = MeasuredFields(model);
   QStringList facts;
   if (fields.empty()) {
@@ -147,20 +175,61 @@ void SummaryCard::ShowMeasured(const TimelineModel& model) {
       facts << QStringLiteral("%1 ms exposed").arg(Short(fields["exposed_ms"]));
     }
   }
-  for (QString& fact : facts) fact.replace(' ', QChar::Nbsp);
-  facts_->setText(
-      facts.join(QStringLiteral("\u00a0· ")) +
-      QStringLiteral("\n\nTo predict it, open a .kvt trace with queries and keys of its model "
-                     "(Ctrl+O), or the sample (Ctrl+Alt+O), and choose its model and machine."));
-  facts_->show();
+  SetFacts(facts, QStringLiteral(
+                      "To predict it, open a .kvt trace with queries and keys of its model "
+                      "(Ctrl+O), or the sample (Ctrl+Alt+O), and choose its model and machine."));
+}
+
+void SummaryCard::ShowReplay(const ReplayResult& result, const ReplayResult* before) {
+  SetProblem({});
+  const ReplayedRecording& of = *result.of;
+  const double step = Milliseconds(result.figures.summary.step);
+  const double recorded = Milliseconds(of.recorded.step);
+  const bool changed = result.model != nullptr;
+  step_->setText(changed ? QStringLiteral("%1 ms median step, replayed").arg(Short(step))
+                         : QStringLiteral("%1 ms median step, measured").arg(Short(recorded)));
+  change_->setVisible(changed);
+  if (changed) {
+    QString against =
+        PercentAgainst(step, recorded, QStringLiteral("%1 ms as recorded").arg(Short(recorded)));
+    if (before != nullptr && before->model != nullptr) {
+      const double was = Milliseconds(before->figures.summary.step);
+      against += QStringLiteral(", ") + PercentAgainst(step, was, QStringLiteral("before"));
+    }
+    change_->setText(against);
+  }
+  QStringList facts;
+  const auto steps = std::ssize(of.recorded.steps);
+  facts << (steps == 1 ? QStringLiteral("1 step") : QStringLiteral("%1 steps").arg(steps));
+  facts << QStringLiteral("replayed unchanged %1 ms (%2)")
+               .arg(Short(Milliseconds(of.unchanged.summary.step)))
+               .arg(SignedShareText(of.ReplayError()));
+  const sim::TimelineSummary& summary = result.figures.summary;
+  facts << QStringLiteral("computing %1 ms").arg(Short(Milliseconds(summary.computing)));
+  std::map<std::string, Picoseconds> exposed;
+  for (const auto& [kind, totals] : summary.kinds) exposed[kind] = totals.exposed;
+  exposed["nothing runs"] = summary.nothing;
+  const QString waits = Largest(exposed), path = Largest(result.figures.critical);
+  facts << QStringLiteral("%1 ms exposed%2%3")
+               .arg(Short(Milliseconds(summary.exposed)))
+               .arg(waits.isEmpty() ? QString() : QStringLiteral(": "))
+               .arg(waits);
+  if (!path.isEmpty()) facts << QStringLiteral("critical path: %1").arg(path);
+  facts
+      << QStringLiteral("at best %1 ms (ceiling)").arg(Short(Milliseconds(result.figures.ceiling)));
+  SetFacts(facts);
 }
 
 QString SummaryCard::text() const {
   QStringList parts;
-  for (const QLabel* label : {step_, change_, facts_, problem_}) {
+  for (const QLabel* label : {step_, change_}) {
     if (!label->isHidden() && !label->text().isEmpty()) parts << label->text();
   }
-  return parts.join(QStringLiteral(". ")).replace(QChar::Nbsp, ' ');
+  if (!facts_->isHidden()) parts << facts_->facts().join(QStringLiteral(" · "));
+  for (const QLabel* label : {advice_, problem_}) {
+    if (!label->isHidden() && !label->text().isEmpty()) parts << label->text();
+  }
+  return parts.join(QStringLiteral(". "));
 }
 
 }  // namespace stallcast::gui

@@ -280,7 +280,7 @@ Json RecordingRows(const traces::Trace& trace) {
     const traces::Timeline& t = trace.timelines[i];
     if (t.origin == traces::Timeline::Origin::kPredicted) continue;
     Json row = {{"timeline", i + 1}};
-    row.update(SummaryJson(t));
+    row.update(SummaryJson(t, trace.info.machine()));
     rows.push_back(std::move(row));
   }
   return rows;
@@ -364,7 +364,7 @@ void PrintTrace(const std::string& path, const ImportFlags& flags, Format format
   for (size_t i = 0; i < trace.timelines.size(); ++i) {
     const traces::Timeline& t = trace.timelines[i];
     if (t.origin == traces::Timeline::Origin::kPredicted) continue;
-    text += fmt::format("\nRecording (timeline {})\n{}", i + 1, SummaryText(t));
+    text += fmt::format("\nRecording (timeline {})\n{}", i + 1, SummaryText(t, info.machine()));
   }
   text += Section("Access logs", LogRows(trace));
   if (report.dropped > 0 || report.zero_stamps > 0) {

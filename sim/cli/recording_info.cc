@@ -4,7 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "models/hardware/profile.h"
+#include "sim/cli/replay.h"
+#include "sim/replay.h"
 #include "sim/timeline_summary.h"
+#include "traces/common/error.h"
 
 namespace stallcast::cli {
 namespace {
@@ -45,9 +49,24 @@ std::string StepsText(const sim::TimelineSummary& summary) {
   return text + (summary.steps.size() > kMostShown ? ", ...\n" : "\n");
 }
 
+// More take seconds: each op's gain is a replay.
+constexpr int64_t kMostRows = 200'000;
+
+std::vector<sim::ReplayTop> TopOf(const traces::Timeline& timeline, const std::string& machine) {
+  constexpr size_t kTop = 10;
+  if (timeline.rows() > kMostRows) return {};
+  try {
+    const sim::Replay replay(
+        timeline, sim::MakeReplayMachine(hardware::FindProfile(sim::MachineOfRecording(machine))));
+    return replay.Top(kTop, replay.Run());
+  } catch (const Error&) {  // without steps or work of a GPU
+    return {};
+  }
+}
+
 }  // namespace
 
-Json SummaryJson(const traces::Timeline& timeline) {
+Json SummaryJson(const traces::Timeline& timeline, const std::string& machine) {
   const sim::TimelineSummary summary = sim::Summarize(timeline);
   Json steps = Json::array();
   for (const auto& [step, time] : summary.steps) {
@@ -61,10 +80,11 @@ Json SummaryJson(const traces::Timeline& timeline) {
           {"step_times", steps},
           {"kinds", KindRows(summary.kinds, "kind")},
           {"copies", KindRows(summary.copies, "copy")},
+          {"top", TopRows(TopOf(timeline, machine))},
           {"notes", timeline.notes}};
 }
 
-std::string SummaryText(const traces::Timeline& timeline) {
+std::string SummaryText(const traces::Timeline& timeline, const std::string& machine) {
   const sim::TimelineSummary summary = sim::Summarize(timeline);
   std::string text;
   if (summary.steps.empty()) {
@@ -104,6 +124,11 @@ std::string SummaryText(const traces::Timeline& timeline) {
             {copy, Short(of.ops), Short(of.bytes / 1e6), ms(of.busy), Fixed(of.Rate() / 1e9, 2)});
       }
       text += "\n" + copies.Render();
+    }
+    const std::vector<sim::ReplayTop> tops = TopOf(timeline, machine);
+    if (!tops.empty()) text += "\n" + TopText(tops);
+    if (timeline.rows() > kMostRows) {
+      text += "\n`stallcast replay FILE --top` lists the ops with the largest exposed time.\n";
     }
   }
   for (const std::string& note : timeline.notes) text += "note: " + note + '\n';

@@ -17,7 +17,6 @@
 #include "traces/common/whole_file.h"
 #include "traces/convert/kernel_kinds.h"
 #include "traces/convert/timeline_file.h"
-#include "traces/step_spans.h"
 
 namespace stallcast::cli {
 namespace {
@@ -34,35 +33,6 @@ struct ReplayCommand {
 
   void Run() const;
 };
-
-// The machine that the recording names, where it is known, or the H200.
-std::string MachineOf(const std::string& given, const std::string& recorded) {
-  if (!given.empty()) return given;
-  const auto lower = [](std::string_view text) {
-    std::string small(text);
-    for (char& c : small) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return small;
-  };
-  const std::string is = lower(recorded);
-  std::string best = "h200";
-  size_t most = 0;
-  for (const std::string& name : hardware::ProfileNames()) {
-    // All words of a name but its memory's size, "a100-80gb", which tells equal ones apart. The
-    // most letters: "h20" is in "h200" too.
-    size_t letters = 0;
-    bool all = true;
-    for (size_t at = 0; at <= name.size();) {
-      const size_t end = std::min(name.find('-', at), name.size());
-      const std::string word = name.substr(at, end - at);
-      const bool found = is.find(word) != std::string::npos;
-      if (found) letters += word.size();
-      all = all && (found || word.ends_with("gb"));
-      at = end + 1;
-    }
-    if (all && letters > most) best = name, most = letters;
-  }
-  return best;
-}
 
 std::string KindsOf(const std::map<std::string, Picoseconds>& times) {
   std::vector<std::pair<std::string, Picoseconds>> sorted(times.begin(), times.end());
@@ -152,39 +122,11 @@ std::string StageText(const std::vector<Stage>& stages) {
   return text;
 }
 
-Json TopRows(const std::vector<sim::ReplayTop>& tops) {
-  Json rows = Json::array();
-  for (const sim::ReplayTop& top : tops) {
-    rows.push_back({{"op", top.name},
-                    {"lane", top.lane},
-                    {"kind", top.kind},
-                    {"ops", top.ops},
-                    {"busy_ms", Milliseconds(top.busy)},
-                    {"exposed_ms", Milliseconds(top.exposed)},
-                    {"gain_ms", Milliseconds(top.gain)}});
-  }
-  return rows;
-}
-
 std::string Shortened(const std::string& name) {
   constexpr size_t kWidest = 36;
   std::string text = traces::ShortName(name);
   if (text.size() > kWidest) text.replace(kWidest - 3, std::string::npos, "...");
   return text;
-}
-
-std::string TopText(const std::vector<sim::ReplayTop>& tops) {
-  TextTable table({{"op", "", true},
-                   {"kind", "", true},
-                   {"ops", "a step"},
-                   {"busy", "ms"},
-                   {"exposed", "ms"},
-                   {"gain", "ms"}});
-  for (const sim::ReplayTop& top : tops) {
-    table.Add({Shortened(top.name), top.kind, Short(top.ops), Fixed(Milliseconds(top.busy), 3),
-               Fixed(Milliseconds(top.exposed), 3), Fixed(Milliseconds(top.gain), 3)});
-  }
-  return "Largest exposed time; gain: what the step loses without these ops.\n\n" + table.Render();
 }
 
 sim::ReplayChange ParseSetting(std::string_view name, std::string_view value) {
@@ -333,7 +275,13 @@ std::string VerbHelp() {
   }
   text += "Settings:";
   for (const auto& [name, help] : sim::ReplaySettings()) text += fmt::format(" {}", name);
-  return text;
+  text += "\n\nTerms of a FILTER (`all` takes all):\n";
+  for (const auto& [name, help] : sim::ReplayFields()) {
+    text += fmt::format("  {:<7}{}\n", fmt::format("{}=", name),
+                        Wrap(help, HelpWidth() - indent.size() - 3));
+  }
+  return text +
+         "\nTerms are joined by commas, and alternatives of a text by |, as role=recall|offload.";
 }
 
 }  // namespace
@@ -414,16 +362,14 @@ ReplayRun RunReplay(const ReplayOptions& options, Progress& progress) {
                      "choose one with --timeline N; `stallcast info` lists them");
   }
   Timeline& timeline = file.timelines[static_cast<size_t>(std::max(0, options.number - 1))];
-  if (traces::StepSpans(timeline).empty()) {
-    // Without steps the recording as a whole is one.
-    std::ranges::fill(timeline.step, 0);
+  if (sim::TakeAsOneStep(&timeline)) {
     run.notes.emplace_back(
         "no steps are known (--step-range names them): the whole recording is one");
   }
   run.title = timeline.title;
 
-  const hardware::Profile profile =
-      hardware::FindProfile(MachineOf(options.machine, file.info.machine()));
+  const hardware::Profile profile = hardware::FindProfile(
+      options.machine.empty() ? sim::MachineOfRecording(file.info.machine()) : options.machine);
   run.machine = profile.title;
   const sim::Replay replay(timeline, sim::MakeReplayMachine(profile));
   run.notes.insert(run.notes.end(), replay.notes().begin(), replay.notes().end());
@@ -456,6 +402,34 @@ Json RecordOf(const ReplayRun& run) {
           {"notes", run.notes}};
 }
 
+Json TopRows(const std::vector<sim::ReplayTop>& tops) {
+  Json rows = Json::array();
+  for (const sim::ReplayTop& top : tops) {
+    rows.push_back({{"op", top.name},
+                    {"lane", top.lane},
+                    {"kind", top.kind},
+                    {"ops", top.ops},
+                    {"busy_ms", Milliseconds(top.busy)},
+                    {"exposed_ms", Milliseconds(top.exposed)},
+                    {"gain_ms", Milliseconds(top.gain)}});
+  }
+  return rows;
+}
+
+std::string TopText(const std::vector<sim::ReplayTop>& tops) {
+  TextTable table({{"op", "", true},
+                   {"kind", "", true},
+                   {"ops", "a step"},
+                   {"busy", "ms"},
+                   {"exposed", "ms"},
+                   {"gain", "ms"}});
+  for (const sim::ReplayTop& top : tops) {
+    table.Add({Shortened(top.name), top.kind, Short(top.ops), Fixed(Milliseconds(top.busy), 3),
+               Fixed(Milliseconds(top.exposed), 3), Fixed(Milliseconds(top.gain), 3)});
+  }
+  return "Largest exposed time; gain: what the step loses without these ops.\n\n" + table.Render();
+}
+
 void AddReplay(CLI::App& app) {
   auto command = std::make_shared<ReplayCommand>();
   CLI::App* sub =
@@ -473,7 +447,6 @@ Examples:
   stallcast replay kineto.json.gz -g link.h2d=1:4:x2 -g SHARE=0.25:1:0.25 \
       --change "scale kind=recall SHARE"
 
-A FILTER is `all`, or kind=, role=, name=, lane=, layer=, step=, bytes=, joined by commas.
 Changes:
 )" + VerbHelp());
   sub->add_option("recording", command->options.recording, "File with a recording")

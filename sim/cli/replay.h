@@ -58,5 +58,8 @@ struct ReplayRun {
 ReplayRun RunReplay(const ReplayOptions& options, Progress& progress);
 /// As `--format json` prints it.
 Json RecordOf(const ReplayRun& run);
+/// The ops with the largest exposed time, as lists of objects and for people.
+Json TopRows(const std::vector<sim::ReplayTop>& tops);
+std::string TopText(const std::vector<sim::ReplayTop>& tops);
 
 }  // namespace stallcast::cli

@@ -718,6 +718,8 @@ TEST_F(Cli, FilesOfOtherProgramsAreShownAndConverted) {
   const auto replayed = nlohmann::json::parse(replay.out);
   EXPECT_NEAR(replayed["replay_error"].get<double>(), 0, 1e-6);
   EXPECT_EQ(replayed["stages"].size(), 2u);
+  const auto info = nlohmann::json::parse(Run("info " + kineto + " --format json").out);
+  EXPECT_EQ(info["recordings"][0]["top"], replayed["top"]) << "of the recording, unchanged";
   // Its own machine, and not one whose name is the beginning of it.
   for (const char* gpu : {"NVIDIA H200", "NVIDIA H20", "NVIDIA RTX PRO 6000 Blackwell"}) {
     std::string text = ReadAll(kineto);

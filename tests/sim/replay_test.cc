@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/compare_programs.h"
+#include "sim/predict.h"
 #include "traces/common/error.h"
 #include "traces/convert/import.h"
 
@@ -219,6 +220,52 @@ TEST(ReplayTest, NodesOfAGraphFollowAsTheMachineSays) {
 TEST(ReplayTest, AFilterTakesOpsByTheirBytes) {
   EXPECT_NEAR(StepUs(InARow(), {"scale bytes=1000000- 0.5"}), 144 - 51, 1e-6);
   EXPECT_NEAR(StepUs(InARow(), {"scale bytes=0-1000 0.5"}), 144 - 15, 1e-6);
+}
+
+TEST(ReplayTest, AFilterTakesWholeNamesAndAlternatives) {
+  Recording r;
+  r.t.names[1] = "gemm<int, 2>";  // commas and blanks, as kernels have
+  r.t.lanes[kSide].name = "GPU 0 stream 77";
+  r.Run(kCompute, 1, 1, 0, 10, 10).Run(kSide, 2, 2, 4, 21, 30).Run(kCompute, 3, 4, 8, 52, 40);
+  const Replay replay(r.t, {});
+  const auto changed = [&](const char* filter) {
+    const ReplayChange change = ParseReplayChange(std::string("scale ") + filter + " 0.5");
+    return replay.Run(std::span(&change, 1)).changed;
+  };
+  EXPECT_EQ(changed("name=\"gemm<int, 2>\""), 1);
+  EXPECT_EQ(changed("name=\"gemm<int, 2>\",lane=\"GPU 0 stream 7\""), 1);
+  EXPECT_EQ(changed("lane=stream 7"), 3) << "a part of the names of both";
+  EXPECT_EQ(changed("lane=\"GPU 0 stream 7\""), 2) << "the whole name of one";
+  EXPECT_EQ(changed("name=Memcpy D|Memcpy H"), 2);
+  EXPECT_EQ(changed("role=recall|offload"), 2);
+  EXPECT_EQ(changed("lane=\"GPU 0 stream 7\"|\"GPU 0 stream 77\""), 3);
+  EXPECT_THROW(changed("name=\"gemm"), Error);
+  EXPECT_THROW(changed("name=\"emm<int, 2>\""), Error) << "a part in quotes";
+}
+
+TEST(ReplayTest, AFilterTakesOpsByWhenTheyBeganInTheirStep) {
+  Recording r;
+  for (int step = 0; step < 3; ++step) {
+    const double at = 51.0 * step;  // each step begins as the one before ends
+    r.Run(kCompute, 2 * step, 1, at, at + 10, 10, step);
+    r.Run(kCompute, 2 * step + 1, 1, at + 4, at + 21, 30, step);
+  }
+  const ReplayChange second = ParseReplayChange("scale start=15-30 0.5");
+  const Replayed replayed = Replay(r.t, {}).Run(std::span(&second, 1));
+  EXPECT_EQ(replayed.changed, 3) << "one of each step";
+}
+
+TEST(ReplayTest, StopsWhenAsked) {
+  const Timeline recording = InARow();
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_THROW(Replay(recording, {}).Run({}, stop.get_token()), Cancelled);
+}
+
+TEST(ReplayTest, TheMachineOfARecordingIsTheShippedOneOfItsName) {
+  EXPECT_EQ(MachineOfRecording("NVIDIA H200"), "h200");
+  EXPECT_EQ(MachineOfRecording("NVIDIA H20"), "h20");
+  EXPECT_EQ(MachineOfRecording("made up"), "h200");
 }
 
 TEST(ReplayTest, CopiesBothWaysSlowEachOtherAsTheLinkSays) {

@@ -23,6 +23,7 @@
 #include "gui/timeline/theme.h"
 #include "gui/timeline/timeline_view.h"
 #include "gui/whatif/control_row.h"
+#include "gui/whatif/replay_panel.h"
 #include "gui/whatif/whatif_panel.h"
 #include "tests/gui/color_sight.h"
 #include "tests/gui/screens/checks.h"
@@ -148,6 +149,19 @@ TEST_P(Screens, PredictedBesideMeasured) {
   }
   ExpectGood();
   window_->caveats().SetUnfolded(true);
+  ExpectGood();
+}
+
+TEST_P(Screens, RecordingWithAChange) {
+  Open({Source("tests/sim/recordings/offloaded-32768.kvt")});
+  ASSERT_NE(window_->replayed(), nullptr);
+  ExpectGood();
+  window_->replay().AddChange("scale kind=offload 0.001");
+  ASSERT_TRUE(Idle());
+  ASSERT_TRUE(window_->timeline().pair()->both());
+  ExpectGood();
+  window_->replay().AddChange("remove layer=77");
+  ASSERT_TRUE(Idle());
   ExpectGood();
 }
 

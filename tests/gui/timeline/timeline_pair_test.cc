@@ -29,6 +29,16 @@ Both RandomPair(uint32_t seed) {
   return both;
 }
 
+TEST(TimelinePair, OnlyAReplayOfAnothersRecordingHasItsTwins) {
+  const auto recording =
+      TimelineModel::Build(RandomTimeline(1, 400, 3, Timeline::Origin::kImported));
+  const auto other = TimelineModel::Build(RandomTimeline(1, 400));
+  EXPECT_EQ(TimelinePair::Make({other}, {recording})->matched(), 0) << "its op ids are its own";
+  const auto pair = TimelinePair::Make({other}, {recording}, nullptr, /*replay=*/true);
+  EXPECT_GT(pair->matched(), 0);
+  EXPECT_EQ(pair->unlike(), 0);
+}
+
 TEST(TimelinePair, TwinsAreThoseOfTheComparison) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     const Both both = RandomPair(seed);
