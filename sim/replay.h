@@ -31,6 +31,7 @@ enum class ReplayVerb : uint8_t {
   kSplit,
   kGraph,
   kUnwait,
+  kReplace,
 };
 struct ReplayVerbInfo {
   ReplayVerb verb;
@@ -53,8 +54,9 @@ struct ReplayChange {
   ReplayVerb verb = ReplayVerb::kSet;
   std::string filter;    ///< of kSet: the setting
   std::string argument;  ///< as written
-  double value = 0;      ///< of it, where it is a number
+  double value = 0;      ///< of it, where it is a number; kReplace: s a step, below 0: not known
   std::string text;      ///< all of it
+  std::string note;      ///< what the value is from; kReplace only
 };
 /// Usage Error: no such verb, setting, field or value.
 ReplayChange ParseReplayChange(std::string_view text);

@@ -22,7 +22,7 @@ namespace {
 
 using traces::Timeline;
 
-constexpr std::array<ReplayVerbInfo, 9> kVerbs = {{
+constexpr std::array<ReplayVerbInfo, 10> kVerbs = {{
     {ReplayVerb::kSet, "set", "SETTING VALUE", "a value of the machine, as a factor: link.h2d 2x"},
     {ReplayVerb::kScale, "scale", "FILTER FACTOR", "the time of ops"},
     {ReplayVerb::kRemove, "remove", "FILTER", "ops and their calls"},
@@ -40,6 +40,9 @@ constexpr std::array<ReplayVerbInfo, 9> kVerbs = {{
      "the launches of a step as one CUDA graph: the calls, and the host's time between them, go"},
     {ReplayVerb::kUnwait, "unwait", "FILTER",
      "ops wait for no other stream; of a host's synchronisation (name=), it no longer waits"},
+    {ReplayVerb::kReplace, "replace", "FILTER METHOD...",
+     "ops of a role (kind=recall) take what a method is predicted to need for it: `replace "
+     "kind=recall freekv model=llama-3.1-8b context=32K budget=2048`"},
 }};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kSettings = {{
@@ -405,6 +408,25 @@ void Graph(ReplayPlan* plan, const std::vector<int64_t>& matched) {
   }
 }
 
+// All together take so many seconds a step.
+void Replace(ReplayPlan* plan, const std::vector<int64_t>& matched, const ReplayChange& change) {
+  if (change.value < 0) {
+    throw Error("nothing was predicted of the method", fmt::format("{} '{}'", kWhere, change.text),
+                "report this");
+  }
+  double all = 0;
+  for (const int64_t k : matched) {
+    all += static_cast<double>(plan->ops[static_cast<size_t>(k)].duration);
+  }
+  const auto steps = static_cast<double>(traces::StepSpans(*plan->recording).size());
+  const double factor = all > 0 ? change.value * 1e12 * steps / all : 0;
+  for (const int64_t k : matched) {
+    ReplayOp& op = plan->ops[static_cast<size_t>(k)];
+    op.duration = Scaled(op.duration, factor);
+    op.fixed = std::min(op.fixed, op.duration);
+  }
+}
+
 void Split(ReplayPlan* plan, const std::vector<int64_t>& matched, int32_t chunks) {
   std::set<int64_t> of(matched.begin(), matched.end());
   for (const int64_t k : matched) plan->ops[static_cast<size_t>(k)].chunks = chunks;
@@ -443,8 +465,11 @@ ReplayChange ParseReplayChange(std::string_view text) {
   change.verb = info.verb;
   // Names hold blanks: the last word is the argument, if there is one, and the rest the filter.
   const std::string_view rest = trim(whole.substr(verb.size()));
+  // A method has words of its own behind it, but its filter has no names.
   const bool has_argument = info.arguments.find(' ') != std::string_view::npos;
-  const size_t blank = has_argument ? rest.rfind(' ') : rest.size();
+  const size_t blank = change.verb == ReplayVerb::kReplace ? rest.find(' ')
+                       : has_argument                      ? rest.rfind(' ')
+                                                           : rest.size();
   if (rest.empty() || blank == std::string_view::npos) {
     throw UsageError(fmt::format("'{}' is not complete", text), kWhere,
                      fmt::format("give {} {}", info.name, info.arguments));
@@ -461,6 +486,9 @@ ReplayChange ParseReplayChange(std::string_view text) {
     }
     case ReplayVerb::kScale:
       change.value = FactorOf(change.argument, text);
+      break;
+    case ReplayVerb::kReplace:
+      change.value = -1;
       break;
     case ReplayVerb::kSplit:
       change.value = FactorOf(change.argument, text);
@@ -524,6 +552,9 @@ int64_t Apply(const ReplayChange& change, ReplayPlan* plan) {
       break;
     case ReplayVerb::kGraph:
       Graph(plan, matched);
+      break;
+    case ReplayVerb::kReplace:
+      Replace(plan, matched, change);
       break;
     case ReplayVerb::kSplit:
       Split(plan, matched, static_cast<int32_t>(change.value));

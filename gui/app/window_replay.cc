@@ -38,6 +38,7 @@ QString LabelOf(sim::ReplayVerb verb) {
       return QStringLiteral("Launch as One CUDA &Graph");
     case ReplayVerb::kUnwait:
       return QStringLiteral("Remove &Waits");
+    case ReplayVerb::kReplace:
     case ReplayVerb::kSet:
       break;
   }

@@ -272,8 +272,8 @@ std::vector<sim::ReplayVerbInfo> ReplayVerbsFor(const ReplayTarget& target) {
     const bool of_copies = info.verb == ReplayVerb::kBatch || info.verb == ReplayVerb::kZeroCopy;
     const bool of_host = info.verb == ReplayVerb::kScale || info.verb == ReplayVerb::kRemove ||
                          info.verb == ReplayVerb::kUnwait;
-    if (info.verb == ReplayVerb::kSet || (of_copies && !target.copies) ||
-        (!of_host && !target.device)) {
+    if (info.verb == ReplayVerb::kSet || info.verb == ReplayVerb::kReplace ||
+        (of_copies && !target.copies) || (!of_host && !target.device)) {
       continue;
     }
     verbs.push_back(info);

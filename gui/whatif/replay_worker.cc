@@ -9,6 +9,7 @@
 
 #include "models/hardware/profile.h"
 #include "sim/predict.h"
+#include "sim/replay_method.h"
 
 namespace stallcast::gui {
 namespace {
@@ -75,14 +76,19 @@ struct ReplayWorker::Opened {
     result->figures = whole->unchanged;
     std::vector<sim::ReplayChange> changes;
     const std::vector<std::string> applied = request.Applied();
-    for (const std::string& text : applied) changes.push_back(sim::ParseReplayChange(text));
+    std::vector<std::string> noted = applied;
+    for (std::string& text : noted) {
+      sim::ReplayChange& change = changes.emplace_back(sim::ParseReplayChange(text));
+      sim::PredictReplacement(&change, sim::MachineOfRecording(machine), stop);
+      if (!change.note.empty()) text += fmt::format(" ({})", change.note);
+    }
     for (size_t i = 1; i <= changes.size(); ++i) {
       sim::Replayed replayed = replay->Run(std::span(changes).first(i), stop);
       const Picoseconds before = result->figures.summary.step;
       result->effects.push_back({replayed.summary.step - before, replayed.changed});
       result->figures = FiguresOf(replayed);
       if (i == changes.size()) {
-        result->model = ModelOf(std::move(replayed.timeline), applied, stop);
+        result->model = ModelOf(std::move(replayed.timeline), noted, stop);
       }
     }
     result->took = Clock::now() - begin;

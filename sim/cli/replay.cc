@@ -12,6 +12,7 @@
 #include "sim/cli/commands.h"
 #include "sim/cli/help.h"
 #include "sim/grid.h"
+#include "sim/replay_method.h"
 #include "traces/common/error.h"
 #include "traces/common/parallel.h"
 #include "traces/common/whole_file.h"
@@ -368,9 +369,18 @@ ReplayRun RunReplay(const ReplayOptions& options, Progress& progress) {
   }
   run.title = timeline.title;
 
-  const hardware::Profile profile = hardware::FindProfile(
-      options.machine.empty() ? sim::MachineOfRecording(file.info.machine()) : options.machine);
+  const std::string machine =
+      options.machine.empty() ? sim::MachineOfRecording(file.info.machine()) : options.machine;
+  const hardware::Profile profile = hardware::FindProfile(machine);
   run.machine = profile.title;
+  const auto predict = [&](sim::ReplayChange& change) {
+    sim::PredictReplacement(&change, machine);
+    if (!change.note.empty() && std::ranges::find(run.notes, change.note) == run.notes.end()) {
+      run.notes.push_back(change.note);
+    }
+  };
+  std::ranges::for_each(parsed, predict);
+  for (GridPoint& point : run.points) std::ranges::for_each(point.changes, predict);
   const sim::Replay replay(timeline, sim::MakeReplayMachine(profile));
   run.notes.insert(run.notes.end(), replay.notes().begin(), replay.notes().end());
   run.recorded = sim::Summarize(timeline);
