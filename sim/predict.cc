@@ -378,10 +378,14 @@ struct Predictor::Impl {
   std::map<std::string, Replayed> logs;
 
   // A machine's costs take longer to make than a short plan takes to run, and points of a sweep
-  // have them in common. A profile's file may change meanwhile, so none is kept for long.
+  // have them in common. A user's file may change between two predictions: it is read each time.
   class KnownCosts {
    public:
     std::shared_ptr<const hardware::CostModel> Of(const PredictRequest& request) {
+      const auto make = [&] {
+        return std::make_shared<const hardware::CostModel>(MachineOf(request));
+      };
+      if (request.machine.ends_with(".toml")) return make();
       const auto now = std::chrono::steady_clock::now();
       const std::pair key(request.machine, request.machine_overrides);
       {
@@ -393,7 +397,7 @@ struct Predictor::Impl {
         const auto at = costs_.find(key);
         if (at != costs_.end()) return at->second;
       }
-      auto made = std::make_shared<const hardware::CostModel>(MachineOf(request));
+      auto made = make();
       const std::lock_guard lock(mutex_);
       return costs_.emplace(key, std::move(made)).first->second;
     }

@@ -25,10 +25,22 @@ double BytesOf(const Track& track, std::span<const int64_t> bytes, int64_t row, 
   return static_cast<double>(std::max<int64_t>(0, bytes[static_cast<size_t>(row)]));
 }
 
+// Whether kernels have bytes for half of their time at least: recordings know those of a few.
+bool MostlyKnown(const Track& track, std::span<const int64_t> bytes) {
+  int64_t known = 0, all = 0;
+  for (int64_t row = 0; row < track.size(); ++row) {
+    if (!Goes(track.role(row), Way::kMemory)) continue;
+    all += track.duration(row).count();
+    if (bytes[static_cast<size_t>(row)] > 0) known += track.duration(row).count();
+  }
+  return known >= all - known;
+}
+
 }  // namespace
 
 Traffic::Traffic(const Track& track, std::span<const int64_t> bytes) {
   for (const Way way : kWays) {
+    if (way == Way::kMemory && !MostlyKnown(track, bytes)) continue;
     std::vector<double>& sums = sums_[static_cast<size_t>(way)];
     const bool any = std::ranges::any_of(track.roles(), [&](auto role) { return Goes(role, way); });
     if (!any) continue;

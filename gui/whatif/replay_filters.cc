@@ -217,6 +217,8 @@ QStringList Arguments(sim::ReplayVerb verb) {
       return {QStringLiteral("new")};
     case sim::ReplayVerb::kSplit:
       return {QStringLiteral("2"), QStringLiteral("4")};
+    case sim::ReplayVerb::kReplace:
+      return {QStringLiteral("freekv model=llama-3.1-8b context=32K")};
     default:
       return {};
   }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "gui/timeline/timeline_model.h"
@@ -32,10 +33,19 @@ TEST(TrafficTest, ACopysBytesAreSpreadEvenlyOverIt) {
   EXPECT_EQ(TimelineModel::Build(EmptyTimeline())->TrafficLane(Way::kToGpu), -1);
 }
 
+TEST(TrafficTest, OfKernelsWithoutBytesThereIsNoRate) {
+  traces::Timeline t = EmptyTimeline();
+  Add(t, {.lane = 1, .role = traces::Role::kMlp, .start = 0, .duration = 100, .bytes = 8});
+  Add(t, {.lane = 1, .role = traces::Role::kMlp, .start = 100, .duration = 200, .bytes = 0});
+  EXPECT_EQ(TimelineModel::Build(t)->TrafficLane(Way::kMemory), -1);
+}
+
 TEST(TrafficTest, IsWhatAddingUpAllRowsGives) {
   std::mt19937 random(3);
   for (uint32_t seed = 0; seed < 20; ++seed) {
-    const auto model = TimelineModel::Build(RandomTimeline(seed, 400));
+    traces::Timeline made = RandomTimeline(seed, 400);
+    for (int64_t& bytes : made.bytes) bytes = std::max<int64_t>(bytes, 1);
+    const auto model = TimelineModel::Build(made);
     const traces::Timeline& t = model->timeline();
     for (int i = 0; i < 50; ++i) {
       const Picoseconds at(static_cast<int64_t>(random()) % (model->end().count() + 2));
