@@ -385,6 +385,10 @@ class Drawer {
       out.lane[row] = op.lane;
       out.start[row] = Picoseconds(start);
       out.duration[row] = Picoseconds(end - start);
+      if (op.moved != 1) {
+        out.bytes[row] =
+            static_cast<Bytes>(std::min(static_cast<double>(t_.bytes[row]) * op.moved, 4e18));
+      }
       if (op.chunks > 1 && !op.removed) AddChunks(k, row, &out);
     }
     const std::vector<size_t> base = BaseLanes(warps);

@@ -235,6 +235,13 @@ int64_t Scaled(int64_t time, double factor) {
   return static_cast<int64_t>(std::clamp(scaled, 0.0, 4e18));
 }
 
+// The op's time; a copy that takes less moves less, as its link is no faster.
+void ScaleOp(ReplayOp* op, double factor) {
+  op->duration = Scaled(op->duration, factor);
+  op->fixed = std::min(op->fixed, op->duration);
+  if (op->way != CopyWay::kNone) op->moved = std::min(op->moved * factor, 1e6);
+}
+
 // Links beside their fixed time.
 void ScaleCopy(ReplayOp* op, double rate) {
   op->duration = op->fixed + Scaled(op->duration - op->fixed, 1 / rate);
@@ -422,8 +429,7 @@ void Replace(ReplayPlan* plan, const std::vector<int64_t>& matched, const Replay
   const double factor = all > 0 ? change.value * 1e12 * steps / all : 0;
   for (const int64_t k : matched) {
     ReplayOp& op = plan->ops[static_cast<size_t>(k)];
-    op.duration = Scaled(op.duration, factor);
-    op.fixed = std::min(op.fixed, op.duration);
+    ScaleOp(&op, factor);
   }
 }
 
@@ -563,8 +569,7 @@ int64_t Apply(const ReplayChange& change, ReplayPlan* plan) {
       for (const int64_t k : matched) {
         ReplayOp& op = plan->ops[static_cast<size_t>(k)];
         if (change.verb == ReplayVerb::kScale) {
-          op.duration = Scaled(op.duration, change.value);
-          op.fixed = std::min(op.fixed, op.duration);
+          ScaleOp(&op, change.value);
         }
         if (change.verb == ReplayVerb::kZeroCopy) {
           op.engine = false;

@@ -29,6 +29,7 @@ struct ReplayOp {
   int64_t start = 0, end = 0;  ///< recorded
   int64_t duration = 0;        ///< of a copy: alone on the link
   int64_t fixed = 0;           ///< of that, what no link speeds up
+  double moved = 1;            ///< share of a copy's recorded bytes that it still moves
   int64_t behind = -1;         ///< the op before it on its lane, or -1
   int64_t behind_lag = 0;
   bool behind_start = false;           ///< the lag is counted from that op's begin: they overlap
