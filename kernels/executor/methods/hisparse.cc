@@ -2,7 +2,6 @@
 // alone decide what is fetched.
 #include <algorithm>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "kernels/executor/attention_launcher.h"
@@ -13,7 +12,7 @@
 #include "kernels/movement/movement.h"
 #include "kernels/selection/hot_buffer.h"
 #include "kernels/selection/selection.h"
-#include "models/methods/common/log_cells.h"
+#include "models/methods/common/unit_buffer.h"
 #include "models/methods/hisparse/params.h"
 #include "traces/common/error.h"
 
@@ -313,45 +312,25 @@ class HiSparseBinder : public CacheBinder {
 
   struct Held {
     int32_t time, unit;
-    bool operator<(const Held& other) const {
-      return std::pair(time, unit) < std::pair(other.time, other.unit);
-    }
   };
   // What a row's buffer holds before the first step: the prompt's pages have come one after the
   // other, and a sequence that begins later in the trace has made the steps before.
   std::vector<Held> HeldBefore(int layer, int sequence, int head) const {
-    const int64_t before = run_.TraceStep(0, sequence);
-    const auto filled =
-        static_cast<int32_t>((run_.Context(0, sequence) - 1 - before) / params_.page);
-    std::vector<Held> held;
-    for (int32_t unit = std::max(0, filled - slots_); unit < filled; ++unit) {
-      held.push_back({unit - filled - static_cast<int32_t>(before), unit});
+    const auto before = static_cast<int32_t>(run_.TraceStep(0, sequence));
+    methods::UnitBuffer buffer(slots_, params_.eviction, /*seed=*/0);
+    buffer.Fill(static_cast<uint32_t>((run_.Context(0, sequence) - 1 - before) / params_.page));
+    for (int step = -before; step < 0; ++step) {
+      std::vector<uint32_t> written;
+      if (Completes(step, sequence)) {
+        written.push_back(static_cast<uint32_t>(Filled(step, sequence)));
+      }
+      buffer.Use(step + before, run_.log->Selected(step, layer, sequence, head), written);
     }
-    for (auto step = static_cast<int>(-before); step < 0; ++step) {
-      std::vector<int32_t> comes;
-      for (const uint32_t unit : run_.log->Selected(step, layer, sequence, head)) {
-        comes.push_back(static_cast<int32_t>(unit));
-      }
-      const size_t used = comes.size();
-      const int64_t context = run_.Context(step, sequence);
-      if (step > -before && (context - 1) % params_.page == 0) {
-        comes.push_back(static_cast<int32_t>((context - 1) / params_.page) - 1);
-      }
-      const auto is_used = [&](const Held& of) {
-        return std::find(comes.begin(), comes.begin() + static_cast<std::ptrdiff_t>(used),
-                         of.unit) != comes.begin() + static_cast<std::ptrdiff_t>(used);
-      };
-      for (const int32_t unit : comes) {
-        const auto found = std::ranges::find(held, unit, &Held::unit);
-        if (found == held.end())
-          held.push_back({step, unit});
-        else if (params_.eviction == methods::Replacement::kLru)
-          found->time = step;
-      }
-      const auto stay = std::stable_partition(held.begin(), held.end(), is_used) - held.begin();
-      std::sort(held.begin() + stay, held.end());
-      const auto leave = std::max<std::ptrdiff_t>(0, std::ssize(held) - slots_);
-      held.erase(held.begin() + stay, held.begin() + stay + leave);
+    std::vector<Held> held;
+    for (const methods::UnitBuffer::Entry& entry : buffer.entries()) {
+      const bool by_use = params_.eviction == methods::Replacement::kLru;
+      held.push_back(
+          {(by_use ? entry.used : entry.came) - before, static_cast<int32_t>(entry.unit)});
     }
     return held;
   }

@@ -29,11 +29,15 @@ class UnitBuffer {
   /// Units that left in the last Use().
   int64_t evicted() const { return evicted_; }
 
- private:
+  /// A unit that is there, and the steps in which it came and was used last; before the first step
+  /// they are negative.
   struct Entry {
     uint32_t unit;
     int32_t came, used;
   };
+  std::span<const Entry> entries() const { return entries_; }
+
+ private:
   bool Holds(uint32_t unit) const { return unit < held_.size() && held_[unit]; }
   void Add(uint32_t unit, int32_t time);
   // The smallest rank leaves first.
