@@ -1,19 +1,14 @@
 #include "kernels/attention/host_attention.h"
 
 #include <fmt/format.h>
-#include <oneapi/tbb/info.h>
-#include <oneapi/tbb/parallel_for.h>
-#include <oneapi/tbb/partitioner.h>
-#include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <thread>
 #include <vector>
 
-#include "kernels/runtime/host_cores.h"
+#include "kernels/runtime/host_threads.h"
 #include "traces/common/error.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -220,32 +215,16 @@ void HostAttention(const HostAttentionArgs& args, int threads) {
       next += elements + int64_t{2} * args.group;
     }
   }
-  const auto attend = [&](size_t i) { HWY_DYNAMIC_DISPATCH(Attend)(parts[i]); };
-  const auto merge = [&](size_t row) {
+  const auto attend = [&](int64_t i) {
+    HWY_DYNAMIC_DISPATCH(Attend)(parts[static_cast<size_t>(i)]);
+  };
+  const auto merge = [&](int64_t at) {
+    const auto row = static_cast<size_t>(at);
     Merge(args, row,
           std::span(parts).subspan(first_part[row], first_part[row + 1] - first_part[row]));
   };
-  const int workers = std::min({threads, static_cast<int>(std::min<size_t>(count, 1U << 16)),
-                                tbb::info::default_concurrency()});
-  if (workers <= 1) {
-    for (size_t i = 0; i < count; ++i) attend(i);
-    for (size_t row = 0; row < rows; ++row) merge(row);
-    return;
-  }
-  const auto caller = std::this_thread::get_id();
-  tbb::task_arena arena(workers);
-  arena.execute([&] {
-    tbb::parallel_for(
-        size_t{0}, count,
-        [&](size_t i) {
-          thread_local bool free = false;  // of the caller's core, where it may have been started
-          if (!free && std::this_thread::get_id() != caller) UseAllCores();
-          free = true;
-          attend(i);
-        },
-        tbb::simple_partitioner());
-    tbb::parallel_for(size_t{0}, rows, merge);
-  });
+  ShareAmongThreads(threads, static_cast<int64_t>(count), attend);
+  ShareAmongThreads(count > 1 ? threads : 1, static_cast<int64_t>(rows), merge);
 }
 
 }  // namespace stallcast::kernels

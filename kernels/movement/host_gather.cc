@@ -1,15 +1,10 @@
 #include <emmintrin.h>
-#include <oneapi/tbb/info.h>
-#include <oneapi/tbb/parallel_for.h>
-#include <oneapi/tbb/partitioner.h>
-#include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "kernels/movement/movement.h"
-#include "kernels/runtime/host_cores.h"
+#include "kernels/runtime/host_threads.h"
 
 namespace stallcast::kernels {
 namespace {
@@ -108,8 +103,7 @@ void HostGather(const void* pool, const int64_t* places, int64_t count, const Pl
                 void* out, int threads) {
   const int64_t chunk = std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(shape.bytes(), 1));
   const int64_t chunks = (count + chunk - 1) / chunk;
-  const int64_t useful = std::min<int64_t>(chunks, tbb::info::default_concurrency());
-  const int64_t workers = std::min<int64_t>(threads, useful);
+  const int workers = SharingThreads(threads, chunks);
   // What several threads leave in their caches the copy engine must fetch from each: it then copied
   // 17 to 30 GB/s instead of 53.
   const bool stream = (workers > 1 || shape.row_bytes >= kStreamBytes) &&
@@ -119,16 +113,8 @@ void HostGather(const void* pool, const int64_t* places, int64_t count, const Pl
                stream, static_cast<char*>(out) + first * shape.bytes());
   };
   if (workers <= 1) return gather(0, count);
-  tbb::task_arena arena(static_cast<int>(workers));
-  const auto caller = std::this_thread::get_id();
-  const auto gather_chunk = [&](int64_t i) {
-    thread_local bool free = false;  // of the caller's core, where it may have been started
-    if (!free && std::this_thread::get_id() != caller) UseAllCores();
-    free = true;
-    gather(i * chunk, std::min(count, (i + 1) * chunk));
-  };
-  arena.execute(
-      [&] { tbb::parallel_for(int64_t{0}, chunks, gather_chunk, tbb::simple_partitioner()); });
+  ShareAmongThreads(workers, chunks,
+                    [&](int64_t i) { gather(i * chunk, std::min(count, (i + 1) * chunk)); });
 }
 
 }  // namespace stallcast::kernels
