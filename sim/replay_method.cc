@@ -8,6 +8,7 @@
 #include "sim/predict.h"
 #include "traces/common/count.h"
 #include "traces/common/error.h"
+#include "traces/convert/names.h"
 #include "traces/samples.h"
 
 namespace stallcast::sim {
@@ -18,13 +19,8 @@ traces::Role RoleOf(const ReplayChange& change, const std::string& where) {
   std::istringstream terms(change.filter);
   for (std::string term; std::getline(terms, term, ',');) {
     if (!term.starts_with("kind=")) continue;
-    for (int r = 0; r < traces::kRoles; ++r) {
-      const auto role = static_cast<traces::Role>(r);
-      if (term.substr(5) == Name(role) && role != traces::Role::kHost &&
-          role != traces::Role::kOther) {
-        return role;
-      }
-    }
+    const std::optional<traces::Role> role = traces::convert::RoleNamed(term.substr(5));
+    if (role && *role != traces::Role::kHost && *role != traces::Role::kOther) return *role;
   }
   throw UsageError(fmt::format("'{}' names no role of a method", change.filter), where,
                    "give kind=recall, kind=offload or kind=attention");

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import repredict
+import report
 
 RESULTS = Path(__file__).resolve().parent
 STEPS, HOSTS = RESULTS / "transformers-steps.csv", RESULTS / "hosts"
@@ -36,18 +37,6 @@ TITLES = ["program", "context", "batch", "host", "predicted_ms", "measured_ms", 
           *(f"{side}_{name}_ms" for name in BUSY for side in ("predicted", "measured"))]
 
 
-def steps():
-    with open(STEPS, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def write(rows):
-    with open(STEPS, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, TITLES, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def adopt(runs, hosts):
     rows = []
     HOSTS.mkdir(exist_ok=True)
@@ -63,7 +52,7 @@ def adopt(runs, hosts):
         for name, (kind, _) in BUSY.items():
             row[f"measured_{name}_ms"] = run["a_step"].get(kind, {"ms": 0})["ms"]
         rows.append(row)
-    write(rows)
+    report.write(STEPS, TITLES, rows)
 
 
 def predict(row):
@@ -87,18 +76,17 @@ def main(arguments):
         return
     if arguments not in ([], ["--write"]):
         raise SystemExit(__doc__)
-    rows = steps()
+    rows = report.read(STEPS)
     for row in rows:
         predict(row)
-        error = 100 * (float(row["predicted_ms"]) / float(row["measured_ms"]) - 1)
         print(f"{row['program']:14} {row['context']:>6} batch {row['batch']}: "
               f"{row['predicted_ms']:>6} ms, measured {row['measured_ms']:>7} "
-              f"({row['least_ms']} to {row['most_ms']}), {error:+.1f} %")
-    errors = [abs(float(r["predicted_ms"]) / float(r["measured_ms"]) - 1) for r in rows]
-    print(f"{len(rows)} programs, {100 * statistics.median(errors):.1f} % at the median, "
-          f"within 15 %: {sum(e <= 0.15 for e in errors)}")
+              f"({row['least_ms']} to {row['most_ms']}), {report.error(row):+.1f} %")
+    errors = [abs(error) for error in report.errors(rows)]
+    print(f"{len(rows)} programs, {statistics.median(errors):.1f} % at the median, "
+          f"within 15 %: {sum(error <= 15 for error in errors)}")
     if arguments:
-        write(rows)
+        report.write(STEPS, TITLES, rows)
 
 
 if __name__ == "__main__":
